@@ -1,0 +1,1 @@
+"""Sizes the training jobs of deep learning recommendation models."""

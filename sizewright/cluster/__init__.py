@@ -1,0 +1,1 @@
+"""One capacity, many jobs."""

@@ -1,0 +1,1 @@
+"""Click logs, the trial table and its store."""

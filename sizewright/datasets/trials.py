@@ -1,0 +1,80 @@
+"""The trial table: one row per measurement, the contract between profiler, models and users."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Literal
+
+from pydantic import Field
+
+from sizewright.spec._base import Record
+
+TRIAL_SCHEMA_VERSION = 1
+TrialStatus = Literal["ok", "failed", "oom", "void"]
+
+
+class Trial(Record):
+    """One measurement of a job at one allocation.
+
+    To fit a model, `workers`, `ps` and `throughput` are needed; all else is what is known.
+    Units are cores, bytes, seconds and samples/s; `phase_*_s` and `ps_busy_*` are busy seconds per step.
+    """
+
+    workers: int = Field(ge=1)
+    ps: int = Field(ge=0)
+    throughput: float | None = Field(None, ge=0, description="samples/s, after normalising by host_speed")
+    job: str | None = None
+    job_hash: str | None = Field(None, description="hash of the whole description of what is trained")
+    series: str | None = Field(None, description="trials measured one after the other share this id")
+    status: TrialStatus = "ok"
+    message: str | None = Field(None, description="why a trial failed or is void")
+
+    worker_cpu: float | None = Field(None, gt=0, description="cores of one worker")
+    ps_cpu: float | None = Field(None, gt=0, description="cores of one PS")
+    worker_gpu: int | None = Field(None, ge=0)
+    batch_size: int | None = Field(None, ge=1, description="samples per step of one worker")
+    sync: Literal["async", "sync"] | None = None
+    table_scale: float | None = Field(None, gt=0, description="rows of the tables over those of the job")
+
+    throughput_raw: float | None = Field(None, ge=0, description="samples/s as counted")
+    throughput_se: float | None = Field(None, ge=0, description="standard error of throughput, samples/s")
+    phase_data_s: float | None = None
+    phase_pull_s: float | None = None
+    phase_compute_s: float | None = None
+    phase_push_s: float | None = None
+    ps_busy_s: float | None = Field(None, description="service of one worker step at a PS, mean over PS")
+    ps_busy_max_s: float | None = Field(None, description="the same at the busiest PS")
+    ps_share_max: float | None = Field(None, description="largest PS's share of look-ups")
+    unique_rows_per_batch: float | None = None
+    embedding_bytes: int | None = Field(
+        None, description="rows and their optimizer state, all PS, at the end"
+    )
+    rows_at_start: int | None = None
+    worker_memory_bytes: int | None = Field(None, description="greatest peak of a worker")
+    ps_memory_bytes: int | None = Field(None, description="greatest peak of a PS")
+    device: str | None = None
+    device_memory_bytes: int | None = None
+    worker_cpu_used: float | None = Field(None, description="cores used, mean over workers")
+    ps_cpu_used: float | None = None
+    uncharged_cpu_s: float | None = Field(None, description="CPU seconds of the engine itself")
+    throttled_s: float | None = Field(None, description="seconds held back by CPU quotas, all replicas")
+    network_bytes: float | None = Field(
+        None, description="bytes between workers and PS, per step of one worker"
+    )
+    duration_s: float | None = None
+    steps: int | None = Field(None, description="steps of all workers in the measured time")
+    limited_by: Literal["cgroup", "affinity", "none"] | None = None
+    cfs_period_ms: float | None = None
+    host: str | None = None
+    host_speed: float | None = None
+    started_at: datetime | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a model may learn from it."""
+        return self.status == "ok" and bool(self.throughput)
+
+
+def now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(timezone.utc)

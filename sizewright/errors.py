@@ -1,0 +1,87 @@
+"""One exception tree for every mistake a user can make or a host can cause.
+
+    SizewrightError                    exit code 1
+    ├── InputError                     a file, value or option that cannot be used
+    │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
+    │   ├── ClickLogError              click log: missing, empty, too many broken rows
+    │   └── StoreError                 trial store or trial file that cannot be read or written
+    ├── MissingExtraError              an optional dependency is not installed
+    ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
+    │   └── LimitError                 cores or memory of a replica cannot be limited as asked
+    └── TrialError                     a trial ended without a measurement
+        ├── ReplicaDiedError           a replica's process died (`oom` tells whether memory killed it)
+        ├── TrialVoidError             measured, but against the rules (CPU above its quota, drift)
+        └── TrialTimeoutError          no step finished in the time given
+
+Results that are not failures (`not_enough_data`, `infeasible`) are values of
+`Recommendation.status`, not exceptions.
+"""
+
+from __future__ import annotations
+
+
+class SizewrightError(Exception):
+    """Base of all errors; `message` is one sentence, `remedy` says what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class InputError(SizewrightError):
+    """A file, a value or an option that cannot be used."""
+
+
+class JobError(InputError):
+    """A job or cluster file that is missing, malformed or impossible."""
+
+
+class ClickLogError(InputError):
+    """A click log that is missing, empty or broken beyond the allowed share."""
+
+
+class StoreError(InputError):
+    """A trial store or trial file that cannot be read or written."""
+
+
+class MissingExtraError(SizewrightError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, module: str) -> None:
+        super().__init__(
+            f"This needs {module}, which is not installed.", f"Run: pip install 'sizewright[{extra}]'"
+        )
+
+
+class EngineError(SizewrightError):
+    """Ray or the host refused to run a trial."""
+
+
+class LimitError(EngineError):
+    """Cores or memory of a replica cannot be limited as asked."""
+
+
+class TrialError(SizewrightError):
+    """A trial ended without a measurement."""
+
+
+class ReplicaDiedError(TrialError):
+    """A replica's process died; `oom` tells whether the memory limit killed it."""
+
+    def __init__(self, message: str, remedy: str = "", *, oom: bool = False) -> None:
+        super().__init__(message, remedy)
+        self.oom = oom
+
+
+class TrialVoidError(TrialError):
+    """A trial that was measured against the rules and must not be used."""
+
+
+class TrialTimeoutError(TrialError):
+    """No steady step finished in the time given."""

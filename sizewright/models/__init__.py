@@ -1,0 +1,1 @@
+"""Throughput and memory models."""

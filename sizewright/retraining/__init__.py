@@ -1,0 +1,1 @@
+"""Retraining of the learned models."""

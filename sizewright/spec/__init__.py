@@ -1,0 +1,59 @@
+"""Frozen records for everything that is written down: jobs, allocations, clusters, recommendations, plans."""
+
+from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
+from sizewright.spec.cluster import Cluster, HostKind, Quota
+from sizewright.spec.job import (
+    CRITEO_KAGGLE_ROWS,
+    Bounds,
+    Data,
+    Deploy,
+    Job,
+    Model,
+    Objective,
+    Optimizer,
+    Prices,
+    RoleBounds,
+    Tables,
+    Training,
+)
+from sizewright.spec.plan import Executor, Plan
+from sizewright.spec.recommendation import (
+    Alternative,
+    Estimate,
+    Evidence,
+    Prediction,
+    Recommendation,
+    Remedy,
+)
+
+__all__ = [
+    "CRITEO_KAGGLE_ROWS",
+    "ROLES",
+    "Allocation",
+    "Alternative",
+    "Bounds",
+    "Cluster",
+    "Data",
+    "Deploy",
+    "Estimate",
+    "Evidence",
+    "Executor",
+    "Gpu",
+    "Group",
+    "HostKind",
+    "Job",
+    "Model",
+    "Objective",
+    "Optimizer",
+    "Plan",
+    "Prediction",
+    "Prices",
+    "Quota",
+    "Recommendation",
+    "Remedy",
+    "Resources",
+    "Role",
+    "RoleBounds",
+    "Tables",
+    "Training",
+]

@@ -1,0 +1,98 @@
+"""What all records share: frozen, strict about keys, readable errors, YAML and JSON in and out."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from sizewright.errors import JobError
+
+
+class Record(BaseModel):
+    """A frozen pydantic record that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+R = TypeVar("R", bound=Record)
+
+
+def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read a mapping from a YAML or JSON file.
+
+    Raises JobError with one sentence when the file is missing, malformed or not a mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError(f"No {kind} file at {path}.", "Write one with: sizewright init") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(
+            f"Cannot read the {kind} file {path}: {error}.", "Check the path and its rights."
+        ) from None
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else type(data).__name__
+        raise JobError(
+            f"{path} must hold keys and values; it holds {found}.", "Write one with: sizewright init"
+        )
+    return data
+
+
+def parse(record: type[R], data: dict[str, Any], source: str) -> R:
+    """Validate `data` as `record`; the first few faults become one JobError."""
+    try:
+        return record.model_validate(data)
+    except ValidationError as error:
+        faults = [_sentence(record, fault) for fault in error.errors()]
+        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+        raise JobError(
+            f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key."
+        ) from None
+
+
+def _sentence(record: type[Record], fault: ErrorDetails) -> str:
+    path = [str(part) for part in fault["loc"]]
+    where = ".".join(path) or "the file"
+    if fault["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
+        hint = (
+            f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
+        )
+        return f"unknown key '{where}'{hint}"
+    if fault["type"] == "missing":
+        return f"'{where}' is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"'{where}': {message[:1].lower()}{message[1:]}"
+
+
+def _keys_at(record: type[Record], path: list[str]) -> list[str]:
+    current: Any = record
+    for part in path:
+        field = getattr(current, "model_fields", {}).get(part)
+        if field is None:
+            continue  # a list index or a union's branch name
+        current = _record_in(field.annotation) or current
+    return sorted(getattr(current, "model_fields", {}))
+
+
+def _record_in(annotation: Any) -> type[Record] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _record_in(inner)
+        if found:
+            return found
+    return None

@@ -1,0 +1,110 @@
+"""Resources of a replica and the allocation of a job: which roles get how many replicas of what size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, model_serializer
+
+from sizewright.spec._base import Record
+from sizewright.spec.units import GIB, Bytes, Cores
+
+Role = Literal["worker", "ps", "chief", "evaluator"]
+ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
+
+
+class Gpu(Record):
+    """GPUs of one replica."""
+
+    kind: str = "gpu"
+    count: int = Field(ge=1)
+
+
+class Resources(Record):
+    """What one replica may use: cores, bytes, GPUs."""
+
+    cpu: Cores = Field(gt=0)
+    memory_bytes: Bytes = Field(ge=0)
+    gpu: Gpu | None = None
+
+
+class Group(Record):
+    """Replicas of one size in one role."""
+
+    replicas: int = Field(ge=0)
+    cpu: Cores = Field(gt=0)
+    memory_bytes: Bytes = Field(ge=0)
+    gpu: Gpu | None = None
+
+
+class Allocation(Record):
+    """Groups of replicas for each role, and the batch size per worker."""
+
+    worker: tuple[Group, ...]
+    ps: tuple[Group, ...] = ()
+    chief: tuple[Group, ...] = ()
+    evaluator: tuple[Group, ...] = ()
+    batch_size: int = Field(ge=1)
+
+    @classmethod
+    def of(
+        cls,
+        workers: int,
+        ps: int,
+        worker_cpu: float,
+        ps_cpu: float,
+        batch_size: int,
+        worker_memory_bytes: int = 0,
+        ps_memory_bytes: int = 0,
+    ) -> Allocation:
+        """One equal group per role: the usual case."""
+        return cls(
+            worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes),),
+            ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),),
+            batch_size=batch_size,
+        )
+
+    @property
+    def groups(self) -> Iterator[tuple[Role, Group]]:
+        """Every group with its role."""
+        for role in ROLES:
+            for group in getattr(self, role):
+                yield role, group
+
+    def replicas(self, role: Role) -> int:
+        """Number of replicas of a role."""
+        return sum(group.replicas for group in getattr(self, role))
+
+    def cores(self, role: Role | None = None) -> float:
+        """Cores of a role, or of the whole job."""
+        return sum(g.cpu * g.replicas for r, g in self.groups if role in (None, r))
+
+    def memory_bytes(self, role: Role | None = None) -> int:
+        """Bytes of a role, or of the whole job."""
+        return sum(g.memory_bytes * g.replicas for r, g in self.groups if role in (None, r))
+
+    def gpus(self) -> int:
+        """GPUs of the whole job."""
+        return sum(g.gpu.count * g.replicas for _, g in self.groups if g.gpu)
+
+    def each(self, role: Role) -> Iterator[Resources]:
+        """The resources of each replica of a role, one by one."""
+        for group in getattr(self, role):
+            for _ in range(group.replicas):
+                yield Resources(cpu=group.cpu, memory_bytes=group.memory_bytes, gpu=group.gpu)
+
+    def describe(self) -> str:
+        """`2 workers × 0.5 cores, 1 PS × 0.2 cores, batch 512`."""
+        parts = []
+        for role, group in self.groups:
+            name = {"worker": "worker", "ps": "PS"}.get(role, role)
+            plural = "s" if role == "worker" and group.replicas != 1 else ""
+            memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
+            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}")
+        return ", ".join([*parts, f"batch {self.batch_size}"])
+
+    @model_serializer(mode="wrap")
+    def _drop_unused_roles(self, handler: Any) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        return {k: v for k, v in data.items() if k not in ("chief", "evaluator") or v}

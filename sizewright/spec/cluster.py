@@ -1,0 +1,79 @@
+"""The cluster file: which hosts there are, and how much of them a job may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec.allocation import Gpu, Group
+from sizewright.spec.units import Bytes, Cores
+
+
+class HostKind(Record):
+    """Equal hosts."""
+
+    kind: str
+    count: int = Field(1, ge=1)
+    cpu: Cores = Field(gt=0)
+    memory_bytes: Bytes = Field(gt=0, alias="memory")
+    gpu: Gpu | None = None
+    network_gbps: float | None = Field(None, gt=0, description="bandwidth of one host's link")
+
+    model_config = {"populate_by_name": True}
+
+    def fits(self, group: Group) -> int:
+        """How many replicas of this group one host holds."""
+        limits = [int((self.cpu + 1e-9) // group.cpu)]
+        if group.memory_bytes:
+            limits.append(self.memory_bytes // group.memory_bytes)
+        if group.gpu:
+            same = self.gpu is not None and self.gpu.kind == group.gpu.kind
+            limits.append(self.gpu.count // group.gpu.count if self.gpu and same else 0)
+        return min(limits)
+
+
+class Quota(Record):
+    """The most that one job may ask for in sum."""
+
+    cpu: Cores | None = Field(None, gt=0)
+    memory_bytes: Bytes | None = Field(None, gt=0, alias="memory")
+    gpu: int | None = Field(None, ge=0)
+
+    model_config = {"populate_by_name": True}
+
+
+class Cluster(Record):
+    """Hosts and quota."""
+
+    name: str = "cluster"
+    hosts: tuple[HostKind, ...] = Field(min_length=1)
+    quota: Quota = Quota()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cluster:
+        """Read a cluster file. Raises JobError with one sentence for every user mistake."""
+        return parse(cls, load_yaml(path, "cluster"), str(path))
+
+    @property
+    def cpu_limit(self) -> float:
+        """Cores that one job may ask for."""
+        capacity = sum(host.cpu * host.count for host in self.hosts)
+        return min(capacity, self.quota.cpu or capacity)
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Bytes that one job may ask for."""
+        capacity = sum(host.memory_bytes * host.count for host in self.hosts)
+        return min(capacity, self.quota.memory_bytes or capacity)
+
+    @property
+    def largest_cpu(self) -> float:
+        """Cores of the largest host: no replica can have more."""
+        return max(host.cpu for host in self.hosts)
+
+    @property
+    def largest_memory_bytes(self) -> int:
+        """Bytes of the largest host."""
+        return max(host.memory_bytes for host in self.hosts)

@@ -1,0 +1,90 @@
+"""What Sizewright answers: an allocation with its reasons, or why there is none."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from sizewright.spec._base import Record
+from sizewright.spec.allocation import Allocation
+
+RECOMMENDATION_SCHEMA = "sizewright/recommendation/v1"
+
+
+class Estimate(Record):
+    """A value with its 90 % interval."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Prediction(Record):
+    """What to expect of the target."""
+
+    throughput: Estimate
+    completion_time_s: Estimate
+    cost: Estimate
+    worker_memory_bytes: int
+    ps_memory_bytes: int
+    worker_utilization: float = Field(
+        description="share of the workers' cores that training keeps busy, 0 to 1"
+    )
+    ps_utilization: float
+
+
+class Alternative(Record):
+    """One row of the Pareto set of throughput and cost."""
+
+    allocation: Allocation
+    throughput: Estimate
+    completion_time_s: float
+    cost: float
+    chosen: bool = False
+
+
+class Evidence(Record):
+    """What the answer rests on."""
+
+    trials: int
+    distinct_allocations: int = 0
+    stage: str = "pre_submission"
+    model: str = ""
+    limited_by: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+    extrapolated: bool = False
+    parameters: dict[str, float] = {}
+    pinned: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    to_be_surer: tuple[str, ...] = ()
+
+
+class Remedy(Record):
+    """One numbered way out of "not enough data" or "infeasible"."""
+
+    number: int
+    text: str
+
+
+class Recommendation(Record):
+    """The answer to "what should this job ask for?"."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
+
+    schema_: Literal["sizewright/recommendation/v1"] = Field("sizewright/recommendation/v1", alias="schema")
+    status: Literal["ok", "not_enough_data", "infeasible"]
+    job: str
+    target: Allocation | None = None
+    lower: Allocation | None = None
+    upper: Allocation | None = None
+    uncapped: Allocation | None = None
+    predicted: Prediction | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    evidence: Evidence
+    reasons: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    def to_json(self) -> str:
+        """The published JSON object, indented."""
+        return self.model_dump_json(indent=2)

@@ -1,0 +1,63 @@
+"""Units as people write them (`16Gi`, `500m`, `4h`) and as records hold them (bytes, cores, seconds)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+
+_BYTES = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+          "KI": KIB, "MI": MIB, "GI": GIB, "TI": TIB}  # fmt: skip
+_SECONDS = {"": 1.0, "MS": 1e-3, "S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(value: Any) -> int:
+    """`"16Gi"` → 17179869184; plain numbers are bytes. A fraction of a byte is rounded."""
+    return round(_parse(value, _BYTES, "memory", "16Gi, 512Mi or bytes"))
+
+
+def parse_cores(value: Any) -> float:
+    """`"500m"` → 0.5; plain numbers are cores."""
+    return _parse(value, {"": 1.0, "M": 1e-3}, "cores", "2, 0.5 or 500m")
+
+
+def parse_seconds(value: Any) -> float:
+    """`"4h"` → 14400.0; plain numbers are seconds."""
+    return _parse(value, _SECONDS, "a duration", "4h, 30m or seconds")
+
+
+def _parse(value: Any, scale: dict[str, Any], what: str, example: str) -> float:
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"{value!r} is not {what} (write {example})")
+    if isinstance(value, (int, float)):
+        return float(value)
+    match = _NUMBER.fullmatch(str(value))
+    unit = match.group(2).upper() if match else None
+    if match is None or unit not in scale:
+        raise ValueError(f"{value!r} is not {what} (write {example})")
+    return float(match.group(1)) * float(scale[unit])
+
+
+def format_bytes(value: float) -> str:
+    """`17179869184` → `"16.0 GiB"`."""
+    for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """`14400.0` → `"4.0 h"`."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.1f} s"
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Cores = Annotated[float, BeforeValidator(parse_cores)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]

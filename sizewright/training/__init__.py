@@ -1,0 +1,1 @@
+"""Elastic DLRM training on Ray."""
