@@ -54,9 +54,7 @@ class MissingExtraError(SizewrightError):
     """An optional dependency is not installed."""
 
     def __init__(self, extra: str, module: str) -> None:
-        super().__init__(
-            f"This needs {module}, which is not installed.", f"Run: pip install 'sizewright[{extra}]'"
-        )
+        super().__init__(f"This needs {module}, which is not installed.", f"Run: pip install 'sizewright[{extra}]'")
 
 
 class EngineError(SizewrightError):

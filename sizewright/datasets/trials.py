@@ -46,9 +46,7 @@ class Trial(Record):
     ps_busy_max_s: float | None = Field(None, description="the same at the busiest PS")
     ps_share_max: float | None = Field(None, description="largest PS's share of look-ups")
     unique_rows_per_batch: float | None = None
-    embedding_bytes: int | None = Field(
-        None, description="rows and their optimizer state, all PS, at the end"
-    )
+    embedding_bytes: int | None = Field(None, description="rows and their optimizer state, all PS, at the end")
     rows_at_start: int | None = None
     worker_memory_bytes: int | None = Field(None, description="greatest peak of a worker")
     ps_memory_bytes: int | None = Field(None, description="greatest peak of a PS")
@@ -58,9 +56,7 @@ class Trial(Record):
     ps_cpu_used: float | None = None
     uncharged_cpu_s: float | None = Field(None, description="CPU seconds of the engine itself")
     throttled_s: float | None = Field(None, description="seconds held back by CPU quotas, all replicas")
-    network_bytes: float | None = Field(
-        None, description="bytes between workers and PS, per step of one worker"
-    )
+    network_bytes: float | None = Field(None, description="bytes between workers and PS, per step of one worker")
     duration_s: float | None = None
     steps: int | None = Field(None, description="steps of all workers in the measured time")
     limited_by: Literal["cgroup", "affinity", "none"] | None = None

@@ -33,9 +33,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", "Write one with: sizewright init") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError(
-            f"Cannot read the {kind} file {path}: {error}.", "Check the path and its rights."
-        ) from None
+        raise JobError(f"Cannot read the {kind} file {path}: {error}.", "Check the path and its rights.") from None
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -45,9 +43,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
         raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
-        raise JobError(
-            f"{path} must hold keys and values; it holds {found}.", "Write one with: sizewright init"
-        )
+        raise JobError(f"{path} must hold keys and values; it holds {found}.", "Write one with: sizewright init")
     return data
 
 
@@ -58,9 +54,7 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     except ValidationError as error:
         faults = [_sentence(record, fault) for fault in error.errors()]
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-        raise JobError(
-            f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key."
-        ) from None
+        raise JobError(f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key.") from None
 
 
 def _sentence(record: type[Record], fault: ErrorDetails) -> str:
@@ -68,9 +62,7 @@ def _sentence(record: type[Record], fault: ErrorDetails) -> str:
     where = ".".join(path) or "the file"
     if fault["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
-        hint = (
-            f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
-        )
+        hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
         return f"unknown key '{where}'{hint}"
     if fault["type"] == "missing":
         return f"'{where}' is missing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Gpu, Group
@@ -21,7 +21,7 @@ class HostKind(Record):
     gpu: Gpu | None = None
     network_gbps: float | None = Field(None, gt=0, description="bandwidth of one host's link")
 
-    model_config = {"populate_by_name": True}
+    model_config = ConfigDict(populate_by_name=True)
 
     def fits(self, group: Group) -> int:
         """How many replicas of this group one host holds."""
@@ -41,7 +41,7 @@ class Quota(Record):
     memory_bytes: Bytes | None = Field(None, gt=0, alias="memory")
     gpu: int | None = Field(None, ge=0)
 
-    model_config = {"populate_by_name": True}
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class Cluster(Record):

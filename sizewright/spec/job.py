@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.units import GIB, Bytes, Cores, Seconds
@@ -40,9 +40,7 @@ class Tables(Record):
             raise ValueError(f"rows lists {len(self.rows)} tables but count is {self.count}")
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
-        sizes = (
-            (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
-        )
+        sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
         if any(size < 1 for size in sizes):
             raise ValueError("every table needs at least one row")
         return self
@@ -112,9 +110,7 @@ class Data(Record):
     format: Literal["synthetic", "criteo"] = "synthetic"
     path: str | None = Field(None, description="a click log or a glob of them, plain or .gz")
     zipf: float = Field(1.05, ge=0, description="exponent of the id distribution of synthetic logs")
-    max_broken_share: float = Field(
-        0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
-    )
+    max_broken_share: float = Field(0.01, ge=0, le=1, description="share of broken rows above which a log is refused")
 
     @model_validator(mode="after")
     def _path_for_logs(self) -> Data:
@@ -129,9 +125,7 @@ class Training(Record):
     """How it is trained."""
 
     batch_size: int = Field(512, ge=1, description="samples per step of one worker")
-    samples: int = Field(
-        45_840_617, ge=1, description="samples to train in all (Criteo Kaggle has 45,840,617)"
-    )
+    samples: int = Field(45_840_617, ge=1, description="samples to train in all (Criteo Kaggle has 45,840,617)")
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
     dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")
@@ -144,7 +138,7 @@ class RoleBounds(Record):
     cpu: tuple[Cores, Cores] = (0.5, 4.0)
     memory_bytes: tuple[Bytes, Bytes] = Field((256 * 1024**2, 16 * GIB), alias="memory")
 
-    model_config = {"populate_by_name": True}
+    model_config = ConfigDict(populate_by_name=True)
 
     @field_validator("replicas", "cpu", "memory_bytes", mode="before")
     @classmethod
@@ -174,9 +168,7 @@ class Bounds(Record):
 
     worker: RoleBounds = RoleBounds()
     ps: RoleBounds = RoleBounds(replicas=(1, 4))
-    batch_size: tuple[int, int] | None = Field(
-        None, description="absent: the batch size stays as the job says"
-    )
+    batch_size: tuple[int, int] | None = Field(None, description="absent: the batch size stays as the job says")
 
     @model_validator(mode="after")
     def _batch_ordered(self) -> Bounds:

@@ -28,9 +28,7 @@ class Prediction(Record):
     cost: Estimate
     worker_memory_bytes: int
     ps_memory_bytes: int
-    worker_utilization: float = Field(
-        description="share of the workers' cores that training keeps busy, 0 to 1"
-    )
+    worker_utilization: float = Field(description="share of the workers' cores that training keeps busy, 0 to 1")
     ps_utilization: float
 
 
@@ -54,7 +52,7 @@ class Evidence(Record):
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False
-    parameters: dict[str, float] = {}
+    parameters: dict[str, float] = Field(default_factory=dict)
     pinned: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     to_be_surer: tuple[str, ...] = ()
