@@ -16,6 +16,7 @@ from sizewright.spec.job import (
     Tables,
     Training,
 )
+from sizewright.spec.metrics import Metrics, ReplicaMetrics
 from sizewright.spec.plan import Executor, Plan
 from sizewright.spec.recommendation import (
     Alternative,
@@ -42,6 +43,7 @@ __all__ = [
     "Group",
     "HostKind",
     "Job",
+    "Metrics",
     "Model",
     "Objective",
     "Optimizer",
@@ -51,6 +53,7 @@ __all__ = [
     "Quota",
     "Recommendation",
     "Remedy",
+    "ReplicaMetrics",
     "Resources",
     "Role",
     "RoleBounds",

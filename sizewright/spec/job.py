@@ -29,7 +29,7 @@ class Tables(Record):
     count: int = Field(26, ge=1, le=4096, description="number of embedding tables")
     rows: int | tuple[int, ...] | Literal["criteo-kaggle", "from-data"] = Field(
         "criteo-kaggle",
-        description="rows of each table: one number, a list, `criteo-kaggle` (published sizes) or `from-data` (counted)",
+        description="rows of each table: one number, a list, `criteo-kaggle` (published sizes) or `from-data`",
     )
     dim: int = Field(16, ge=1, le=4096, description="embedding dimension")
     max_rows: int | None = Field(None, ge=1, description="ids are folded into at most this many rows a table")
@@ -233,3 +233,7 @@ class Job(Record):
         """The same job with counted tables."""
         tables = self.model.tables.model_copy(update={"rows": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
+
+    def with_batch_size(self, batch_size: int) -> Job:
+        """The same job with another batch size per worker."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"batch_size": batch_size})})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Protocol
 
 from pydantic import ConfigDict, Field
 
-from sizewright.spec._base import Record
+from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 
@@ -26,6 +27,11 @@ class Plan(Record):
     current: Allocation | None = None
     reason: str
     cooldown_s: float = Field(0.0, ge=0)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan file. Raises JobError with one sentence for every user mistake."""
+        return parse(cls, load_yaml(path, "plan"), str(path))
 
 
 class Executor(Protocol):

@@ -1,0 +1,90 @@
+"""Rows per second of ClickLog against pandas.read_csv, on one core, in interleaved pairs.
+
+Usage: python benchmarks/reader.py  (QUICK=1 for fewer repetitions)
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from sizewright.datasets.click_logs import ClickLog
+from sizewright.datasets.synthetic import SyntheticLog, write_criteo
+from sizewright.spec import CRITEO_KAGGLE_ROWS
+
+QUICK = os.environ.get("QUICK") == "1"
+ROWS, PAIRS = (50_000, 3) if QUICK else (200_000, 15)
+BATCH_SIZE = 512
+
+
+def click_log(path: Path) -> int:
+    return sum(len(batch.labels) for batch in ClickLog(str(path)).batches(BATCH_SIZE))
+
+
+def pandas_inferred(path: Path) -> int:
+    return len(pd.read_csv(path, sep="\t", header=None))
+
+
+def pandas_typed(path: Path) -> int:
+    types = {0: "int8"} | dict.fromkeys(range(1, 14), "float32") | dict.fromkeys(range(14, 40), "str")
+    return len(pd.read_csv(path, sep="\t", header=None, dtype=types))
+
+
+READERS: dict[str, Callable[[Path], int]] = {
+    "click_log": click_log,
+    "pandas_inferred": pandas_inferred,
+    "pandas_typed": pandas_typed,
+}
+
+
+def rate(read: Callable[[Path], int], path: Path) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    rows = read(path)
+    return rows / (time.perf_counter() - start)
+
+
+def one_core() -> None:
+    """On one core, because pandas hands parts of its work to threads of pyarrow."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def main() -> None:
+    one_core()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "day.tsv"
+        write_criteo(path, SyntheticLog(CRITEO_KAGGLE_ROWS), ROWS)
+        for read in READERS.values():
+            read(path)
+        rates = {name: [0.0] * PAIRS for name in READERS}
+        for k in range(PAIRS):
+            for name, read in list(READERS.items())[:: 1 if k % 2 else -1]:
+                rates[name][k] = rate(read, path)
+    for name, found in rates.items():
+        print(f"{name:16} {statistics.median(found):12,.0f} rows/s  ({min(found):,.0f} to {max(found):,.0f})")
+    ratios = {name: [a / b for a, b in zip(rates["click_log"], rates[name], strict=True)] for name in READERS}
+    inferred = sorted(ratios["pandas_inferred"])
+    print(f"ClickLog over pandas.read_csv: {statistics.median(inferred):.2f} ({inferred[0]:.2f} to {inferred[-1]:.2f})")
+    result = {
+        "benchmark": "reader",
+        "reader_vs_pandas": round(statistics.median(inferred), 3),
+        "reader_vs_pandas_least": round(inferred[0], 3),
+        "reader_vs_pandas_typed": round(statistics.median(ratios["pandas_typed"]), 3),
+        "rows_per_s": {name: round(statistics.median(found)) for name, found in rates.items()},
+        "rows": ROWS,
+        "pairs": PAIRS,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Text fields to numbers and ids, many at once: eight characters are one 64-bit word (SIMD within a register)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+
+MISSING_ID = 0
+ZERO_ID = 1 << 32
+"""What the token `00000000` becomes, since 0 is the missing id."""
+
+_HASHED = np.uint64(1 << 61)
+_NUMBER = re.compile(rb" *-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)? *")
+
+
+def _each(byte: int) -> np.uint64:
+    return np.uint64(int.from_bytes(bytes([byte] * 8), "little"))
+
+
+_ZEROS = _each(ord("0"))
+_KEEP = np.array([0] + [(1 << 64) - (1 << 8 * (8 - length)) for length in range(1, 9)], dtype=np.uint64)
+
+
+class Fields:
+    """Fields of a text: where each ends and how long it is; any shape.
+
+    `text` begins with eight bytes that belong to no field, and `ends` do not count these: an end is therefore also
+    where the eight bytes before it begin.
+    """
+
+    def __init__(self, text: bytes, ends: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        self.text, self.ends, self.lengths = text, ends, lengths
+
+    def words(self, ends: NDArray[np.int64]) -> U64:
+        """The eight bytes before each end; the first of them is the lowest byte."""
+        every = np.ndarray((len(self.text) - 7,), "<u8", self.text, 0, (1,))
+        return every[ends]
+
+    def at(self, index: tuple[NDArray[np.intp], ...]) -> list[bytes]:
+        """The fields at an index, one by one."""
+        ends, lengths = (self.ends[index] + 8).tolist(), self.lengths[index].tolist()
+        return [self.text[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def parse_ids(fields: Fields) -> NDArray[np.int64]:
+    """Ids of the tokens: 8 hex characters are that integer, none is 0, any other token a hash in [2^61, 2^62).
+
+    The hash chains splitmix64's finaliser (Steele et al., 2014) over the token's bytes, eight at a time; it depends on
+    nothing but the bytes. `00000000` becomes 2^32, to be told from a missing id.
+    """
+    words = fields.words(fields.ends)
+    eight = fields.lengths == 8
+    np.copyto(words, _ZEROS, where=~eight)
+    ids, faults = _hex(words)
+    tokens = np.count_nonzero(fields.lengths)
+    if not tokens == np.count_nonzero(eight) == np.count_nonzero(ids) or np.count_nonzero(faults):
+        ids[(ids == 0) & eight] = ZERO_ID
+        index = np.nonzero((fields.lengths != 0) & (~eight | (faults != 0)))
+        if index[0].size:
+            ids[index] = _hash(fields, fields.ends[index], fields.lengths[index])
+    return ids.view(np.int64)
+
+
+def parse_numbers(fields: Fields) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Values of numeric fields, and which of them are none (they get 0). An empty field is 0 and valid."""
+    values, unread = _digits(fields.words(fields.ends), fields.lengths)
+    if unread.any():
+        index = np.nonzero(unread)
+        values[index], unread[index] = _signed_or_whole(fields, index)
+    if unread.any():
+        index = np.nonzero(unread)
+        texts = fields.at(index)
+        fine = [bool(_NUMBER.fullmatch(text)) for text in texts]
+        values[index] = [float(text) if ok else 0.0 for text, ok in zip(texts, fine, strict=True)]
+        unread[index] = ~np.array(fine)
+    return values, unread
+
+
+def _signed_or_whole(
+    fields: Fields, index: tuple[NDArray[np.intp], ...]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """`-3` and `17.0`, the two forms besides plain digits that are frequent in logs."""
+    ends, lengths = fields.ends[index], fields.lengths[index]
+    text = np.frombuffer(fields.text, np.uint8)
+    negative = (text[ends + 8 - lengths] == ord("-")) & (lengths > 1)
+    lengths = lengths - negative
+    whole = (text[ends + 7] == ord("0")) & (text[ends + 6] == ord(".")) & (lengths > 2)
+    values, unread = _digits(fields.words(ends - 2 * whole), lengths - 2 * whole)
+    return np.where(negative, -values, values), unread
+
+
+def _digits(words: U64, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Values of up to eight digits, and which fields are anything else."""
+    words ^= _ZEROS
+    words &= _KEEP.take(lengths, mode="clip")
+    check = words + _each(0x76)
+    check |= words
+    check &= _each(0x80)
+    unread = (check != 0) | (lengths > 8)
+    for factor, shift, mask in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF)):
+        words *= np.uint64(1 + (factor << shift))  # the first of each pair of lanes times its weight, plus the second
+        words >>= np.uint64(shift)
+        words &= np.uint64(mask)
+    return words.astype(np.float64), unread
+
+
+def _hex(words: U64) -> tuple[U64, U64]:
+    """Values of eight hex digits, and words that are not 0 where a character is no hex digit."""
+    letters = words >> np.uint64(6)
+    letters &= _each(1)
+    nibbles = words & _each(0x0F)
+    letters *= np.uint64(9)
+    nibbles += letters
+    again = nibbles + _each(6)  # write the nibbles as text once more: only hex digits come back as they were
+    again >>= np.uint64(4)
+    again &= _each(1)
+    again *= np.uint64(ord("a") - ord("0") - 10)
+    again += nibbles
+    again += _ZEROS
+    words |= _each(0x20)
+    again ^= words
+    again |= nibbles & _each(0xF0)
+    for shift, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0xFFFFFFFF)):
+        nibbles *= np.uint64(1 + (1 << (shift + shift // 2)))  # the first of each pair of lanes is the high one
+        nibbles >>= np.uint64(shift)
+        nibbles &= np.uint64(mask)
+    return nibbles, again
+
+
+def _hash(fields: Fields, ends: NDArray[np.int64], lengths: NDArray[np.int64]) -> U64:
+    state = lengths.astype(np.uint64)
+    for done in range(0, int(lengths.max()), 8):
+        active = np.flatnonzero(lengths > done)
+        words = fields.words(ends[active] - done) & _KEEP.take(lengths[active] - done, mode="clip")
+        state[active] = mix(state[active] ^ words)
+    return (state >> np.uint64(3)) | _HASHED
+
+
+def mix(words: U64) -> U64:
+    """splitmix64's step and finaliser: uniform 64-bit words from any."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

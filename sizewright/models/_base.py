@@ -1,0 +1,84 @@
+"""What every throughput model is: a scikit-learn estimator over the trial table, with intervals and an account.
+
+Estimators follow scikit-learn's protocol (parameters, clone, tags) without importing it:
+that import alone would double the time of `sizewright recommend`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from sizewright.models.table import Table
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a fitted model rests on."""
+
+    model: str
+    parameters: dict[str, float]
+    equations: dict[str, str]
+    pinned: tuple[str, ...]
+    distinct_allocations: int
+    enough: bool
+    needed: int
+
+
+class ThroughputModel(ABC):
+    """Allocation → samples/s."""
+
+    name: str
+
+    @abstractmethod
+    def fit(self, X: Table, y: Any = None) -> Self:
+        """Learn from a trial table X and its throughput y (n,), by default X's own column, in samples/s."""
+
+    @abstractmethod
+    def predict(self, X: Table) -> NDArray[np.float64]:
+        """Samples/s (n,)."""
+
+    @abstractmethod
+    def predict_interval(self, X: Table, coverage: float = 0.9) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower and upper samples/s, (n,) each, between which a measurement falls with probability `coverage`."""
+
+    @abstractmethod
+    def explain(self) -> Explanation:
+        """Which parameters had evidence."""
+
+    def score(self, X: Table, y: Any) -> float:
+        """Minus the median relative error, so that greater is better."""
+        measured = np.asarray(y, float)
+        return -float(np.median(np.abs(self.predict(X) - measured) / measured))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name."""
+        names = [p for p in inspect.signature(type(self)).parameters if p not in ("args", "kwargs")]
+        return {name: getattr(self, name) for name in names}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))

@@ -1,0 +1,151 @@
+"""Bytes per PS and per worker: counted from tables and optimizer, the rest learned from measured peaks.
+
+    PS:     base + rows·(width + state)·4 + index places·12 + dense·(1 + state)·4/p + buffers
+    worker: base + weights and gradients + m·bytes per sample
+
+The counted parts follow the engine's own data structures: rows with their optimizer state in
+float32, and a hash index of at most half load with 12 bytes a place. What they leave out (the interpreter, libraries,
+allocator) is one constant a role: the greatest excess of a measured peak over the counted part, or, before any
+trial, what was seen on the reference host.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models.table import Table, as_columns, known
+from sizewright.spec import Job
+from sizewright.spec.units import MIB
+
+# Peaks beyond the counted part that idle replicas showed on the reference host (Linux, Python 3.11, Ray 2.60).
+DEFAULT_PS_BASE_BYTES = 130 * MIB
+DEFAULT_WORKER_BASE_BYTES = 420 * MIB
+MARGIN = 0.15  # as Kubernetes VPA adds to its targets
+INDEX_BYTES_PER_PLACE = 12
+LEAST_INDEX_PLACES = 1024
+# The largest partition of hashed keys exceeds the mean by some standard deviations of a binomial.
+_PARTITION_SIGMAS = 4.0
+
+Floats = NDArray[np.float64]
+
+
+def state_floats(optimizer: str, width: int) -> int:
+    """Floats of optimizer state per row of `width` weights."""
+    return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": width, "adam": 2 * width}[optimizer]
+
+
+def row_bytes(job: Job) -> int:
+    """Bytes of one row and its optimizer state."""
+    width = job.model.row_width
+    return 4 * (width + state_floats(job.model.optimizer.name, width))
+
+
+def index_bytes(rows: Floats) -> Floats:
+    """Bytes of the hash index of a partition of `rows` rows: a power of two of places, at most half full."""
+    places = 2.0 ** np.ceil(np.log2(np.maximum(rows, 1) * 2))
+    return cast(Floats, INDEX_BYTES_PER_PLACE * np.maximum(places, LEAST_INDEX_PLACES))
+
+
+def largest_partition(rows: float, ps: Floats) -> Floats:
+    """Rows of the fullest of `ps` partitions of hashed keys, with high probability."""
+    mean = rows / ps
+    return mean + np.where(ps > 1, _PARTITION_SIGMAS * np.sqrt(mean), 0.0)
+
+
+def dense_floats(job: Job) -> int:
+    """Dense weights of the network."""
+    model = job.model
+    tables, dim = model.tables.count, model.tables.dim
+    if model.family == "dlrm":
+        fields = tables + 1
+        bottom = _mlp(model.dense_features, (*model.bottom_mlp, dim))
+        return bottom + _mlp(dim + fields * (fields - 1) // 2, (*model.top_mlp, 1))
+    width = tables * dim + model.dense_features
+    deep = _mlp(width, (*model.top_mlp, 1))
+    if model.family == "dcn":
+        return deep + model.cross_layers * width * (width + 1)
+    if model.family == "xdeepfm":
+        inputs = (tables, *model.cin[:-1])
+        maps = sum(out * (into * tables + 1) for into, out in zip(inputs, model.cin, strict=True))
+        return deep + maps + sum(model.cin) + 1
+    return deep
+
+
+def _mlp(width: int, widths: tuple[int, ...]) -> int:
+    sizes = (width, *widths)
+    return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Counted parts of a job plus one constant per role."""
+
+    job: Job
+    ps_base_bytes: float = DEFAULT_PS_BASE_BYTES
+    worker_base_bytes: float = DEFAULT_WORKER_BASE_BYTES
+    measured_ps_sum_bytes: float = 0.0
+    trials: int = 0
+
+    @classmethod
+    def fit(cls, job: Job, trials: Table) -> MemoryModel:
+        """Learn the constants from trials that carry memory peaks; without any, the defaults stay."""
+        names = ("workers", "ps", "batch_size", "table_scale", "worker_memory_bytes", "ps_memory_bytes")
+        columns = as_columns(trials, names)
+        bare = cls(job, 0.0, 0.0)
+        batch = known(columns["batch_size"], job.training.batch_size)
+        scale = known(columns["table_scale"], 1.0)
+        ps_excess = columns["ps_memory_bytes"] - bare.ps_bytes(columns["ps"], columns["workers"], scale)
+        worker_excess = columns["worker_memory_bytes"] - bare.worker_bytes(batch)
+        full = np.isfinite(columns["ps_memory_bytes"]) & (scale >= 1)
+        peaks = (columns["ps"] * columns["ps_memory_bytes"])[full]
+        return cls(
+            job,
+            _greatest(ps_excess, DEFAULT_PS_BASE_BYTES),
+            _greatest(worker_excess, DEFAULT_WORKER_BASE_BYTES),
+            float(peaks.max()) if len(peaks) else 0.0,
+            int(np.isfinite(columns["ps_memory_bytes"]).sum()),
+        )
+
+    def ps_bytes(self, ps: Floats, workers: Floats, scale: Floats | float = 1.0) -> Floats:
+        """Peak bytes of the fullest PS (n,)."""
+        total_rows = float(sum(self.job.model.tables.sizes()))
+        rows = largest_partition(total_rows, ps) * scale
+        optimizer, width = self.job.model.optimizer.name, self.job.model.row_width
+        dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, width) / width) / ps
+        lookups = self.job.training.batch_size * self.job.model.tables.count
+        buffers = workers * 4 * (lookups * (width + 2) + 2 * dense_floats(self.job)) / ps
+        counted = rows * row_bytes(self.job) + index_bytes(rows) + dense + buffers
+        return self.ps_base_bytes + counted
+
+    def worker_bytes(self, batch_size: Floats) -> Floats:
+        """Peak bytes of a worker (n,)."""
+        model = self.job.model
+        fields = model.tables.count * (model.row_width + 2) * 4
+        activations = sum(model.bottom_mlp) + sum(model.top_mlp) + (model.tables.count + 1) ** 2
+        if model.family == "xdeepfm":
+            activations += sum(model.cin) * model.tables.count * model.tables.dim
+        if model.family == "dcn":
+            activations += 2 * model.cross_layers * model.tables.count * model.tables.dim
+        per_sample = 4 * (2 * fields + 3 * activations)
+        return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_size * per_sample
+
+    def ps_request_bytes(self, ps: Floats, workers: Floats) -> Floats:
+        """What to ask for per PS: the margin on top, and never below the measured sum of peaks × its share."""
+        wanted = self.ps_bytes(ps, workers) * (1 + MARGIN)
+        rows = float(sum(self.job.model.tables.sizes()))
+        share = largest_partition(rows, ps) / rows
+        return cast(Floats, np.maximum(wanted, self.measured_ps_sum_bytes * share))
+
+    def worker_request_bytes(self, batch_size: Floats) -> Floats:
+        """What to ask for per worker, margin included."""
+        return self.worker_bytes(batch_size) * (1 + MARGIN)
+
+
+def _greatest(excess: Floats, default: float) -> float:
+    finite = excess[np.isfinite(excess)]
+    return float(max(finite.max(), 0.0)) if len(finite) else default

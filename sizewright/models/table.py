@@ -1,0 +1,48 @@
+"""The trial table as plain columns, so that fitting and predicting need no data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.spec import Allocation
+
+Column = NDArray[np.float64]
+Columns = dict[str, Column]
+Table = Any  # a pandas DataFrame, a mapping of columns, or a sequence of Trial or Allocation
+
+AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "embedding_bytes")
+
+
+def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
+    """The named columns as float arrays (n,); what is not known is NaN."""
+    if isinstance(table, Mapping) or hasattr(table, "columns"):
+        size = len(next(iter(table.values()))) if isinstance(table, Mapping) else len(table)
+        return {name: np.asarray(table[name], float) if name in table else np.full(size, np.nan) for name in names}
+    rows = [_row(item) for item in table]
+    return {name: np.array([_number(row.get(name)) for row in rows], float) for name in names}
+
+
+def _row(item: Any) -> dict[str, Any]:
+    if isinstance(item, Allocation):
+        return {
+            "workers": item.replicas("worker"),
+            "ps": item.replicas("ps"),
+            "worker_cpu": item.cores("worker") / max(1, item.replicas("worker")),
+            "ps_cpu": item.cores("ps") / max(1, item.replicas("ps")),
+            "batch_size": item.batch_size,
+        }
+    return vars(item) if isinstance(item, Trial) else dict(item)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else np.nan
+
+
+def known(column: Column, default: float) -> Column:
+    """The column with `default` where nothing is known."""
+    return np.where(np.isnan(column), default, column)

@@ -1,0 +1,178 @@
+"""One trial: from a session that trains at an allocation to a row of the trial table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from sizewright.datasets.trials import Trial, now
+from sizewright.errors import TrialVoidError
+from sizewright.profiler._base import Point
+from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
+
+_CPU_TOLERANCE = 1.05  # more CPU than this share of the quota voids a trial
+
+
+class Trainer(Protocol):
+    """What the profiler needs of a session or an executor."""
+
+    job: Job
+
+    def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
+        """Train at this allocation."""
+
+    def observe(self) -> Metrics:
+        """Sums of every replica."""
+
+    def discard(self) -> None:
+        """End all replicas after a failure."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a trial runs: until its standard error is below `target_se`, between least and greatest seconds."""
+
+    warm_up_s: float = 1.0
+    least_s: float = 3.0
+    greatest_s: float = 6.0
+    target_se: float = 0.015
+    block_s: float = 0.5
+    least_steps: int = 8
+
+
+class _Window(NamedTuple):
+    first: Metrics
+    last: Metrics
+    rates: list[float]
+
+
+def measure(
+    trainer: Trainer,
+    point: Point,
+    timing: Timing = Timing(),
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Trial:
+    """Scale to the point, let it get steady, and measure.
+
+    Raises TrialError (or one of its kinds) when the trial ends without a measurement.
+    """
+    started_at = now()
+    trainer.scale(point.allocation, table_scale=point.table_scale)
+    sleep(timing.warm_up_s)
+    window = _watch(trainer, timing, sleep)
+    trial = _row(trainer.job, point, window)
+    _check_quota(point.allocation, trial)
+    return trial.model_copy(update={"started_at": started_at})
+
+
+def _watch(trainer: Trainer, timing: Timing, sleep: Callable[[float], None]) -> _Window:
+    """Observe in blocks; block rates give the standard error, first and last give the throughput."""
+    first = latest = trainer.observe()
+    rates: list[float] = []
+    while True:
+        sleep(timing.block_s)
+        observed = trainer.observe()
+        if min(_steps_between(latest, observed), default=0) > 0:
+            rates.append(_rate(latest, observed))
+            latest = observed
+        elapsed = observed.replicas[0].at_s - first.replicas[0].at_s
+        steps = min(_steps_between(first, latest), default=0)
+        if elapsed >= timing.least_s and steps >= timing.least_steps and _relative_se(rates) <= timing.target_se:
+            break
+        if elapsed >= timing.greatest_s and (steps >= timing.least_steps or elapsed >= 4 * timing.greatest_s):
+            break
+    if not rates:
+        raise TrialVoidError(
+            f"No step of every worker was finished in {elapsed:.0f} s.", "Give the workers more cores."
+        )
+    return _Window(first, latest, rates)
+
+
+def _rate(before: Metrics, after: Metrics) -> float:
+    """Samples/s: each worker's samples over the time between its last steps, so that no step is cut."""
+    pairs = zip(before.of("worker"), after.of("worker"), strict=True)
+    return sum((b.samples - a.samples) / (b.last_step_at_s - a.last_step_at_s) for a, b in pairs if b.steps > a.steps)
+
+
+def _steps_between(before: Metrics, after: Metrics) -> list[int]:
+    return [b.steps - a.steps for a, b in zip(before.of("worker"), after.of("worker"), strict=True)]
+
+
+def _relative_se(rates: list[float]) -> float:
+    if len(rates) < 3:
+        return float("inf")
+    return float(np.std(rates, ddof=1) / np.sqrt(len(rates)) / np.mean(rates))
+
+
+def _row(job: Job, point: Point, window: _Window) -> Trial:
+    first, last, rates = window
+    allocation = point.allocation
+    throughput = _rate(first, last)
+    workers = list(zip(first.of("worker"), last.of("worker"), strict=True))
+    servers = list(zip(first.of("ps"), last.of("ps"), strict=True))
+    steps = sum(_steps_between(first, last))
+    served = [(b.busy_s - a.busy_s) / max(1, b.exchanges - a.exchanges) for a, b in servers]
+    lookups = [b.lookups - a.lookups for a, b in servers]
+
+    def per_step(name: str) -> float:
+        return float(sum(getattr(b, name) - getattr(a, name) for a, b in workers)) / steps
+
+    # With few blocks a standard error is itself uncertain, so the spread of single blocks bounds it from below.
+    relative_se = _relative_se(rates) if len(rates) >= 3 else 0.1
+    return Trial(
+        workers=len(workers),
+        ps=len(servers),
+        throughput=throughput,
+        throughput_raw=throughput,
+        throughput_se=relative_se * throughput,
+        job=job.name,
+        job_hash=job.hash,
+        worker_cpu=allocation.worker[0].cpu,
+        ps_cpu=allocation.ps[0].cpu,
+        batch_size=allocation.batch_size,
+        sync=job.training.sync,
+        table_scale=point.table_scale,
+        phase_data_s=per_step("data_s"),
+        phase_pull_s=per_step("pull_s"),
+        phase_compute_s=per_step("compute_s"),
+        phase_push_s=per_step("push_s"),
+        ps_busy_s=float(np.mean(served)),
+        ps_busy_max_s=max(served),
+        ps_share_max=max(lookups) / max(1, sum(lookups)),
+        unique_rows_per_batch=per_step("unique_rows"),
+        embedding_bytes=sum(b.embedding_bytes for _, b in servers),
+        rows_at_start=sum(a.rows for a, _ in servers),
+        worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
+        ps_memory_bytes=max(b.memory_peak_bytes for _, b in servers),
+        device=job.training.device,
+        worker_cpu_used=_cores_used(workers),
+        ps_cpu_used=_cores_used(servers),
+        uncharged_cpu_s=last.engine_cpu_s - first.engine_cpu_s,
+        throttled_s=sum(b.throttled_s - a.throttled_s for a, b in workers + servers),
+        network_bytes=per_step("network_bytes"),
+        duration_s=last.replicas[0].at_s - first.replicas[0].at_s,
+        steps=steps,
+        limited_by=last.replicas[0].limited_by,
+        cfs_period_ms=last.replicas[0].cfs_period_ms,
+    )
+
+
+def _cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:
+    return float(np.mean([(b.cpu_s - a.cpu_s) / (b.at_s - a.at_s) for a, b in pairs]))
+
+
+def _check_quota(allocation: Allocation, trial: Trial) -> None:
+    if trial.limited_by != "cgroup":
+        return
+    for role, used in (("worker", trial.worker_cpu_used), ("ps", trial.ps_cpu_used)):
+        allowed = next(iter(allocation.each(role))).cpu  # type: ignore[arg-type]
+        if used is not None and used > _CPU_TOLERANCE * allowed:
+            raise TrialVoidError(
+                f"A {role} used {used:.2f} cores although it was held to {allowed:g}.",
+                "The host does not hold its CPU limits; the trial is void.",
+            )

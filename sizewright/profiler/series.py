@@ -1,0 +1,119 @@
+"""A series of trials: every finished one is kept at once, a failed one does not stop the rest."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import ReplicaDiedError, TrialError, TrialVoidError
+from sizewright.profiler._base import Point, TrialPlanner
+from sizewright.profiler.host_speed import measure_host_speed
+from sizewright.profiler.measure import Timing, Trainer, measure
+
+# Trials of 5 s repeat within 2 to 3 % (one standard error) however small the error inside one is.
+REPEAT_SE = 0.03
+
+
+class TrialSink(Protocol):
+    """Where trials go: a store, or a list."""
+
+    def add(self, trial: Trial) -> object:
+        """Keep a trial."""
+
+    def mark(self, series: str, status: str, message: str) -> object:
+        """Change the status of the good trials of a series."""
+
+
+class Progress(NamedTuple):
+    """One trial more."""
+
+    point: Point
+    trial: Trial
+    reused: bool
+
+
+def run_series(
+    trainer: Trainer,
+    planner: TrialPlanner,
+    sink: TrialSink,
+    series: str,
+    *,
+    finished: Sequence[Trial] = (),
+    timing: Timing = Timing(),  # noqa: B008 (a frozen record)
+    host_speed: Callable[[], float] = measure_host_speed,
+) -> Iterator[Progress]:
+    """Run a planner's trials; yields after each. `finished` trials of the same series are not run again."""
+    left = [trial for trial in finished if trial.usable]
+    while not planner.done():
+        point = planner.ask()
+        known = next((trial for trial in left if _is_at(trial, point)), None)
+        if known is not None:
+            left.remove(known)
+            trial = known
+        else:
+            trial = _run_one(trainer, point, timing, host_speed).model_copy(update={"series": series})
+            sink.add(trial)
+        planner.tell(point, trial)
+        yield Progress(point, trial, known is not None)
+
+
+def drift(trials: Sequence[Trial]) -> tuple[float, bool]:
+    """How far the last repeat of the first allocation is from the first, as a share, and whether that voids the series.
+
+    It does beyond two standard errors of the difference.
+    """
+    usable = [trial for trial in trials if trial.usable]
+    if not usable:
+        return 0.0, False
+    first = usable[0]
+    same = [trial for trial in usable[1:] if _same_place(trial, first)]
+    if not same or not first.throughput or not same[-1].throughput:
+        return 0.0, False
+    last = same[-1]
+    change = (last.throughput or 0.0) / first.throughput - 1
+    errors = [max((t.throughput_se or 0.0) / (t.throughput or 1.0), REPEAT_SE) for t in (first, last)]
+    return change, abs(change) > 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5
+
+
+def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callable[[], float]) -> Trial:
+    about = {"host": socket.gethostname(), "host_speed": host_speed()}
+    try:
+        return measure(trainer, point, timing).model_copy(update=about)
+    except TrialError as error:
+        trainer.discard()
+        return _failed(trainer, point, error).model_copy(update=about)
+
+
+def _failed(trainer: Trainer, point: Point, error: TrialError) -> Trial:
+    oom = isinstance(error, ReplicaDiedError) and error.oom
+    status = "oom" if oom else "void" if isinstance(error, TrialVoidError) else "failed"
+    allocation = point.allocation
+    return Trial(
+        workers=allocation.replicas("worker"),
+        ps=allocation.replicas("ps"),
+        worker_cpu=allocation.worker[0].cpu,
+        ps_cpu=allocation.ps[0].cpu,
+        batch_size=allocation.batch_size,
+        table_scale=point.table_scale,
+        job=trainer.job.name,
+        job_hash=trainer.job.hash,
+        status=status,
+        message=str(error),
+    )
+
+
+def _is_at(trial: Trial, point: Point) -> bool:
+    allocation = point.allocation
+    return (
+        (trial.workers, trial.ps) == (allocation.replicas("worker"), allocation.replicas("ps"))
+        and (trial.worker_cpu, trial.ps_cpu) == (allocation.worker[0].cpu, allocation.ps[0].cpu)
+        and trial.batch_size == allocation.batch_size
+        and trial.table_scale == point.table_scale
+    )
+
+
+def _same_place(a: Trial, b: Trial) -> bool:
+    names = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "table_scale")
+    return all(getattr(a, name) == getattr(b, name) for name in names)

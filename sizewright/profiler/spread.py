@@ -1,0 +1,110 @@
+"""A fixed plan: a few allocations far apart, the tables at three scales, and the first point again at the end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import JobError
+from sizewright.profiler._base import Point, TrialPlanner
+from sizewright.spec import Allocation, Job
+
+SMALLER_SCALES = (1 / 4, 1 / 16)
+_LEAST_CORES = 0.1
+_SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+_MOST_WORKERS, _MOST_PS = 4, 3
+
+
+class SpreadPlanner(TrialPlanner):
+    """`count` allocations within `host_cores`, spread in the logarithm of every axis; scales 1, 1/4 and 1/16.
+
+    Trials with as many replicas follow each other, so that few processes are started; the scales come right
+    after the anchor, which is measured first and last.
+    """
+
+    def __init__(self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0) -> None:
+        allocations = spread_allocations(job, host_cores, count)
+        anchor = Point(allocations[0], full_scale)
+        smaller = [Point(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
+        others = [Point(allocation, full_scale) for allocation in allocations[1:]]
+        self._queue = deque([anchor, *smaller, *others, anchor])
+        self._told: list[tuple[Point, Trial]] = []
+        self._full_scale = full_scale
+
+    @property
+    def points(self) -> list[Point]:
+        """What is still to be measured, in order."""
+        return list(self._queue)
+
+    def ask(self) -> Point:  # noqa: D102
+        if self.done():
+            raise StopIteration
+        return self._queue[0]
+
+    def tell(self, point: Point, trial: Trial) -> None:  # noqa: D102
+        self._told.append((point, trial))
+        if self._queue and self._queue[0] == point:
+            self._queue.popleft()
+
+    def done(self) -> bool:  # noqa: D102
+        return not self._queue
+
+    def best(self) -> Trial | None:  # noqa: D102
+        full = [t for p, t in self._told if t.usable and p.table_scale == self._full_scale]
+        return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
+
+
+def spread_allocations(job: Job, host_cores: float, count: int) -> list[Allocation]:
+    """Allocations inside the job's bounds that this host can hold, each as far as possible from those before it.
+
+    Cores below the bounds are used where the bounds do not fit the host. Raises JobError if nothing fits.
+    """
+    candidates = _candidates(job, host_cores)
+    if not candidates:
+        raise JobError(
+            f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
+            "Lower the least replicas of worker and ps, or profile on a larger host.",
+        )
+    logs = np.log(np.array(candidates))
+    spread = np.ptp(logs, axis=0)
+    scaled = logs / np.where(spread > 0, spread, 1.0)
+    chosen = _farthest_first(scaled, min(count, len(candidates)))
+    picked = [candidates[i] for i in chosen]
+    first, rest = picked[0], sorted(picked[1:], key=lambda c: (c[0], c[1]))
+    return [Allocation.of(int(w), int(p), wc, pc, job.training.batch_size) for w, p, wc, pc in (first, *rest)]
+
+
+def _candidates(job: Job, host_cores: float) -> list[tuple[float, float, float, float]]:
+    worker, ps = job.bounds.worker, job.bounds.ps
+    workers = range(worker.replicas[0], min(worker.replicas[1], max(_MOST_WORKERS, worker.replicas[0])) + 1)
+    servers = range(ps.replicas[0], min(ps.replicas[1], max(_MOST_PS, ps.replicas[0])) + 1)
+    least = _LEAST_CORES * (workers[0] + servers[0])
+    room = max(0.0, (host_cores - least) / (workers[0] + servers[0]) + _LEAST_CORES)
+    worker_sizes, ps_sizes = _sizes_within(worker.cpu, room), _sizes_within(ps.cpu, room)
+    combinations = itertools.product(workers, servers, worker_sizes, ps_sizes)
+    return [c for c in combinations if c[0] * c[2] + c[1] * c[3] <= host_cores + 1e-9]
+
+
+def _sizes_within(bounds: tuple[float, float], room: float) -> list[float]:
+    """Sizes inside the bounds; where their least does not fit, all that fit below it."""
+    low = bounds[0] if bounds[0] <= room else _LEAST_CORES
+    sizes = {size for size in _SIZES if low <= size <= bounds[1]}
+    if _LEAST_CORES <= low <= bounds[1] and bounds[0] <= room:
+        sizes.add(low)
+    return sorted(sizes)
+
+
+def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:
+    """Indices of points, starting nearest to the centre, each next one farthest from those chosen."""
+    centre = (points.max(axis=0) + points.min(axis=0)) / 2
+    chosen = [int(np.argmin(np.linalg.norm(points - centre, axis=1)))]
+    nearest = np.full(len(points), math.inf)
+    while len(chosen) < count:
+        nearest = np.minimum(nearest, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        chosen.append(int(np.argmax(nearest)))
+    return chosen

@@ -1,0 +1,198 @@
+"""How a decision is told: the record with its prediction, evidence and reasons, or numbered remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.models._base import ThroughputModel
+from sizewright.models.memory import MemoryModel
+from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
+from sizewright.recommender.reasons import assumptions, reasons, to_be_surer
+from sizewright.recommender.scoring import Scored
+from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy
+
+_MOST_ALTERNATIVES = 12
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All that was known when the target was chosen; `chosen` and `front` are rows of the grid."""
+
+    job: Job
+    trials: Sequence[Trial]
+    model: ThroughputModel
+    memory: MemoryModel
+    scored: Scored
+    candidates: Candidates
+    allowed: NDArray[np.bool_]
+    chosen: int
+    front: NDArray[np.int64]
+    rulings: list[Ruling]
+
+
+def ok(d: Decision) -> Recommendation:
+    """A recommendation with its target."""
+    lower, upper = _bounds(d)
+    uncapped = int(np.argmin(d.scored.objective))
+    return Recommendation(
+        status="ok",
+        job=d.job.name,
+        target=_allocation(d.scored, d.chosen),
+        lower=lower,
+        upper=upper,
+        uncapped=_allocation(d.scored, uncapped),
+        predicted=_prediction(d),
+        alternatives=_alternatives(d),
+        evidence=_evidence(d),
+        reasons=tuple(reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings)),
+    )
+
+
+def not_enough(
+    job: Job, trials: Sequence[Trial], model: ThroughputModel | None, why: str, remedy: str = ""
+) -> Recommendation:
+    """ "Not enough data", with what would be enough."""
+    account = model.explain() if model else None
+    missing = max(1, account.needed - account.distinct_allocations) if account else 8
+    remedies = [remedy] if remedy else []
+    remedies.append(f"Run: sizewright profile (at least {missing} more distinct allocations).")
+    remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
+    if account and account.pinned and not account.enough:
+        remedies.append(f"Vary what the trials left alone; without evidence so far: {', '.join(account.pinned)}.")
+    return Recommendation(
+        status="not_enough_data",
+        job=job.name,
+        evidence=_about(trials, account.distinct_allocations if account else 0, account.model if account else ""),
+        reasons=(f"Not enough data: {why}.",),
+        remedies=_numbered(remedies),
+    )
+
+
+def infeasible(job: Job, trials: Sequence[Trial], model: ThroughputModel, rulings: list[Ruling]) -> Recommendation:
+    """Nothing within the bounds can run; the remedies lift the caps, the last one first."""
+    account = model.explain()
+    last = rulings[-1]
+    return Recommendation(
+        status="infeasible",
+        job=job.name,
+        evidence=_about(trials, account.distinct_allocations, account.model),
+        reasons=(f"Infeasible: {last.verdict.reason}.",),
+        remedies=_numbered([r.verdict.remedy for r in reversed(rulings) if r.ruled_out]),
+    )
+
+
+def _numbered(texts: Sequence[str]) -> tuple[Remedy, ...]:
+    return tuple(Remedy(number=i, text=text) for i, text in enumerate(texts, 1))
+
+
+def _allocation(scored: Scored, i: int) -> Allocation:
+    return scored.grid.allocation(i, scored.worker_memory_bytes[i], scored.ps_memory_bytes[i])
+
+
+def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
+    """Componentwise least and greatest over allocations whose objective's interval overlaps the target's."""
+    s = d.scored
+    overlap = d.allowed & (s.objective_lower <= s.objective_upper[d.chosen])
+    overlap &= s.objective_upper >= s.objective_lower[d.chosen]
+
+    def of(pick: np.ufunc) -> Allocation:
+        def value(column: NDArray[np.float64]) -> float:
+            return float(pick.reduce(column[overlap]))
+
+        grid = s.grid
+        return Allocation.of(
+            int(value(grid.workers)),
+            int(value(grid.ps)),
+            value(grid.worker_cpu),
+            value(grid.ps_cpu),
+            int(value(grid.batch_size)),
+            int(value(s.worker_memory_bytes)),
+            int(value(s.ps_memory_bytes)),
+        )
+
+    return of(np.minimum), of(np.maximum)
+
+
+def _estimate(value: float, lower: float, upper: float) -> Estimate:
+    return Estimate(value=float(value), lower=float(lower), upper=float(upper))
+
+
+def _prediction(d: Decision) -> Prediction:
+    s, i, samples = d.scored, d.chosen, d.job.training.samples
+    rates = (s.throughput[i], s.lower[i], s.upper[i])
+    time = _estimate(samples / rates[0], samples / rates[2], samples / rates[1])
+    hourly = s.price_per_hour[i] / 3600
+    worker_use, ps_use = _utilization(d)
+    return Prediction(
+        throughput=_estimate(*rates),
+        completion_time_s=time,
+        cost=_estimate(time.value * hourly, time.lower * hourly, time.upper * hourly),
+        worker_memory_bytes=int(d.memory.worker_bytes(s.grid.batch_size[[i]])[0]),
+        ps_memory_bytes=int(d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]])[0]),
+        worker_utilization=worker_use,
+        ps_utilization=ps_use,
+    )
+
+
+def _utilization(d: Decision) -> tuple[float, float]:
+    """Share of the cores kept busy: CPU seconds per sample, as measured, times the predicted samples/s."""
+
+    def cpu_per_sample(count: str, used: str) -> float:
+        values = [
+            getattr(t, count) * getattr(t, used) / t.throughput
+            for t in d.trials
+            if t.throughput and getattr(t, used) is not None
+        ]
+        return float(np.median(values)) if values else float("nan")
+
+    grid, i, rate = d.scored.grid, d.chosen, float(d.scored.throughput[d.chosen])
+    worker = cpu_per_sample("workers", "worker_cpu_used") * rate / float(grid.workers[i] * grid.worker_cpu[i])
+    ps = cpu_per_sample("ps", "ps_cpu_used") * rate / float(grid.ps[i] * grid.ps_cpu[i])
+    return tuple(float(np.clip(np.nan_to_num(share, nan=1.0), 0, 1)) for share in (worker, ps))  # type: ignore[return-value]
+
+
+def _alternatives(d: Decision) -> tuple[Alternative, ...]:
+    """The Pareto set, thinned evenly where it is long; the chosen row is always there."""
+    s, front = d.scored, d.front
+    if len(front) > _MOST_ALTERNATIVES:
+        front = front[np.unique(np.linspace(0, len(front) - 1, _MOST_ALTERNATIVES).round().astype(int))]
+    rows = sorted({*front.tolist(), d.chosen}, key=lambda i: float(s.price_per_hour[i]))
+    return tuple(
+        Alternative(
+            allocation=_allocation(s, i),
+            throughput=_estimate(s.throughput[i], s.lower[i], s.upper[i]),
+            completion_time_s=float(d.job.training.samples / s.throughput[i]),
+            cost=float(d.job.training.samples / s.throughput[i] / 3600 * s.price_per_hour[i]),
+            chosen=i == d.chosen,
+        )
+        for i in rows
+    )
+
+
+def _evidence(d: Decision) -> Evidence:
+    account = d.model.explain()
+    extrapolated = not within_measured_range(replace(d.candidates, extrapolate=False)).allowed[d.chosen]
+    return _about(d.trials, account.distinct_allocations, account.model).model_copy(
+        update={
+            "extrapolated": bool(extrapolated),
+            "parameters": account.parameters,
+            "pinned": account.pinned,
+            "assumptions": tuple(assumptions(d.job, d.trials, d.candidates.cluster)),
+            "to_be_surer": tuple(to_be_surer(d.model, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
+        }
+    )
+
+
+def _about(trials: Sequence[Trial], distinct: int, model: str) -> Evidence:
+    return Evidence(
+        trials=len(trials),
+        distinct_allocations=distinct,
+        model=model,
+        limited_by=tuple(sorted({t.limited_by for t in trials if t.limited_by})),
+        host=tuple(sorted({t.host for t in trials if t.host})),
+    )

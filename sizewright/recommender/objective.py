@@ -1,0 +1,37 @@
+"""What a job wants to be least: T, C, T·C, or C within a deadline."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.recommender.grid import Grid
+from sizewright.spec import Job, Objective, Prices
+from sizewright.spec.units import GIB
+
+Floats = NDArray[np.float64]
+
+# P(T ≤ deadline) ≥ 0.9 is a one-sided bound: the end of a two-sided interval of coverage 0.8.
+DEADLINE_COVERAGE = 0.8
+
+
+def hourly_price(grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Floats, prices: Prices) -> Floats:
+    """Currency per hour of each allocation (n,)."""
+    cores = grid.workers * grid.worker_cpu + grid.ps * grid.ps_cpu
+    gib = (grid.workers * worker_memory_bytes + grid.ps * ps_memory_bytes) / GIB
+    return cores * prices.core_hour + gib * prices.gib_hour
+
+
+def completion_time_s(job: Job, throughput: Floats) -> Floats:
+    """Seconds for the job's samples (n,)."""
+    return job.training.samples / throughput
+
+
+def score(objective: Objective, time_s: Floats, price_per_hour: Floats) -> Floats:
+    """The objective's value (n,), least is best; for `deadline` it is the cost, deadlines being a cap."""
+    cost = time_s / 3600 * price_per_hour
+    if objective == "time":
+        return time_s
+    if objective == "balanced":
+        return time_s * cost
+    return cost

@@ -1,0 +1,88 @@
+"""The sentences beside the numbers: why this allocation, what it assumes, and what would make it surer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.models._base import ThroughputModel
+from sizewright.recommender.caps import Ruling
+from sizewright.recommender.scoring import Scored
+from sizewright.spec import Cluster, Job
+from sizewright.spec.units import format_bytes
+
+_OBJECTIVES = {
+    "balanced": "completion time × cost",
+    "cost": "cost",
+    "time": "completion time",
+    "deadline": "cost within the deadline",
+}
+
+
+def reasons(
+    job: Job,
+    model: ThroughputModel,
+    scored: Scored,
+    allowed: NDArray[np.bool_],
+    chosen: int,
+    uncapped: int,
+    rulings: Sequence[Ruling],
+) -> Iterator[str]:
+    """Why the chosen row, in sentences."""
+    least = _OBJECTIVES[job.objective]
+    yield f"It has the least {least} of {int(allowed.sum()):,} allocations ({len(allowed):,} lie within the bounds)."
+    for ruling in rulings:
+        if ruling.ruled_out:
+            yield f"The {ruling.cap} cap ruled out {ruling.ruled_out:,}: {ruling.verdict.reason}."
+    if uncapped != chosen and not allowed[uncapped]:
+        yield f"Without caps it would be {scored.grid.allocation(uncapped).describe()}."
+    yield from _one_more_worker(scored, chosen)
+    yield f"A replica's memory holds its predicted peak and a margin of 15 %: {_memory(scored, chosen)}."
+
+
+def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None) -> Iterator[str]:
+    """What the answer takes for granted."""
+    yield "Production hosts run a core's work as fast as the host of the trials."
+    if cluster is None:
+        yield "No cluster file was given, so capacity and host sizes were not checked."
+    loose = sum(trial.limited_by in (None, "none") for trial in trials)
+    if loose:
+        yield f"{loose} of {len(trials)} trials ran without a known CPU limit; their cores are taken as written."
+    if {t.host for t in trials if t.host}:
+        yield "Workers and PS talked over one host's loopback; a slower network is not in the prediction."
+    if any(t.sync not in (None, job.training.sync) for t in trials):
+        yield f"Some trials were not {job.training.sync}."
+
+
+def to_be_surer(model: ThroughputModel, scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
+    """What to measure next."""
+    width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
+    if width > 0.1:
+        yield (
+            f"The interval is ±{width:.0%} wide: measure the target itself "
+            f"({scored.grid.allocation(chosen).describe()})."
+        )
+    if uncapped != chosen:
+        yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be better still."
+    pinned = model.explain().pinned
+    if pinned:
+        yield f"No evidence for: {', '.join(pinned)}; measure allocations that vary what they depend on."
+
+
+def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
+    grid = scored.grid
+    same = grid.workers == grid.workers[chosen] + 1
+    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size):
+        same &= column == column[chosen]
+    for i in np.flatnonzero(same)[:1]:
+        gain = scored.throughput[i] / scored.throughput[chosen] - 1
+        price = scored.price_per_hour[i] / scored.price_per_hour[chosen] - 1
+        yield f"One more worker would bring {gain:+.1%} throughput for {price:+.1%} price an hour."
+
+
+def _memory(scored: Scored, i: int) -> str:
+    worker, ps = format_bytes(scored.worker_memory_bytes[i]), format_bytes(scored.ps_memory_bytes[i])
+    return f"{worker} a worker, {ps} a PS"

@@ -1,0 +1,95 @@
+"""From trials to a recommendation: fit, score every allocation within the bounds, choose by the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sizewright.datasets.trials import Trial
+from sizewright.models._base import ThroughputModel
+from sizewright.models.dlrover import DlroverModel
+from sizewright.models.memory import MemoryModel, row_bytes
+from sizewright.models.table import AXES, as_columns
+from sizewright.recommender.answer import Decision, infeasible, not_enough, ok
+from sizewright.recommender.caps import Candidates, apply_caps
+from sizewright.recommender.objective import DEADLINE_COVERAGE, completion_time_s
+from sizewright.recommender.pareto import pareto_front
+from sizewright.recommender.scoring import Scored, score_all
+from sizewright.spec import Cluster, Job, Recommendation
+
+
+def recommend(
+    job: Job,
+    trials: Sequence[Trial],
+    *,
+    cluster: Cluster | None = None,
+    model: ThroughputModel | None = None,
+    extrapolate: bool = False,
+) -> Recommendation:
+    """What the job should ask for, given its trials.
+
+    The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
+    """
+    usable = [trial for trial in trials if trial.usable]
+    if not usable:
+        return not_enough(job, trials, None, _why_none(trials))
+    model = (model or DlroverModel()).fit(usable)
+    account = model.explain()
+    if not account.enough:
+        told = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
+        return not_enough(job, usable, model, told)
+    memory = MemoryModel.fit(job, usable)
+    embedding_bytes = float(sum(job.model.tables.sizes()) * row_bytes(job))
+    scored = score_all(job, model, memory, embedding_bytes)
+    candidates = _candidates(job, cluster, scored, model, usable, embedding_bytes, extrapolate)
+    allowed, rulings = apply_caps(candidates)
+    if not allowed.any():
+        last = rulings[-1]
+        if last.cap == "measured range":
+            return not_enough(job, usable, model, last.verdict.reason, last.verdict.remedy)
+        return infeasible(job, usable, model, rulings)
+    left = np.flatnonzero(allowed)
+    chosen = int(left[np.argmin(scored.objective[left])])
+    front = left[pareto_front(scored.throughput[left], scored.price_per_hour[left])]
+    return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings))
+
+
+def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
+    """Least and greatest of every axis that the trials know."""
+    columns = as_columns(trials, AXES)
+    return {
+        axis: (float(np.nanmin(column)), float(np.nanmax(column)))
+        for axis, column in columns.items()
+        if np.isfinite(column).any()
+    }
+
+
+def _candidates(
+    job: Job,
+    cluster: Cluster | None,
+    scored: Scored,
+    model: ThroughputModel,
+    trials: Sequence[Trial],
+    embedding_bytes: float,
+    extrapolate: bool,
+) -> Candidates:
+    surely, _ = model.predict_interval(scored.grid.columns(embedding_bytes), DEADLINE_COVERAGE)
+    return Candidates(
+        job=job,
+        cluster=cluster,
+        grid=scored.grid,
+        worker_memory_bytes=scored.worker_memory_bytes,
+        ps_memory_bytes=scored.ps_memory_bytes,
+        embedding_bytes=embedding_bytes,
+        measured=measured_ranges(trials),
+        latest_time_s=completion_time_s(job, surely),
+        extrapolate=extrapolate,
+    )
+
+
+def _why_none(trials: Sequence[Trial]) -> str:
+    if not trials:
+        return "no trial of this job is in the store"
+    last = trials[-1]
+    return f"none of the {len(trials)} trials ended well (the last: {last.message or last.status})"

@@ -1,0 +1,54 @@
+"""Every allocation inside the bounds, with what is predicted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models._base import ThroughputModel
+from sizewright.models.memory import MemoryModel
+from sizewright.recommender.grid import Grid, make_grid
+from sizewright.recommender.objective import completion_time_s, hourly_price, score
+from sizewright.spec import Job
+from sizewright.spec.units import MIB
+
+Floats = NDArray[np.float64]
+COVERAGE = 0.9
+_MEMORY_STEP_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Every allocation with what is predicted of it; columns (n,)."""
+
+    grid: Grid
+    throughput: Floats
+    lower: Floats
+    upper: Floats
+    price_per_hour: Floats
+    worker_memory_bytes: Floats
+    ps_memory_bytes: Floats
+    objective: Floats
+    objective_lower: Floats
+    objective_upper: Floats
+
+
+def score_all(job: Job, model: ThroughputModel, memory: MemoryModel, embedding_bytes: float) -> Scored:
+    """Predict throughput, memory, price and objective of every allocation within the bounds."""
+    grid = make_grid(job.bounds, job.training.batch_size)
+    columns = grid.columns(embedding_bytes)
+    throughput = model.predict(columns)
+    lower, upper = model.predict_interval(columns, COVERAGE)
+    worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes[0])
+    ps_memory = _whole_steps(memory.ps_request_bytes(grid.ps, grid.workers), job.bounds.ps.memory_bytes[0])
+    price = hourly_price(grid, worker_memory, ps_memory, job.prices)
+    values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
+    return Scored(grid, throughput, lower, upper, price, worker_memory, ps_memory, *values)
+
+
+def _whole_steps(wanted: Floats, least: int) -> Floats:
+    """Up to whole steps of 64 MiB, and not below the bounds."""
+    requests: Floats = np.maximum(np.ceil(wanted / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES, least)
+    return requests

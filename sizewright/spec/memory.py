@@ -1,0 +1,53 @@
+"""The answer to "how much memory will my tables need, and on how many servers?"."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from sizewright.spec._base import Record
+
+
+class TableMemory(Record):
+    """One embedding table, in rows and bytes."""
+
+    table: int
+    rows: int
+    rows_lower: int
+    rows_upper: int
+    weight_bytes: int
+    state_bytes: int
+    index_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Weights, optimizer state and index."""
+        return self.weight_bytes + self.state_bytes + self.index_bytes
+
+
+class ServerOption(Record):
+    """What each PS needs if there are this many of them."""
+
+    ps: int
+    memory_bytes: int = Field(description="to ask for, per PS, margin included")
+    fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
+
+
+class MemoryReport(Record):
+    """Table by table, then per server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
+
+    schema_: Literal["sizewright/memory/v1"] = Field("sizewright/memory/v1", alias="schema")
+    job: str
+    optimizer: str
+    tables: tuple[TableMemory, ...]
+    embedding_bytes: int
+    index_bytes: int
+    servers: tuple[ServerOption, ...]
+    least_ps: int | None = Field(description="fewest PS that fit, if any do")
+    worker_memory_bytes: int
+    margin: float
+    rests_on: str
+    assumptions: tuple[str, ...] = ()

@@ -1,0 +1,51 @@
+"""What an executor reports of a running job: sums since each replica began, so that two reports give a rate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sizewright.spec._base import Record
+from sizewright.spec.allocation import Role
+
+
+class ReplicaMetrics(Record):
+    """One replica. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s` are its clock."""
+
+    role: Role
+    index: int
+    at_s: float
+    cpu_s: float
+    throttled_s: float
+    memory_peak_bytes: int
+    limited_by: Literal["cgroup", "affinity", "none"] = "none"
+    cfs_period_ms: float | None = None
+
+    steps: int = 0
+    samples: int = 0
+    last_step_at_s: float = 0.0
+    data_s: float = 0.0
+    pull_s: float = 0.0
+    compute_s: float = 0.0
+    push_s: float = 0.0
+    wait_s: float = 0.0
+    unique_rows: int = 0
+    network_bytes: int = 0
+    loss: float = 0.0
+
+    exchanges: int = 0
+    busy_s: float = 0.0
+    lookups: int = 0
+    rows: int = 0
+    embedding_bytes: int = 0
+    index_bytes: int = 0
+
+
+class Metrics(Record):
+    """All replicas of a job, and the CPU seconds of the engine itself."""
+
+    replicas: tuple[ReplicaMetrics, ...]
+    engine_cpu_s: float = 0.0
+
+    def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
+        """The replicas of a role."""
+        return tuple(replica for replica in self.replicas if replica.role == role)

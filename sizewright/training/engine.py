@@ -1,0 +1,99 @@
+"""A Ray of our own: started, kept apart in a control group, and taken down without leavings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+
+from sizewright.errors import EngineError, MissingExtraError
+from sizewright.training.cgroups import CgroupTree
+
+_OBJECT_STORE_BYTES = 100 * 1024**2
+
+
+def import_ray() -> ModuleType:
+    """Ray, or one clear error with the pip line when it or torch is missing."""
+    # Ray's memory watch would end replicas by the host's memory; here their own limit decides.
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtraError("profile", "ray") from None
+    module: ModuleType = ray
+    return module
+
+
+class Engine:
+    """A local Ray, or the one that this process is already connected to."""
+
+    def __init__(self, group: CgroupTree | None = None) -> None:
+        self.ray = import_ray()
+        self._group = group.child("engine") if group else None
+        self._owned = not self.ray.is_initialized()
+        self._folder: Path | None = None
+        if self._owned:
+            self._start()
+
+    def cpu_used_s(self) -> float:
+        """CPU seconds of Ray's own processes: no replica is charged for them."""
+        if self._group:
+            return self._group.cpu_used_s()
+        total = 0.0
+        for process in _children():
+            if "ray::" not in process.name():
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def stop(self) -> None:
+        """Shut Ray down if we started it, and remove its files."""
+        if self._owned and self.ray.is_initialized():
+            self.ray.shutdown()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        _check_shared_memory()
+        self._folder = Path(tempfile.mkdtemp(prefix="szw-"))
+        try:
+            self.ray.init(
+                address="local",
+                num_cpus=os.cpu_count(),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(self._folder),
+            )
+        except Exception as error:
+            self.stop()
+            first = str(error).strip().splitlines() or [type(error).__name__]
+            raise EngineError(
+                f"Ray could not start: {first[0]}",
+                "Check that ports on the loopback interface and /dev/shm are free, then try again.",
+            ) from error
+        if self._group:
+            for process in _children():
+                self._group.join(process.pid)
+
+
+def _check_shared_memory(folder: Path = Path("/dev/shm")) -> None:
+    if folder.is_dir():
+        free = shutil.disk_usage(folder).free
+        if free < _OBJECT_STORE_BYTES:
+            raise EngineError(
+                f"{folder} has {free // 1024**2} MiB free and Ray needs {_OBJECT_STORE_BYTES // 1024**2} MiB.",
+                "Free some of it, or mount it larger (docker run --shm-size=1g).",
+            )
+
+
+def _children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if p.is_running()]

@@ -1,0 +1,59 @@
+"""Serves a parameter server over TCP: one thread a worker, all behind one token."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+
+from sizewright.training.hash_index import Slots
+from sizewright.training.ps import ParameterServer
+from sizewright.training.wire import accept, receive_request, send_reply
+
+# Python's default of 5 ms lets one busy thread hold back the others for whole steps.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class PsServer:
+    """Listens on a free port of `host` until closed."""
+
+    def __init__(self, ps: ParameterServer, token: bytes, host: str = "127.0.0.1") -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._ps = ps
+        self._token = token
+        self._socket = socket.create_server((host, 0))
+        self._links: list[socket.socket] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to connect to."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Stop listening and drop every connection."""
+        self._ps.close()
+        for sock in (self._socket, *self._links):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                link = accept(self._socket, self._token)
+            except OSError:
+                return
+            if link is not None:
+                self._links.append(link)
+                threading.Thread(target=self._serve, args=(link,), daemon=True).start()
+
+    def _serve(self, link: socket.socket) -> None:
+        places: dict[int, Slots] = {}
+        width = self._ps.store.width
+        with contextlib.suppress(OSError):
+            while (request := receive_request(link, width)) is not None:
+                send_reply(link, self._ps.exchange(request, places))
+        link.close()

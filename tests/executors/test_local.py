@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sizewright.errors import JobError
+from sizewright.executors.local import LocalExecutor
+from sizewright.spec import Allocation, Bounds, Gpu, Group, Job, Plan
+
+TARGET = Allocation(
+    worker=(Group(replicas=2, cpu=0.5, memory_bytes=2**30, gpu=Gpu(count=1)),),
+    ps=(Group(replicas=1, cpu=1, memory_bytes=0), Group(replicas=1, cpu=2, memory_bytes=0)),
+    chief=(Group(replicas=1, cpu=1, memory_bytes=1),),
+    batch_size=512,
+)
+PLANS = {
+    "launch": Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=TARGET, reason="# best: of\n14 trials ü 🙂"),
+    "adjust": Plan(
+        id="p-2",
+        kind="adjust",
+        job=Job(objective="deadline", deadline=3600, bounds=Bounds(batch_size=(1, 2))),
+        target=TARGET,
+        current=Allocation.of(1, 1, 0.5, 0.5, 128),
+        reason="",
+        cooldown_s=1e-7,
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_rendered_plan_reads_back_equal(tmp_path: Path, plan: Plan) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(LocalExecutor().render(plan), encoding="utf-8")
+    assert Plan.load(path) == plan
+
+
+def test_the_header_says_what_it_is_and_how_to_run_it() -> None:
+    header = "\n".join(line for line in LocalExecutor().render(PLANS["launch"]).splitlines() if line.startswith("#"))
+    assert f"launch {TARGET.describe()}" in header
+    assert "sizewright.training.session.Session" in header
+    assert "plan.target" in header
+
+
+def test_a_plan_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    with pytest.raises(JobError, match="No plan file"):
+        Plan.load(path)
+    path.write_text(LocalExecutor().render(PLANS["adjust"]).replace("kind: adjust", "kind: adjsut"), encoding="utf-8")
+    with pytest.raises(JobError, match="'kind': input should be 'launch', 'adjust' or 'keep'"):
+        Plan.load(path)
