@@ -1,1 +1,63 @@
-"""Sizes the training jobs of deep learning recommendation models."""
+"""Sizes the training jobs of deep learning recommendation models.
+
+    import sizewright as sw
+    sw.profile("job.yaml")
+    print(sw.recommend("job.yaml").to_json())
+
+Names are loaded on first use, so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sizewright.api import load_job, memory, open_store, plan, profile, recommend
+    from sizewright.datasets.trials import Trial
+    from sizewright.errors import SizewrightError
+    from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
+
+_HOMES = {
+    "Allocation": "sizewright.spec",
+    "Cluster": "sizewright.spec",
+    "Job": "sizewright.spec",
+    "MemoryReport": "sizewright.spec",
+    "Plan": "sizewright.spec",
+    "Recommendation": "sizewright.spec",
+    "SizewrightError": "sizewright.errors",
+    "Trial": "sizewright.datasets.trials",
+    "load_job": "sizewright.api",
+    "memory": "sizewright.api",
+    "open_store": "sizewright.api",
+    "plan": "sizewright.api",
+    "profile": "sizewright.api",
+    "recommend": "sizewright.api",
+}
+
+__all__ = [
+    "Allocation",
+    "Cluster",
+    "Job",
+    "MemoryReport",
+    "Plan",
+    "Recommendation",
+    "SizewrightError",
+    "Trial",
+    "load_job",
+    "memory",
+    "open_store",
+    "plan",
+    "profile",
+    "recommend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sizewright' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

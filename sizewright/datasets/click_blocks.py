@@ -49,20 +49,19 @@ def parse_block(data: bytes, separator: bytes, dense_features: int, tables: int,
     if not _regular(text, marks, columns):
         text, lines, count, wrong = _drop_wrong_lines(text, separator, columns)
         marks = _marks(text, separator)
-    ends = marks.reshape(-1, columns)
-    lengths = _lengths(marks).reshape(ends.shape)
+    fields = Fields.of(text, marks, _lengths(marks)).reshape(columns)
     split = 1 + dense_features
-    numbers, unread = parse_numbers(Fields(text, ends[:, :split], lengths[:, :split]))
-    bad = _bad_fields(numbers, unread, lengths[:, 0])
+    numbers, unread = parse_numbers(fields.columns(slice(split)))
+    bad = _bad_fields(numbers, unread, fields.lengths[:, 0])
     batch = Batch(
         numbers[:, 0].astype(np.float32),
         np.log1p(np.maximum(numbers[:, 1:], 0.0).astype(np.float32)),
-        parse_ids(Fields(text, ends[:, split:], lengths[:, split:])),
+        parse_ids(fields.columns(slice(split, None))),
     )
     if not bad.any():
         return Parsed(batch, len(wrong), wrong[:faults], count)
     good = np.asarray(~bad.any(axis=1))
-    found = _describe(Fields(text, ends, lengths), bad, lines, faults)
+    found = _describe(fields, bad, lines, faults)
     first = sorted([*wrong[:faults], *found])[:faults]
     return Parsed(select(batch, good), len(wrong) + int((~good).sum()), first, count)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +26,31 @@ _ZEROS = _each(ord("0"))
 _KEEP = np.array([0] + [(1 << 64) - (1 << 8 * (8 - length)) for length in range(1, 9)], dtype=np.uint64)
 
 
-class Fields:
-    """Fields of a text: where each ends and how long it is; any shape.
+class Fields(NamedTuple):
+    """Fields of a text: where each ends, how long it is, and the eight bytes before its end; all of one shape.
 
     `text` begins with eight bytes that belong to no field, and `ends` do not count these: an end is therefore also
     where the eight bytes before it begin.
     """
 
-    def __init__(self, text: bytes, ends: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        self.text, self.ends, self.lengths = text, ends, lengths
+    text: bytes
+    ends: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    words: U64
 
-    def words(self, ends: NDArray[np.int64]) -> U64:
-        """The eight bytes before each end; the first of them is the lowest byte."""
-        every = np.ndarray((len(self.text) - 7,), "<u8", self.text, 0, (1,))
-        return every[ends]
+    @classmethod
+    def of(cls, text: bytes, ends: NDArray[np.int64], lengths: NDArray[np.int64]) -> Fields:
+        """Fields with their words."""
+        return cls(text, ends, lengths, _words(text, ends))
+
+    def reshape(self, columns: int) -> Fields:
+        """The same fields in rows of so many columns."""
+        shape = (-1, columns)
+        return Fields(self.text, self.ends.reshape(shape), self.lengths.reshape(shape), self.words.reshape(shape))
+
+    def columns(self, part: slice) -> Fields:
+        """Some columns of fields in rows."""
+        return Fields(self.text, self.ends[:, part], self.lengths[:, part], self.words[:, part])
 
     def at(self, index: tuple[NDArray[np.intp], ...]) -> list[bytes]:
         """The fields at an index, one by one."""
@@ -52,10 +64,8 @@ def parse_ids(fields: Fields) -> NDArray[np.int64]:
     The hash chains splitmix64's finaliser (Steele et al., 2014) over the token's bytes, eight at a time; it depends on
     nothing but the bytes. `00000000` becomes 2^32, to be told from a missing id.
     """
-    words = fields.words(fields.ends)
     eight = fields.lengths == 8
-    np.copyto(words, _ZEROS, where=~eight)
-    ids, faults = _hex(words)
+    ids, faults = _hex(np.where(eight, fields.words, _ZEROS))
     tokens = np.count_nonzero(fields.lengths)
     if not tokens == np.count_nonzero(eight) == np.count_nonzero(ids) or np.count_nonzero(faults):
         ids[(ids == 0) & eight] = ZERO_ID
@@ -67,7 +77,7 @@ def parse_ids(fields: Fields) -> NDArray[np.int64]:
 
 def parse_numbers(fields: Fields) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Values of numeric fields, and which of them are none (they get 0). An empty field is 0 and valid."""
-    values, unread = _digits(fields.words(fields.ends), fields.lengths)
+    values, unread = _digits(fields.words, fields.lengths)
     if unread.any():
         index = np.nonzero(unread)
         values[index], unread[index] = _signed_or_whole(fields, index)
@@ -80,6 +90,12 @@ def parse_numbers(fields: Fields) -> tuple[NDArray[np.float64], NDArray[np.bool_
     return values, unread
 
 
+def _words(text: bytes, ends: NDArray[np.int64]) -> U64:
+    """The eight bytes before each end; the first of them is the lowest byte."""
+    every = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
+    return every[ends]
+
+
 def _signed_or_whole(
     fields: Fields, index: tuple[NDArray[np.intp], ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -89,53 +105,53 @@ def _signed_or_whole(
     negative = (text[ends + 8 - lengths] == ord("-")) & (lengths > 1)
     lengths = lengths - negative
     whole = (text[ends + 7] == ord("0")) & (text[ends + 6] == ord(".")) & (lengths > 2)
-    values, unread = _digits(fields.words(ends - 2 * whole), lengths - 2 * whole)
+    values, unread = _digits(_words(fields.text, ends - 2 * whole), lengths - 2 * whole)
     return np.where(negative, -values, values), unread
 
 
 def _digits(words: U64, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Values of up to eight digits, and which fields are anything else."""
-    words ^= _ZEROS
+    words = words ^ _ZEROS
     words &= _KEEP.take(lengths, mode="clip")
     check = words + _each(0x76)
     check |= words
     check &= _each(0x80)
     unread = (check != 0) | (lengths > 8)
-    for factor, shift, mask in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF)):
+    for factor, shift, mask in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF)):
         words *= np.uint64(1 + (factor << shift))  # the first of each pair of lanes times its weight, plus the second
         words >>= np.uint64(shift)
         words &= np.uint64(mask)
+    words *= np.uint64(1 + (10_000 << 32))
+    words >>= np.uint64(32)
     return words.astype(np.float64), unread
 
 
 def _hex(words: U64) -> tuple[U64, U64]:
     """Values of eight hex digits, and words that are not 0 where a character is no hex digit."""
+    words = words | _each(0x20)  # to lower case; ten control characters turn into digits, which no log holds
     letters = words >> np.uint64(6)
     letters &= _each(1)
-    nibbles = words & _each(0x0F)
-    letters *= np.uint64(9)
-    nibbles += letters
-    again = nibbles + _each(6)  # write the nibbles as text once more: only hex digits come back as they were
-    again >>= np.uint64(4)
-    again &= _each(1)
-    again *= np.uint64(ord("a") - ord("0") - 10)
-    again += nibbles
-    again += _ZEROS
-    words |= _each(0x20)
-    again ^= words
-    again |= nibbles & _each(0xF0)
-    for shift, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0xFFFFFFFF)):
-        nibbles *= np.uint64(1 + (1 << (shift + shift // 2)))  # the first of each pair of lanes is the high one
-        nibbles >>= np.uint64(shift)
-        nibbles &= np.uint64(mask)
-    return nibbles, again
+    words -= letters * np.uint64(ord("a") - ord("0") - 10)  # the letters now follow the digits
+    words ^= _ZEROS
+    faults = words + _each(6)
+    letters <<= np.uint64(4)
+    faults ^= letters  # from 10 on it must have been a letter, below 10 not
+    faults |= words
+    faults &= _each(0xF0)
+    for shift, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF)):
+        words *= np.uint64(1 + (1 << (shift + shift // 2)))  # the first of each pair of lanes is the high one
+        words >>= np.uint64(shift)
+        words &= np.uint64(mask)
+    words *= np.uint64(1 + (1 << 48))
+    words >>= np.uint64(32)
+    return words, faults
 
 
 def _hash(fields: Fields, ends: NDArray[np.int64], lengths: NDArray[np.int64]) -> U64:
     state = lengths.astype(np.uint64)
     for done in range(0, int(lengths.max()), 8):
         active = np.flatnonzero(lengths > done)
-        words = fields.words(ends[active] - done) & _KEEP.take(lengths[active] - done, mode="clip")
+        words = _words(fields.text, ends[active] - done) & _KEEP.take(lengths[active] - done, mode="clip")
         state[active] = mix(state[active] ^ words)
     return (state >> np.uint64(3)) | _HASHED
 

@@ -97,7 +97,7 @@ class TrialStore:
         with self._guard(), self._engine.connect() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(_trials)).scalar_one())
 
-    def mark(self, series: str, status: TrialStatus, message: str) -> int:
+    def mark(self, series: str, status: TrialStatus | str, message: str) -> int:
         """Give the `ok` trials of a series another status and its reason; the answer is how many there were."""
         if status not in get_args(TrialStatus):
             raise StoreError(f"{status!r} is no status of a trial.", f"Use one of: {', '.join(get_args(TrialStatus))}.")

@@ -30,7 +30,9 @@ def _header(plan: Plan) -> list[str]:
         "",
         "To run it here, in Python (pip install 'sizewright[profile]'):",
         "    from sizewright.executors.local import load_plan",
+        "    from sizewright.training.session import Session",
         '    plan = load_plan("this-file.yaml")',
-        "and give plan.job and plan.target to sizewright.training.session.Session.",
+        "    with Session(plan.job) as session:",
+        "        session.scale(plan.target)  # trains until this block is left",
         "",
     ]

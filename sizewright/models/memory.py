@@ -134,6 +134,13 @@ class MemoryModel:
         per_sample = 4 * (2 * fields + 3 * activations)
         return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_size * per_sample
 
+    def scale_that_fits(self, limit_bytes: float) -> float:
+        """The greatest table scale, 1 at most, at which all tables on one PS stay within `limit_bytes`."""
+        one, scale = np.ones(1), 1.0
+        while scale > 1e-6 and float(self.ps_bytes(one, one, scale)[0]) > limit_bytes:
+            scale /= 2
+        return scale
+
     def ps_request_bytes(self, ps: Floats, workers: Floats) -> Floats:
         """What to ask for per PS: the margin on top, and never below the measured sum of peaks × its share."""
         wanted = self.ps_bytes(ps, workers) * (1 + MARGIN)

@@ -22,9 +22,6 @@ class TrialSink(Protocol):
     def add(self, trial: Trial) -> object:
         """Keep a trial."""
 
-    def mark(self, series: str, status: str, message: str) -> object:
-        """Change the status of the good trials of a series."""
-
 
 class Progress(NamedTuple):
     """One trial more."""

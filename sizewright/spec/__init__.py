@@ -16,6 +16,7 @@ from sizewright.spec.job import (
     Tables,
     Training,
 )
+from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
 from sizewright.spec.metrics import Metrics, ReplicaMetrics
 from sizewright.spec.plan import Executor, Plan
 from sizewright.spec.recommendation import (
@@ -43,6 +44,7 @@ __all__ = [
     "Group",
     "HostKind",
     "Job",
+    "MemoryReport",
     "Metrics",
     "Model",
     "Objective",
@@ -57,6 +59,8 @@ __all__ = [
     "Resources",
     "Role",
     "RoleBounds",
+    "ServerOption",
+    "TableMemory",
     "Tables",
     "Training",
 ]

@@ -237,3 +237,7 @@ class Job(Record):
     def with_batch_size(self, batch_size: int) -> Job:
         """The same job with another batch size per worker."""
         return self.model_copy(update={"training": self.training.model_copy(update={"batch_size": batch_size})})
+
+    def with_objective(self, objective: str) -> Job:
+        """The same job with another objective. Raises JobError for an unknown one."""
+        return parse(Job, self.model_dump() | {"objective": objective}, "--objective")

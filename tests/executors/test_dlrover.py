@@ -54,6 +54,15 @@ def test_the_container_asks_for_no_less_than_the_plan() -> None:
     assert worker["env"] == [{"name": "SIZEWRIGHT_BATCH_SIZE", "value": "256"}]
 
 
+def test_what_the_manifest_leaves_open_is_said_above_it() -> None:
+    gpu = Group(replicas=1, cpu=8, memory_bytes=MIB, gpu=Gpu(kind="a100", count=2))
+    text = DlroverExecutor().render(plan(worker=(gpu,)))
+    header = [line for line in text.splitlines() if line.startswith("#")]
+    assert any("Why: best of 14: 3 workers" in line for line in header)
+    assert any("memory of ps is not known" in line for line in header)
+    assert any("worker are of kind a100" in line for line in header)
+
+
 def test_cores_survive_dlrovers_rounding_to_tenths() -> None:
     manifest = rendered(ps=(Group(replicas=1, cpu=0.25, memory_bytes=0),))
     assert container(manifest, "ps")["resources"]["limits"]["cpu"] == "300m"

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sizewright.errors import JobError
-from sizewright.executors.local import LocalExecutor
-from sizewright.spec import Allocation, Bounds, Gpu, Group, Job, Plan
+from sizewright.executors.local import LocalExecutor, load_plan
+from sizewright.spec import Allocation, Bounds, Deploy, Gpu, Group, Job, Plan
 
 TARGET = Allocation(
     worker=(Group(replicas=2, cpu=0.5, memory_bytes=2**30, gpu=Gpu(count=1)),),
@@ -35,10 +38,21 @@ def test_a_rendered_plan_reads_back_equal(tmp_path: Path, plan: Plan) -> None:
     assert Plan.load(path) == plan
 
 
+@given(text=st.text(max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_no_text_is_lost_or_breaks_the_file(text: str) -> None:
+    job = Job(deploy=Deploy(image=text, command=(text, "run")))
+    plan = PLANS["launch"].model_copy(update={"reason": text, "job": job})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.yaml"
+        path.write_text(LocalExecutor().render(plan), encoding="utf-8")
+        assert load_plan(path) == plan
+
+
 def test_the_header_says_what_it_is_and_how_to_run_it() -> None:
     header = "\n".join(line for line in LocalExecutor().render(PLANS["launch"]).splitlines() if line.startswith("#"))
     assert f"launch {TARGET.describe()}" in header
-    assert "sizewright.training.session.Session" in header
+    assert "from sizewright.training.session import Session" in header
     assert "plan.target" in header
 
 

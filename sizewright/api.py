@@ -1,0 +1,178 @@
+"""The public functions: record in, record out. Here the parts are put together."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial, now
+from sizewright.errors import InputError
+from sizewright.models.memory import MemoryModel
+from sizewright.models.memory_report import report
+from sizewright.recommender.recommend import recommend as recommend_from_trials
+from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
+
+if TYPE_CHECKING:
+    from sizewright.profiler.series import Progress
+
+DEFAULT_STORE = "sqlite:///sizewright.db"
+STORE_VARIABLE = "SIZEWRIGHT_STORE"
+# The rest is for Ray, this process and the host itself.
+TRIAL_SHARE_OF_CORES = 0.8
+_TABLE_SHARE_OF_MEMORY = 0.5
+
+JobLike = Job | str | Path
+
+
+def profile(
+    job: JobLike,
+    *,
+    store: str | TrialStore | None = None,
+    trials: int = 8,
+    fresh: bool = False,
+    progress: Callable[[Progress, int], None] | None = None,
+) -> list[Trial]:
+    """Run a series of real trial steps of the job on this host and keep every trial in the store.
+
+    `trials` allocations are measured, the first of them at three table scales and once more at the end. An
+    unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
+    and how many there will be. A series that drifted is measured once more; if that drifts too, its trials are void.
+
+    Raises MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
+    """
+    from sizewright.profiler.spread import SpreadPlanner
+    from sizewright.profiler.workflow import profile_job
+
+    job = _counted(load_job(job))
+    cores = (os.cpu_count() or 1) * TRIAL_SHARE_OF_CORES
+    scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * _available_bytes())
+
+    def planner() -> SpreadPlanner:
+        return SpreadPlanner(job, cores, count=trials, full_scale=scale)
+
+    with _open(store, create=True) as opened:
+        return profile_job(job, planner, opened, host=socket.gethostname(), fresh=fresh, progress=progress)
+
+
+def recommend(
+    job: JobLike,
+    *,
+    trials: Sequence[Trial] | None = None,
+    store: str | TrialStore | None = None,
+    cluster: Cluster | str | Path | None = None,
+    extrapolate: bool = False,
+) -> Recommendation:
+    """What the job should ask for, from `trials`, or from those of this job in the store.
+
+    `extrapolate` lets it choose beyond twice the measured range of an axis.
+    """
+    job = _counted(load_job(job))
+    if trials is None:
+        with _open(store, create=False) as opened:
+            trials = opened.trials(job_hash=job.hash)
+    return recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate)
+
+
+def plan(job: JobLike, recommendation: Recommendation) -> Plan:
+    """The plan that launches a recommendation's target. Raises InputError when it has none."""
+    job = load_job(job)
+    if recommendation.target is None:
+        raise InputError(
+            f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",
+            "Follow its remedies first.",
+        )
+    return Plan(
+        id=f"{job.name}-{now():%Y%m%d%H%M%S}",
+        kind="launch",
+        job=job,
+        target=recommendation.target,
+        reason=" ".join(recommendation.reasons[:2]),
+    )
+
+
+def memory(
+    job: JobLike,
+    *,
+    trials: Sequence[Trial] = (),
+    cluster: Cluster | str | Path | None = None,
+) -> MemoryReport:
+    """How much memory the job's tables need, table by table, and on how many servers, before anything runs."""
+    job = load_job(job)
+    if job.model.tables.known:
+        return report(job, list(trials), _load_cluster(cluster))
+    from sizewright.datasets.vocabulary import count_rows
+
+    vocabulary = count_rows(job)
+    ranges = [(table.lower, table.upper) for table in vocabulary.tables]
+    return report(job.with_rows(vocabulary.rows), list(trials), _load_cluster(cluster), ranges)
+
+
+def load_job(job: JobLike) -> Job:
+    """A job as it is, or read from its file."""
+    return job if isinstance(job, Job) else Job.load(job)
+
+
+def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
+    """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder."""
+    return TrialStore(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, create=create)
+
+
+def job_hash(job: JobLike) -> str:
+    """The hash under which the store keeps the trials of a job."""
+    return _counted(load_job(job)).hash
+
+
+def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
+    """The same trials as measurements of `job`; batch size and mode are taken from it where a row has none."""
+    job = _counted(load_job(job))
+    return [
+        trial.model_copy(
+            update={
+                "job": job.name,
+                "job_hash": job.hash,
+                "batch_size": trial.batch_size or job.training.batch_size,
+                "sync": trial.sync or job.training.sync,
+            }
+        )
+        for trial in trials
+    ]
+
+
+class _Borrowed:
+    """A caller's own store, left open."""
+
+    def __init__(self, store: TrialStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> TrialStore:
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+def _open(store: str | TrialStore | None, *, create: bool) -> TrialStore | _Borrowed:
+    return _Borrowed(store) if isinstance(store, TrialStore) else open_store(store, create=create)
+
+
+def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
+    return Cluster.load(cluster) if isinstance(cluster, (str, Path)) else cluster
+
+
+def _counted(job: Job) -> Job:
+    """The job with its tables counted in its data, where it asks for that."""
+    if job.model.tables.known:
+        return job
+    from sizewright.datasets.vocabulary import count_rows
+
+    return job.with_rows(count_rows(job).rows)
+
+
+def _available_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,47 @@
+"""The command `sizewright`: verbs are registered here, errors end here."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from sizewright.cli import init, memory, profile, recommend, schema, trials
+
+app = typer.Typer(
+    name="sizewright",
+    help="Size DLRM training jobs: measure a few seconds of real training, fit a model, get a plan.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("init")(init.init)
+app.command("profile")(profile.profile)
+app.command("recommend")(recommend.recommend)
+app.command("memory")(memory.memory)
+app.add_typer(trials.app, name="trials")
+app.command("schema")(schema.schema)
+
+_INTERRUPTED = 130
+
+
+def run() -> None:
+    """Run a command line; a user's mistake is one sentence on stderr and a non-zero exit code."""
+    from sizewright.errors import SizewrightError
+
+    try:
+        app()
+    except SizewrightError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped. Finished trials are kept; the same command goes on with the rest.\n")
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run()

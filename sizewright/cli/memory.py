@@ -1,0 +1,23 @@
+"""`sizewright memory`: the memory of the tables, before anything runs."""
+
+from __future__ import annotations
+
+import typer
+
+from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output
+from sizewright.cli.output import Format
+
+_INFEASIBLE = 3
+
+
+def memory(job: JobFile, output: Output = Format.table, cluster: ClusterFile = None, data: DataPath = None) -> None:
+    """Say how much memory the job's tables need, table by table, and on how many servers."""
+    from sizewright import api
+    from sizewright.cli.output import show
+    from sizewright.cli.tables import print_memory
+
+    described = api.load_job(job)
+    described = described.with_data(data) if data else described
+    report = api.memory(described, cluster=cluster)
+    show(report, output, lambda console: print_memory(console, report))
+    raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

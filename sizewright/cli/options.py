@@ -1,0 +1,24 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from sizewright.cli.output import Format
+
+JobFile = Annotated[str, typer.Argument(metavar="JOB", help="The job file (sizewright init writes one).")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Store = Annotated[
+    Optional[str],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--store", help="Trial store: a file or an SQLAlchemy URL.", envvar="SIZEWRIGHT_STORE"),
+]
+ClusterFile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--cluster", help="Cluster file: hosts and quota."),
+]
+DataPath = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),
+]

@@ -1,0 +1,56 @@
+"""`sizewright profile`: run trials, with a progress bar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sizewright.cli.options import DataPath, JobFile, Output, Store
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from sizewright.profiler.series import Progress as Step
+
+
+def profile(
+    job: JobFile,
+    output: Output = Format.table,
+    store: Store = None,
+    data: DataPath = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 8,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start a new series instead of going on with the last.")
+    ] = False,
+) -> None:
+    """Measure real trial steps of a job on this host and keep them in the store."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from sizewright import api
+    from sizewright.cli.output import show_data, stderr
+    from sizewright.cli.tables import trials_table
+
+    described = api.load_job(job)
+    described = described.with_data(data) if data else described
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = stderr()
+    with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:
+        task = bar.add_task("starting Ray", total=None)
+
+        def advance(step: Step, total: int) -> None:
+            bar.update(task, total=total, advance=1, description=_describe(step))
+
+        finished = api.profile(described, store=opened, trials=trials, fresh=fresh, progress=advance)
+        where = opened.name
+    for trial in finished:
+        if not trial.usable:
+            console.print(f"A trial ended as {trial.status}: {trial.message}", style="yellow")
+    show_data([t.model_dump(mode="json") for t in finished], output, lambda out: out.print(trials_table(finished)))
+    console.print(f"{sum(t.usable for t in finished)} trials in {where}. Next: sizewright recommend {job}")
+
+
+def _describe(step: Step) -> str:
+    a = step.point.allocation
+    rate = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.status
+    shape = f"{a.replicas('worker')}×{a.worker[0].cpu:g} + {a.replicas('ps')}×{a.ps[0].cpu:g}"
+    return f"{shape} cores, tables × {step.point.table_scale:g}: {rate}"

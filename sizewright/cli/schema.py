@@ -1,0 +1,41 @@
+"""`sizewright schema`: JSON Schemas for editors and pipelines."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+
+class Kind(str, Enum):
+    """What to print the schema of."""
+
+    job = "job"
+    cluster = "cluster"
+    recommendation = "recommendation"
+    plan = "plan"
+    trial = "trial"
+    memory = "memory"
+
+
+def schema(kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job) -> None:
+    """Print the JSON Schema of a job file, a cluster file or a result."""
+    import json
+    import sys
+
+    from pydantic import BaseModel
+
+    from sizewright.datasets.trials import Trial
+    from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
+
+    records: dict[Kind, type[BaseModel]] = {
+        Kind.job: Job,
+        Kind.cluster: Cluster,
+        Kind.recommendation: Recommendation,
+        Kind.plan: Plan,
+        Kind.trial: Trial,
+        Kind.memory: MemoryReport,
+    }
+    text = records[kind].model_json_schema(mode="validation" if kind in (Kind.job, Kind.cluster) else "serialization")
+    sys.stdout.write(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | text, indent=2) + "\n")

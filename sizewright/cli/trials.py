@@ -1,0 +1,63 @@
+"""`sizewright trials`: list, export and import measurements."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import Output, Store
+from sizewright.cli.output import Format
+
+app = typer.Typer(help="List, export and import trials.", no_args_is_help=True)
+
+JobOption = Annotated[Optional[str], typer.Option("--job", help="Only trials of this job file.")]  # noqa: UP045
+File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv or .parquet file.")]
+
+
+@app.command("list")
+def list_trials(store: Store = None, job: JobOption = None, output: Output = Format.table) -> None:
+    """Print the trials of the store."""
+    from sizewright import api
+    from sizewright.cli.output import show_data
+    from sizewright.cli.tables import trials_table
+
+    with api.open_store(store) as opened:
+        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+    show_data([t.model_dump(mode="json") for t in trials], output, lambda out: out.print(trials_table(trials)))
+
+
+@app.command("export")
+def export_(file: File, store: Store = None, job: JobOption = None) -> None:
+    """Write the trials of the store to a CSV or Parquet file."""
+    from sizewright import api
+    from sizewright.cli.output import stderr
+    from sizewright.datasets.trial_files import export_trials
+
+    with api.open_store(store) as opened:
+        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+    export_trials(trials, file)
+    stderr().print(f"Wrote {len(trials)} trials to {file}")
+
+
+@app.command("import")
+def import_(
+    file: File,
+    store: Store = None,
+    job: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--job", help="The job file that these trials measured."),
+    ] = None,
+) -> None:
+    """Add measurements of your own to the store; they need the columns workers, ps and throughput."""
+    from sizewright import api
+    from sizewright.cli.output import stderr
+    from sizewright.datasets.trial_files import import_trials
+
+    trials = import_trials(file)
+    if job:
+        trials = api.assign_job(trials, job)
+    with api.open_store(store, create=True) as opened:
+        for trial in trials:
+            opened.add(trial)
+        stderr().print(f"Added {len(trials)} trials to {opened.name}")

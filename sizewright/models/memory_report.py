@@ -1,0 +1,67 @@
+"""The memory question answered before anything runs: table by table, then per server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sizewright.models.memory import MARGIN, MemoryModel, index_bytes, state_floats
+from sizewright.models.table import Table
+from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
+from sizewright.spec.units import format_bytes
+
+
+def report(
+    job: Job, trials: Table, cluster: Cluster | None = None, ranges: Sequence[tuple[int, int]] | None = None
+) -> MemoryReport:
+    """Table by table and per server; `ranges` are least and greatest rows where they were estimated."""
+    model = MemoryModel.fit(job, trials) if len(trials) else MemoryModel(job)
+    sizes = job.model.tables.sizes()
+    ranges = ranges or [(rows, rows) for rows in sizes]
+    tables = tuple(_table(job, i, rows, *ranges[i]) for i, rows in enumerate(sizes))
+    servers = tuple(_server(model, ps, cluster) for ps in range(1, job.bounds.ps.replicas[1] + 1))
+    fitting = [s.ps for s in servers if s.fits]
+    rests_on = f"{model.trials} trials with measured peaks" if model.trials else "sizes alone; nothing was measured yet"
+    return MemoryReport(
+        job=job.name,
+        optimizer=job.model.optimizer.name,
+        tables=tables,
+        embedding_bytes=sum(t.weight_bytes + t.state_bytes for t in tables),
+        index_bytes=sum(t.index_bytes for t in tables),
+        servers=servers,
+        least_ps=min(fitting) if fitting else None,
+        worker_memory_bytes=int(model.worker_request_bytes(np.array([float(job.training.batch_size)]))[0]),
+        margin=MARGIN,
+        rests_on=rests_on,
+        assumptions=(
+            "Rows are float32 with their optimizer state, found through a hash index of at most half load.",
+            f"Beyond what is counted, a PS takes {format_bytes(model.ps_base_bytes)} "
+            f"and a worker {format_bytes(model.worker_base_bytes)}.",
+        ),
+    )
+
+
+def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:
+    width = job.model.row_width
+    total = float(sum(job.model.tables.sizes()))
+    shared_index = float(index_bytes(np.array([total]))[0])
+    return TableMemory(
+        table=number,
+        rows=rows,
+        rows_lower=lower,
+        rows_upper=upper,
+        weight_bytes=rows * width * 4,
+        state_bytes=rows * state_floats(job.model.optimizer.name, width) * 4,
+        index_bytes=int(shared_index * rows / total),
+    )
+
+
+def _server(model: MemoryModel, ps: int, cluster: Cluster | None) -> ServerOption:
+    bounds = model.job.bounds
+    workers = np.array([float(bounds.worker.replicas[1])])
+    need = int(model.ps_request_bytes(np.array([float(ps)]), workers)[0])
+    fits = need <= bounds.ps.memory_bytes[1] and ps >= bounds.ps.replicas[0]
+    if cluster is not None:
+        fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes
+    return ServerOption(ps=ps, memory_bytes=need, fits=fits)
