@@ -34,13 +34,15 @@ def profile(
     store: str | TrialStore | None = None,
     trials: int = 8,
     fresh: bool = False,
+    accept_drift: bool = False,
     progress: Callable[[Progress, int], None] | None = None,
 ) -> list[Trial]:
     """Run a series of real trial steps of the job on this host and keep every trial in the store.
 
     `trials` allocations are measured, the first of them at three table scales and once more at the end. An
     unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
-    and how many there will be. A series that drifted is measured once more; if that drifts too, its trials are void.
+    and how many there will be. A series during which the host's speed drifted is void and is measured once more;
+    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
 
     Raises MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
     """
@@ -55,7 +57,15 @@ def profile(
         return SpreadPlanner(job, cores, count=trials, full_scale=scale)
 
     with _open(store, create=True) as opened:
-        return profile_job(job, planner, opened, host=socket.gethostname(), fresh=fresh, progress=progress)
+        return profile_job(
+            job,
+            planner,
+            opened,
+            host=socket.gethostname(),
+            fresh=fresh,
+            accept_drift=accept_drift,
+            progress=progress,
+        )
 
 
 def recommend(

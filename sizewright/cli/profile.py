@@ -19,6 +19,10 @@ def profile(
     store: Store = None,
     data: DataPath = None,
     trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 8,
+    accept_drift: Annotated[
+        bool,
+        typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a new series instead of going on with the last.")
     ] = False,
@@ -40,8 +44,12 @@ def profile(
         def advance(step: Step, total: int) -> None:
             bar.update(task, total=total, advance=1, description=_describe(step))
 
-        finished = api.profile(described, store=opened, trials=trials, fresh=fresh, progress=advance)
+        finished = api.profile(
+            described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
+        )
         where = opened.name
+    for told in {t.message for t in finished if t.usable and t.message}:
+        console.print(f"{told} Its errors are raised to that.", style="yellow")
     for trial in finished:
         if not trial.usable:
             console.print(f"A trial ended as {trial.status}: {trial.message}", style="yellow")

@@ -105,6 +105,15 @@ class TrialStore:
         with self._guard(), self._engine.begin() as connection:
             return connection.execute(_trials.update().where(chosen).values(status=status, message=message)).rowcount
 
+    def widen(self, series: str, relative_se: float) -> None:
+        """Raise the standard errors of a series to at least this share of the throughput."""
+        floor = relative_se * _trials.c.throughput
+        error = sa.func.coalesce(_trials.c.throughput_se, 0.0)
+        wider = sa.case((error < floor, floor), else_=error)
+        chosen = (_trials.c.series == series) & _trials.c.throughput.is_not(None)
+        with self._guard(), self._engine.begin() as connection:
+            connection.execute(_trials.update().where(chosen).values(throughput_se=wider))
+
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()

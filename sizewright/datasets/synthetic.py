@@ -92,10 +92,10 @@ class SyntheticLog:
         """Scales both parts of the logit to their share of its spread, and sets the bias to meet the base rate."""
         dense, ids = self._features(rng, _CALIBRATION_ROWS)
         by_ids, by_dense = float(self._logit(dense * 0, ids).std()), float((dense @ self._weights).std())
-        dense_share = _DENSE_SHARE if by_ids > 1e-6 else 1.0
-        dense_share = dense_share if by_dense > 1e-6 else 0.0
-        self._weights *= _LOGIT_SPREAD * math.sqrt(dense_share) / max(by_dense, 1e-6)
-        self._effects *= _LOGIT_SPREAD * math.sqrt(1 - dense_share) / max(by_ids, 1e-6)
+        varied = {"dense": by_dense > 1e-3, "ids": by_ids > 1e-3}  # not so with no numeric column, one-row tables
+        dense_share = _DENSE_SHARE if all(varied.values()) else float(varied["dense"])
+        self._weights *= _LOGIT_SPREAD * math.sqrt(dense_share) / by_dense if varied["dense"] else 0.0
+        self._effects *= _LOGIT_SPREAD * math.sqrt(1 - dense_share) / by_ids if varied["ids"] else 0.0
         logit = self._logit(dense, ids)
         low, high = -100.0 - float(logit.max()), 100.0 - float(logit.min())
         for _ in range(60):

@@ -36,9 +36,9 @@ class Trainer(Protocol):
 class Timing:
     """How long a trial runs: until its standard error is below `target_se`, between least and greatest seconds."""
 
-    warm_up_s: float = 1.0
-    least_s: float = 3.0
-    greatest_s: float = 6.0
+    warm_up_s: float = 0.7
+    least_s: float = 2.5
+    greatest_s: float = 5.0
     target_se: float = 0.015
     block_s: float = 0.5
     least_steps: int = 8

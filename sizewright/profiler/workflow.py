@@ -22,9 +22,15 @@ def profile_job(
     *,
     host: str,
     fresh: bool = False,
+    accept_drift: bool = False,
     progress: Callable[[Progress, int], None] | None = None,
 ) -> list[Trial]:
-    """The trials of one whole series. Raises TrialVoidError when the host drifts in every attempt."""
+    """The trials of one whole series.
+
+    A series whose repeated first trial differs by more than two standard errors is void and is measured once more.
+    With `accept_drift` it is kept, and the standard errors of its trials are raised to the drift.
+    Raises TrialVoidError when both attempts drift.
+    """
     from sizewright.training.session import Session
 
     series, finished = (None, []) if fresh else _latest_series(store, job, host)
@@ -42,9 +48,16 @@ def profile_job(
             if not void:
                 return trials
             told = f"The host's speed changed by {change:+.0%} between the first and the last trial of the series."
+            if accept_drift:
+                store.mark(series, "ok", told)
+                store.widen(series, abs(change))
+                return store.trials(series=series)
             store.mark(series, "void", told)
             series, finished = None, []
-    raise TrialVoidError(f"{told} So did the attempt before.", "Profile again when the host is quieter.")
+    raise TrialVoidError(
+        f"{told} So did the attempt before.",
+        "Profile again when the host is quieter, or accept wider intervals with --accept-drift.",
+    )
 
 
 def _latest_series(store: TrialStore, job: Job, host: str) -> tuple[str | None, list[Trial]]:
