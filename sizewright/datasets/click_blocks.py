@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.batch import Batch
-from sizewright.datasets.click_fields import Fields, parse_ids, parse_numbers
-
-_PAD = b"\n" * 8
+from sizewright.datasets.click_fields import PAD, Fields, padded, parse_ids, parse_numbers
 
 
 class BrokenLine(NamedTuple):
@@ -40,7 +38,7 @@ def parse_block(data: bytes, separator: bytes, dense_features: int, tables: int,
         data = data.replace(b'"', b"")
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
-    text = b"".join((_PAD, data, b"" if data.endswith(b"\n") else b"\n"))
+    text = padded(data if data.endswith(b"\n") else data + b"\n")
     columns = 1 + dense_features + tables
     marks = _marks(text, separator)
     lines = np.arange(len(marks) // columns)
@@ -73,7 +71,7 @@ def select(batch: Batch, rows: NDArray[np.bool_] | slice) -> Batch:
 
 def _marks(text: bytes, separator: bytes) -> NDArray[np.int64]:
     """Where fields end, not counting the padding."""
-    body = np.frombuffer(text, np.uint8)[len(_PAD) :]
+    body = np.frombuffer(text, np.uint8)[len(PAD) :]
     tabs = separator == b"\t"  # the neighbour of line feed: one comparison finds both
     hits = (body - np.uint8(9)) < 2 if tabs else (body == ord(separator)) | (body == 10)
     return np.flatnonzero(hits)
@@ -82,8 +80,8 @@ def _marks(text: bytes, separator: bytes) -> NDArray[np.int64]:
 def _regular(text: bytes, marks: NDArray[np.int64], columns: int) -> bool:
     if marks.size % columns:
         return False
-    last = np.frombuffer(text, np.uint8)[marks[columns - 1 :: columns] + len(_PAD)]
-    feeds = np.count_nonzero(np.frombuffer(text, np.uint8)[len(_PAD) :] == 10)
+    last = np.frombuffer(text, np.uint8)[marks[columns - 1 :: columns] + len(PAD)]
+    feeds = np.count_nonzero(np.frombuffer(text, np.uint8)[len(PAD) :] == 10)
     return bool((last == 10).all()) and feeds == len(last)
 
 
@@ -98,7 +96,7 @@ def _drop_wrong_lines(
     text: bytes, separator: bytes, columns: int
 ) -> tuple[bytes, NDArray[np.int64], int, list[BrokenLine]]:
     """Without the lines of another number of columns: text, index of each line kept, lines in all, what was dropped."""
-    body = text[len(_PAD) :].split(b"\n")[:-1]
+    body = text[len(PAD) :].split(b"\n")[:-1]
     kept: list[int] = []
     wrong: list[BrokenLine] = []
     for index, line in enumerate(body):
@@ -107,7 +105,7 @@ def _drop_wrong_lines(
             kept.append(index)
         elif line.strip():
             wrong.append(BrokenLine(index, f"{found} column{'s' * (found != 1)} instead of {columns}"))
-    rest = _PAD + b"".join(body[index] + b"\n" for index in kept)
+    rest = padded(b"".join(body[index] + b"\n" for index in kept))
     return rest, np.array(kept, dtype=np.int64), len(body), wrong
 
 

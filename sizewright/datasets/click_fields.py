@@ -14,6 +14,8 @@ MISSING_ID = 0
 ZERO_ID = 1 << 32
 """What the token `00000000` becomes, since 0 is the missing id."""
 
+PAD = b"\n" * 8
+
 _HASHED = np.uint64(1 << 61)
 _NUMBER = re.compile(rb" *-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)? *")
 
@@ -26,11 +28,16 @@ _ZEROS = _each(ord("0"))
 _KEEP = np.array([0] + [(1 << 64) - (1 << 8 * (8 - length)) for length in range(1, 9)], dtype=np.uint64)
 
 
+def padded(text: bytes) -> bytes:
+    """The text between eight bytes and 8 to 15 spaces, so that it is whole words, two of them from every end on."""
+    return b"".join((PAD, text, b" " * (16 - len(text) % 8)))
+
+
 class Fields(NamedTuple):
     """Fields of a text: where each ends, how long it is, and the eight bytes before its end; all of one shape.
 
-    `text` begins with eight bytes that belong to no field, and `ends` do not count these: an end is therefore also
-    where the eight bytes before it begin.
+    `text` begins with eight bytes that belong to no field (see `padded`), and `ends` do not count these: an end is
+    therefore also where the eight bytes before it begin.
     """
 
     text: bytes
@@ -91,9 +98,19 @@ def parse_numbers(fields: Fields) -> tuple[NDArray[np.float64], NDArray[np.bool_
 
 
 def _words(text: bytes, ends: NDArray[np.int64]) -> U64:
-    """The eight bytes before each end; the first of them is the lowest byte."""
-    every = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
-    return every[ends]
+    """The eight bytes before each end, the first of them lowest, out of the two aligned words that they lie in.
+
+    Numpy takes aligned words five times as fast as others.
+    """
+    aligned = np.frombuffer(text, "<u8", len(text) // 8)
+    index = ends >> 3
+    shift = ((ends & 7) << 3).view(np.uint64)
+    low, high = aligned.take(index, mode="clip"), aligned[1:].take(index, mode="clip")
+    low >>= shift
+    np.subtract(np.uint64(64), shift, out=shift)
+    high <<= shift  # by 64 gives 0
+    low |= high
+    return low
 
 
 def _signed_or_whole(

@@ -1,0 +1,48 @@
+# Two commands on a fresh machine with Python, git and make: `make recommend` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+JOB ?= examples/criteo.yaml
+NAME ?= recommend
+STAMP := $(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: setup recommend test test-long lint bench lock clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv (once; a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profile,plots,dev]'
+	@touch $@
+
+recommend: .venv/.ready
+	@mkdir -p out
+	@$(BIN)/sizewright profile $(JOB) --store out/trials-$(STAMP).db --accept-drift
+	@$(BIN)/sizewright recommend $(JOB) --store out/trials-$(STAMP).db --out out/plan-$(STAMP).yaml
+
+test: .venv/.ready
+	@$(BIN)/pytest -m "not long"
+
+test-long: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200
+
+lint: .venv/.ready
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+# QUICK=1 runs a shorter form: fewer repetitions, the same cases.
+bench: .venv/.ready
+	@$(BIN)/python -m benchmarks.$(NAME)
+
+# CUDA packages stay out of the lock: with the exact pin of torch a CPU build is taken where one is at hand.
+lock: .venv/.ready
+	@$(BIN)/python -m pip install --quiet uv
+	@printf 'torch==2.13.0\n' > .venv/pins.txt
+	@(echo "# Made by: make lock"; $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 \
+		-c .venv/pins.txt --no-header --no-annotate --quiet | grep -v -E '^(cuda-|nvidia-|triton)') > .venv/lock.txt
+	@mv .venv/lock.txt constraints.txt
+
+clean:
+	@rm -rf .venv out build dist *.egg-info

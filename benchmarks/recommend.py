@@ -1,0 +1,164 @@
+"""The main job: how fast it answers, how well it trains, how well it predicts another table scale."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.core.problem import Problem
+from pymoo.optimize import minimize
+
+import sizewright as sw
+from benchmarks._report import QUICK, finish
+from sizewright.datasets.trials import Trial
+from sizewright.models.dlrover import DlroverModel
+from sizewright.models.memory import MemoryModel
+from sizewright.profiler._base import Point
+from sizewright.profiler.measure import Timing, measure
+from sizewright.recommender.pareto import pareto_front
+from sizewright.spec import Allocation, Job
+from sizewright.training.session import Session
+
+SHAPE = Path(__file__).parent / "shape.yaml"
+TARGETS = {
+    "help_s": "≤ 0.4",
+    "recommend_s": "≤ 2.0 (1.2 worth trying for)",
+    "pareto_100k_s": "≤ 0.060",
+    "speedup_vs_nsga2": "≥ 10",
+    "train_efficiency": "≥ 0.7",
+    "memory_scale_error": "≤ 0.10",
+}
+PAIRS = 3 if QUICK else 7
+RUNS = 3 if QUICK else 9
+SCALES = (1.0, 1 / 2, 1 / 4, 1 / 16)
+HELD_OUT = 1 / 2
+ROUNDS = 2 if QUICK else 4
+ALLOCATIONS = (Allocation.of(2, 1, 0.5, 0.4, 512), Allocation.of(3, 1, 0.4, 0.1, 512))
+
+
+def main() -> None:
+    job = Job.load(SHAPE)
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/trials.db"
+        trials = sw.profile(job, store=store, accept_drift=True)
+        model = DlroverModel().fit(trials)
+        cli = [str(Path(sys.executable).parent / "sizewright")]
+        figures = {
+            "help_s": median_of(RUNS, lambda: run_seconds([*cli, "--help"])),
+            "recommend_s": median_of(RUNS, lambda: run_seconds([*cli, "recommend", str(SHAPE), "--store", store])),
+        }
+    figures |= pareto_figures(model)
+    efficiency, pairs = train_efficiency(job)
+    scale_errors = scale_figures(job, trials)
+    figures |= {"train_efficiency": efficiency} | scale_errors
+    finish("recommend", figures, TARGETS, {"train_pairs": pairs})
+
+
+def median_of(count: int, measure_once: Callable[[], float]) -> float:
+    return float(np.median([measure_once() for _ in range(count)]))
+
+
+def run_seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def pareto_figures(model: DlroverModel) -> dict[str, float]:
+    """Score 100,000 allocations and take their exact front; NSGA-II searches the same box with the same model."""
+    low, high = np.array([1, 1, 0.2, 0.1]), np.array([40, 25, 4.0, 2.0])
+    axes = [np.arange(1, 41), np.arange(1, 26), np.linspace(0.2, 4, 10), np.linspace(0.1, 2, 10)]
+    grid = np.column_stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]).astype(float)
+
+    def score(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        columns = {"workers": x[:, 0], "ps": x[:, 1], "worker_cpu": x[:, 2], "ps_cpu": x[:, 3]}
+        full = np.full(len(x), 1.0)
+        rate = model.predict(columns | {"batch_size": full * 512, "embedding_bytes": full * 1e8})
+        return rate, x[:, 0] * x[:, 2] + x[:, 1] * x[:, 3]
+
+    class Search(Problem):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(n_var=4, n_obj=2, xl=low, xu=high)
+
+        def _evaluate(self, x: NDArray[np.float64], out: dict[str, object], *_: object, **__: object) -> None:
+            rounded = np.column_stack([np.round(x[:, :2]), x[:, 2:]])
+            rate, cores = score(rounded)
+            out["F"] = np.column_stack([-rate, cores])
+
+    def exact() -> float:
+        start = time.perf_counter()
+        rate, cores = score(grid)
+        pareto_front(rate, cores)
+        return time.perf_counter() - start
+
+    def search() -> float:
+        start = time.perf_counter()
+        minimize(Search(), NSGA2(pop_size=100), ("n_gen", 100), seed=1)
+        return time.perf_counter() - start
+
+    exact()
+    ours, theirs = [], []
+    for _ in range(3 if QUICK else 7):
+        ours.append(exact())
+        theirs.append(search())
+    ratios = np.array(theirs) / np.array(ours)
+    return {"pareto_100k_s": float(np.median(ours)), "speedup_vs_nsga2": float(np.median(ratios))}
+
+
+def train_efficiency(job: Job) -> tuple[float, list[tuple[float, float]]]:
+    """One worker and one PS of a core each against the single-process loop, in pairs."""
+    allocation, timing = Allocation.of(1, 1, 1.0, 1.0, 512), Timing(least_s=5, greatest_s=6)
+    pairs = []
+    with Session(job) as session:
+        for _ in range(PAIRS):
+            trial = measure(session, Point(allocation), timing)
+            session.discard()
+            command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), "5"]
+            single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            pairs.append((trial.throughput or 0.0, single))
+            print(
+                f"trained at {pairs[-1][0]:,.0f} samples/s, single process {single:,.0f}: {pairs[-1][0] / single:.3f}"
+            )
+    return float(np.median([ours / single for ours, single in pairs])), pairs
+
+
+def scale_figures(job: Job, trials: list[Trial]) -> dict[str, float]:
+    """Measure four table scales at two allocations in turn; fit without one scale and predict it."""
+    measured: list[Trial] = []
+    with Session(job) as session:
+        for _ in range(ROUNDS):
+            for allocation in ALLOCATIONS:
+                measured += [measure(session, Point(allocation, scale)) for scale in SCALES]
+    known = [t for t in measured if t.table_scale != HELD_OUT]
+    model, memory = DlroverModel().fit(trials + known), MemoryModel.fit(job, trials + known)
+    errors, curve_errors, memory_errors, spans = [], [], [], []
+    for i, _ in enumerate(ALLOCATIONS):
+        here = [t for t in measured if t.ps_cpu == ALLOCATIONS[i].ps[0].cpu]
+        held = [t for t in here if t.table_scale == HELD_OUT]
+        seen = float(np.mean([t.throughput or 0.0 for t in held]))
+        errors.append(abs(float(model.predict(held[:1])[0]) / seen - 1))
+        local = DlroverModel().fit([t for t in here if t.table_scale != HELD_OUT])
+        curve_errors.append(abs(float(local.predict(held[:1])[0]) / seen - 1))
+        used = float(np.max([t.ps_memory_bytes or 0 for t in held]))
+        predicted = memory.ps_bytes(np.array([1.0]), np.array([float(held[0].workers)]), HELD_OUT)
+        memory_errors.append(abs(float(predicted[0]) / used - 1))
+        at = {s: np.mean([t.throughput or 0.0 for t in here if t.table_scale == s]) for s in SCALES}
+        spans.append(float(max(at.values()) / min(at.values()) - 1))
+        print(ALLOCATIONS[i].describe(), {f"{s:g}": round(float(v)) for s, v in at.items()})
+    return {
+        "memory_scale_error": max(errors),
+        "memory_scale_error_one_allocation": max(curve_errors),
+        "memory_scale_bytes_error": max(memory_errors),
+        "memory_scale_span": max(spans),
+    }
+
+
+if __name__ == "__main__":
+    main()
