@@ -1,23 +1,12 @@
 """Frozen records for everything that is written down: jobs, allocations, clusters, recommendations, plans."""
 
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
+from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
-from sizewright.spec.job import (
-    CRITEO_KAGGLE_ROWS,
-    Bounds,
-    Data,
-    Deploy,
-    Job,
-    Model,
-    Objective,
-    Optimizer,
-    Prices,
-    RoleBounds,
-    Tables,
-    Training,
-)
+from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
 from sizewright.spec.metrics import Metrics, ReplicaMetrics
+from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.plan import Executor, Plan
 from sizewright.spec.recommendation import (
     Alternative,

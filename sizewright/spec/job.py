@@ -5,103 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
-from sizewright.spec.units import GIB, Bytes, Cores, Seconds
+from sizewright.spec.bounds import Bounds
+from sizewright.spec.model import Model
+from sizewright.spec.units import Seconds
 
-Family = Literal["dlrm", "wide_deep", "dcn", "xdeepfm"]
-OptimizerName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
 Objective = Literal["balanced", "cost", "time", "deadline"]
-
-# Distinct values of the 26 categorical columns of the Criteo Kaggle log, as DeepRec's DLRM README lists them.
-CRITEO_KAGGLE_ROWS: tuple[int, ...] = (
-    1396, 553, 2594031, 698469, 290, 23, 12048, 608, 3, 65156, 5309, 2186509, 3128, 26, 12750, 1537323,
-    10, 5002, 2118, 4, 1902327, 17, 15, 135790, 94, 84305,
-)  # fmt: skip
-
-
-class Tables(Record):
-    """Embedding tables: how many, how many rows each, how wide."""
-
-    count: int = Field(26, ge=1, le=4096, description="number of embedding tables")
-    rows: int | tuple[int, ...] | Literal["criteo-kaggle", "from-data"] = Field(
-        "criteo-kaggle",
-        description="rows of each table: one number, a list, `criteo-kaggle` (published sizes) or `from-data`",
-    )
-    dim: int = Field(16, ge=1, le=4096, description="embedding dimension")
-    max_rows: int | None = Field(None, ge=1, description="ids are folded into at most this many rows a table")
-
-    @model_validator(mode="after")
-    def _rows_match_count(self) -> Tables:
-        if isinstance(self.rows, tuple) and len(self.rows) != self.count:
-            raise ValueError(f"rows lists {len(self.rows)} tables but count is {self.count}")
-        if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
-            raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
-        sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
-        if any(size < 1 for size in sizes):
-            raise ValueError("every table needs at least one row")
-        return self
-
-    @property
-    def known(self) -> bool:
-        """Whether the rows are known without looking at the data."""
-        return self.rows != "from-data"
-
-    def sizes(self, scale: float = 1.0) -> tuple[int, ...]:
-        """Rows of each table after folding, times `scale` (at least one row each).
-
-        Raises ValueError for `from-data` tables that nobody has counted yet.
-        """
-        if isinstance(self.rows, int):
-            sizes: tuple[int, ...] = (self.rows,) * self.count
-        elif isinstance(self.rows, tuple):
-            sizes = self.rows
-        elif self.rows == "criteo-kaggle":
-            sizes = CRITEO_KAGGLE_ROWS
-        else:
-            raise ValueError("the rows of these tables are still to be counted in the data")
-        cap = self.max_rows or max(sizes)
-        return tuple(max(1, round(min(size, cap) * scale)) for size in sizes)
-
-
-class Optimizer(Record):
-    """Optimizer of embeddings and dense weights."""
-
-    name: OptimizerName = "adagrad"
-    learning_rate: float = Field(0.02, gt=0)
-
-
-class Model(Record):
-    """The network: a family with its widths, and its embedding tables."""
-
-    family: Family = "dlrm"
-    dense_features: int = Field(13, ge=0, description="numeric columns of the log")
-    tables: Tables = Tables()
-    bottom_mlp: tuple[int, ...] = Field((512, 256), description="widths over the numeric columns (dlrm)")
-    top_mlp: tuple[int, ...] = Field((512, 256), description="widths up to the logit")
-    cross_layers: int = Field(3, ge=1, description="cross layers (dcn)")
-    cin: tuple[int, ...] = Field((64, 64), description="feature maps of the compressed interaction (xdeepfm)")
-    optimizer: Optimizer = Optimizer()
-
-    @field_validator("bottom_mlp", "top_mlp", "cin")
-    @classmethod
-    def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(width < 1 for width in value):
-            raise ValueError("every width must be at least 1")
-        return value
-
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _optimizer_by_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @property
-    def row_width(self) -> int:
-        """Floats of one embedding row: the dimension, and one linear weight where the family has a wide part."""
-        return self.tables.dim + (1 if self.family in ("wide_deep", "xdeepfm") else 0)
 
 
 class Data(Record):
@@ -129,52 +42,6 @@ class Training(Record):
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
     dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")
-
-
-class RoleBounds(Record):
-    """Least and greatest replicas and size of one role; one number stands for both."""
-
-    replicas: tuple[int, int] = (1, 8)
-    cpu: tuple[Cores, Cores] = (0.5, 4.0)
-    memory_bytes: tuple[Bytes, Bytes] = Field((256 * 1024**2, 16 * GIB), alias="memory")
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    @field_validator("replicas", "cpu", "memory_bytes", mode="before")
-    @classmethod
-    def _one_number_is_both(cls, value: Any) -> Any:
-        return value if isinstance(value, (list, tuple)) else (value, value)
-
-    @field_validator("replicas", "cpu", "memory_bytes")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if value[0] > value[1]:
-            raise ValueError(f"the least ({value[0]:g}) is above the greatest ({value[1]:g})")
-        if value[1] <= 0 or value[0] < 0:
-            raise ValueError("bounds must be positive")
-        return value
-
-    @model_validator(mode="after")
-    def _positive(self) -> RoleBounds:
-        if self.replicas[0] < 1:
-            raise ValueError("replicas start at 1")
-        if self.cpu[0] <= 0:
-            raise ValueError("cpu must be above 0")
-        return self
-
-
-class Bounds(Record):
-    """What a recommendation may ask for."""
-
-    worker: RoleBounds = RoleBounds()
-    ps: RoleBounds = RoleBounds(replicas=(1, 4))
-    batch_size: tuple[int, int] | None = Field(None, description="absent: the batch size stays as the job says")
-
-    @model_validator(mode="after")
-    def _batch_ordered(self) -> Bounds:
-        if self.batch_size and not 1 <= self.batch_size[0] <= self.batch_size[1]:
-            raise ValueError("batch_size must be [least, greatest], both at least 1")
-        return self
 
 
 class Prices(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
@@ -58,6 +58,11 @@ def format_seconds(value: float) -> str:
     return f"{value:.1f} s"
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-Cores = Annotated[float, BeforeValidator(parse_cores)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+def _written(pattern: str) -> WithJsonSchema:
+    """The JSON Schema of a number that may be written with its unit."""
+    return WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}, mode="validation")
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _written(r"^[0-9.]+ *([KMGT]i?|B)?$")]
+Cores = Annotated[float, BeforeValidator(parse_cores), _written(r"^[0-9.]+m?$")]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), _written(r"^[0-9.]+ *(ms|s|m|h|d)?$")]

@@ -1,0 +1,52 @@
+"""What a recommendation may ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from sizewright.spec._base import Record
+from sizewright.spec._shorthand import ONE_FOR_BOTH
+from sizewright.spec.units import GIB, Bytes, Cores
+
+
+class RoleBounds(Record):
+    """Least and greatest replicas and size of one role; one number stands for both."""
+
+    replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] = (1, 8)
+    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] = (0.5, 4.0)
+    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] = Field((256 * 1024**2, 16 * GIB), alias="memory")
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @field_validator("replicas", "cpu", "memory_bytes")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if value[0] > value[1]:
+            raise ValueError(f"the least ({value[0]:g}) is above the greatest ({value[1]:g})")
+        if value[1] <= 0 or value[0] < 0:
+            raise ValueError("bounds must be positive")
+        return value
+
+    @model_validator(mode="after")
+    def _positive(self) -> RoleBounds:
+        if self.replicas[0] < 1:
+            raise ValueError("replicas start at 1")
+        if self.cpu[0] <= 0:
+            raise ValueError("cpu must be above 0")
+        return self
+
+
+class Bounds(Record):
+    """What a recommendation may ask for."""
+
+    worker: RoleBounds = RoleBounds()
+    ps: RoleBounds = RoleBounds(replicas=(1, 4))
+    batch_size: tuple[int, int] | None = Field(None, description="absent: the batch size stays as the job says")
+
+    @model_validator(mode="after")
+    def _batch_ordered(self) -> Bounds:
+        if self.batch_size and not 1 <= self.batch_size[0] <= self.batch_size[1]:
+            raise ValueError("batch_size must be [least, greatest], both at least 1")
+        return self
