@@ -121,9 +121,19 @@ def memory(
     return report(job.with_rows(vocabulary.rows), list(trials), _load_cluster(cluster), ranges)
 
 
-def load_job(job: JobLike) -> Job:
-    """A job as it is, or read from its file."""
-    return job if isinstance(job, Job) else Job.load(job)
+def load_job(job: JobLike, data: str | None = None) -> Job:
+    """A job as it is, or read from its file; with `data`, over that click log instead of its own data.
+
+    Raises JobError for the file and ClickLogError for the log.
+    """
+    loaded = job if isinstance(job, Job) else Job.load(job)
+    if data is None:
+        return loaded
+    from sizewright.datasets.source import open_log
+
+    loaded = loaded.with_data(data)
+    open_log(loaded)
+    return loaded
 
 
 def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:

@@ -16,8 +16,7 @@ def memory(job: JobFile, output: Output = Format.table, cluster: ClusterFile = N
     from sizewright.cli.output import show
     from sizewright.cli.tables import print_memory
 
-    described = api.load_job(job)
-    described = described.with_data(data) if data else described
+    described = api.load_job(job, data)
     report = api.memory(described, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

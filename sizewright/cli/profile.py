@@ -34,8 +34,7 @@ def profile(
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.tables import trials_table
 
-    described = api.load_job(job)
-    described = described.with_data(data) if data else described
+    described = api.load_job(job, data)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = stderr()
     with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:

@@ -42,8 +42,7 @@ def recommend(
     from sizewright.executors import get_executor
 
     renderer = get_executor(executor or "local") if executor or out else None
-    described = api.load_job(job)
-    described = described.with_data(data) if data else described
+    described = api.load_job(job, data)
     described = described.with_objective(objective) if objective else described
     given = None
     if trials:

@@ -118,6 +118,7 @@ class WorkerActor(Replica):
         self._stop = threading.Event()
         self._fault: str | None = None
         self._worker: Any = None
+        self._sync = False
 
     def load(self, job: Job, memory_bytes: int) -> Floats:
         """Load libraries and build the network; returns its dense weights, the same in every worker."""
@@ -139,13 +140,14 @@ class WorkerActor(Replica):
         from sizewright.training.wire import connect
         from sizewright.training.worker import Worker
 
+        self._sync = job.training.sync == "sync"
         torch.set_num_threads(max(1, int(np.ceil(cpu))))
         self._worker = Worker(
             make_network(job.model),
             job.model.row_width,
             open_source(job, scale=scale, shard=(self.index, workers)),
             [connect(address, token) for address in addresses],
-            sync=job.training.sync == "sync",
+            sync=self._sync,
             dense_sync_steps=job.training.dense_sync_steps,
         )
         self._stop.clear()
@@ -154,12 +156,14 @@ class WorkerActor(Replica):
         self._thread.start()
 
     def halt(self) -> None:
-        """Stop after the step at hand."""
+        """Stop after the step at hand; in synchronous training amid it, since others may never join its round."""
         self._stop.set()
-        if self._thread:
+        if self._thread and not self._sync:
             self._thread.join(timeout=30)
         if self._worker:
             self._worker.close()
+        if self._thread:
+            self._thread.join(timeout=30)
         self._thread = self._worker = None
 
     def fault(self) -> str | None:

@@ -68,7 +68,7 @@ class CgroupTree:
     def set_memory(self, limit_bytes: int | None) -> None:
         """Limit the group's memory (None or 0 lifts the limit); rounded down to whole pages."""
         page = os.sysconf("SC_PAGE_SIZE")
-        pages = (limit_bytes or 0) // page * page
+        pages = max(limit_bytes // page, 1) * page if limit_bytes else 0
         if self.version == 2:
             _write(self.folders["memory"] / "memory.max", str(pages) if pages else "max")
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import logging
 import os
 import shutil
@@ -23,6 +25,8 @@ def import_ray() -> ModuleType:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("profile", "torch")
     try:
         import ray
     except ImportError:
@@ -39,6 +43,7 @@ class Engine:
         self._group = group.child("engine") if group else None
         self._owned = not self.ray.is_initialized()
         self._folder: Path | None = None
+        self._strangers = set(_children())  # processes that the caller started earlier are none of ours
         if self._owned:
             self._start()
 
@@ -47,16 +52,17 @@ class Engine:
         if self._group:
             return self._group.cpu_used_s()
         total = 0.0
-        for process in _children():
-            if "ray::" not in process.name():
-                times = process.cpu_times()
-                total += times.user + times.system
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):  # it may end meanwhile
+                if "ray::" not in process.name():
+                    times = process.cpu_times()
+                    total += times.user + times.system
         return total
 
     def stop(self) -> None:
         """Shut Ray down if we started it, and remove its files."""
-        if self._owned and self.ray.is_initialized():
-            self.ray.shutdown()
+        if self._owned:
+            self.ray.shutdown()  # also what a start that failed half-way has left
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -73,16 +79,22 @@ class Engine:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=str(self._folder),
             )
-        except Exception as error:
+        except BaseException as error:
             self.stop()
+            if not isinstance(error, Exception):
+                raise
             first = str(error).strip().splitlines() or [type(error).__name__]
             raise EngineError(
                 f"Ray could not start: {first[0]}",
                 "Check that ports on the loopback interface and /dev/shm are free, then try again.",
             ) from error
         if self._group:
-            for process in _children():
-                self._group.join(process.pid)
+            for process in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    self._group.join(process.pid)
+
+    def _processes(self) -> set[psutil.Process]:
+        return set(_children()) - self._strangers
 
 
 def _check_shared_memory(folder: Path = Path("/dev/shm")) -> None:

@@ -40,9 +40,17 @@ class HashIndex:
 
     def find_or_add(self, keys: Keys) -> tuple[Slots, int]:
         """Row numbers of distinct `keys`, and how many of them are new (they have the greatest numbers)."""
-        if (self.size + len(keys)) > MAX_LOAD * len(self._keys):
-            self._grow(self.size + len(keys))
-        return self._probe(keys)
+        at = (hash_keys(keys) >> self._shift).astype(np.int64)
+        if np.array_equal(self._keys[at], keys):  # the usual case: all known and none displaced
+            return self._slots[at].astype(np.int64), 0
+        result, new = self._probe(keys, at)
+        if len(new):
+            if self.size + len(new) > MAX_LOAD * len(self._keys):
+                self._grow(self.size + len(new))
+            result[new] = np.arange(self.size, self.size + len(new))
+            self._slots[self._settle(keys[new])] = result[new]
+            self.size += len(new)
+        return result, len(new)
 
     def _allocate(self, places: int) -> None:
         self._keys = np.full(places, EMPTY, np.int64)
@@ -56,10 +64,8 @@ class HashIndex:
         at = self._settle(keys)
         self._slots[at] = slots
 
-    def _probe(self, keys: Keys) -> tuple[Slots, int]:
-        at = (hash_keys(keys) >> self._shift).astype(np.int64)
-        if np.array_equal(self._keys[at], keys):  # the usual case: all known and none displaced
-            return self._slots[at].astype(np.int64), 0
+    def _probe(self, keys: Keys, at: Slots) -> tuple[Slots, Slots]:
+        """Row numbers of the known keys, searched from their places `at`; and which keys are unknown."""
         result = np.empty(len(keys), np.int64)
         open_ = np.arange(len(keys))
         missing: list[Slots] = []
@@ -73,12 +79,7 @@ class HashIndex:
                 missing.append(open_[empty])
             open_ = open_[~(found | empty)]
             at[open_] = (at[open_] + 1) & (len(self._keys) - 1)
-        new = np.sort(np.concatenate(missing)) if missing else open_
-        if len(new):
-            result[new] = np.arange(self.size, self.size + len(new))
-            self._slots[self._settle(keys[new])] = result[new]
-            self.size += len(new)
-        return result, len(new)
+        return result, np.sort(np.concatenate(missing)) if missing else open_
 
     def _settle(self, keys: Keys) -> Slots:
         """Put keys that are not there yet into free places; returns the places."""

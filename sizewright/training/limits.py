@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,9 +96,9 @@ def _pin(cores: float | None, first: int) -> LimitedBy:
     host = sorted(os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0))
     count = len(host) if cores is None else min(math.ceil(cores), len(host))
     mask = {host[(first + i) % len(host)] for i in range(count)}
-    for thread in threading.enumerate():
-        if thread.native_id:
-            os.sched_setaffinity(thread.native_id, mask)
+    for thread in os.listdir("/proc/self/task"):  # those of libraries too, which Python does not list
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), mask)
     return "none" if count == len(host) else "affinity"
 
 

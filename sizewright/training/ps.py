@@ -43,8 +43,10 @@ class ParameterServer:
         """Apply the gradients of a request, then answer its pull.
 
         `places` belongs to the worker's connection and remembers the rows of its pulls until their push.
+        Raises ConnectionError once closed.
         """
         with self._lock:
+            self._refuse_if_closed()
             start = time.perf_counter()
             slots = places.pop(request.push_tag, None)
             if slots is not None and self._sync_workers:
@@ -61,10 +63,14 @@ class ParameterServer:
             return reply
 
     def close(self) -> None:
-        """Let workers that wait for others go on."""
+        """Turn away workers that wait for others, and all later ones; the store is not touched any more."""
         with self._lock:
             self._closed = True
             self._round_done.notify_all()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ConnectionError("the parameter server has closed")
 
     def _apply(self, slots: Slots, row_grads: Floats, dense_grads: Floats) -> None:
         self.store.update(slots, row_grads)
@@ -83,6 +89,7 @@ class ParameterServer:
             return 0.0
         waiting = time.perf_counter()
         self._round_done.wait_for(lambda: self._round != mine or self._closed)
+        self._refuse_if_closed()
         return time.perf_counter() - waiting
 
 

@@ -9,10 +9,11 @@ import threading
 
 from sizewright.training.hash_index import Slots
 from sizewright.training.ps import ParameterServer
-from sizewright.training.wire import accept, receive_request, send_reply
+from sizewright.training.wire import admit, receive_request, send_reply
 
 # Python's default of 5 ms lets one busy thread hold back the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
+_CLOSE_TIMEOUT_S = 5.0
 
 
 class PsServer:
@@ -24,7 +25,9 @@ class PsServer:
         self._token = token
         self._socket = socket.create_server((host, 0))
         self._links: list[socket.socket] = []
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -33,27 +36,38 @@ class PsServer:
         return host, port
 
     def close(self) -> None:
-        """Stop listening and drop every connection."""
+        """Stop listening and drop every connection; afterwards no thread of the server holds its rows."""
         self._ps.close()
-        for sock in (self._socket, *self._links):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+        _drop(self._socket)
+        self._listener.join(_CLOSE_TIMEOUT_S)
+        for link in self._links:
+            _drop(link)
+        for thread in self._threads:
+            thread.join(_CLOSE_TIMEOUT_S)
 
     def _listen(self) -> None:
         while True:
             try:
-                link = accept(self._socket, self._token)
+                link, _ = self._socket.accept()
             except OSError:
                 return
-            if link is not None:
-                self._links.append(link)
-                threading.Thread(target=self._serve, args=(link,), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(link,), daemon=True)
+            self._links.append(link)
+            self._threads.append(thread)
+            thread.start()
 
     def _serve(self, link: socket.socket) -> None:
+        if not admit(link, self._token):
+            return
         places: dict[int, Slots] = {}
         width = self._ps.store.width
         with contextlib.suppress(OSError):
             while (request := receive_request(link, width)) is not None:
                 send_reply(link, self._ps.exchange(request, places))
         link.close()
+
+
+def _drop(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits on it; closing alone does not
+    sock.close()

@@ -93,13 +93,16 @@ class Session:
 
     def stop(self) -> None:
         """End everything that this session started."""
-        if self._engine:
-            self.discard()
-            self._engine.stop()
-            self._engine = None
-        if self._tree:
-            self._tree.remove()
-            self._tree = None
+        try:
+            if self._engine:
+                self.discard()
+        finally:
+            if self._engine:
+                self._engine.stop()
+                self._engine = None
+            if self._tree:
+                self._tree.remove()
+                self._tree = None
 
     def _names(self) -> list[str]:
         return [f"{role}-{i}" for role, actors in self._replicas.items() for i in range(len(actors))]

@@ -16,6 +16,7 @@ from sizewright.training.optimizers import Floats
 TOKEN_BYTES = 32
 _REQUEST = struct.Struct("<6I")
 _REPLY = struct.Struct("<2I")
+REPLY_HEAD_BYTES = _REPLY.size
 _ACCEPTED = b"\x01"
 
 
@@ -93,18 +94,20 @@ def receive_into(sock: socket.socket, array: NDArray[np.generic]) -> bool:
 def connect(address: tuple[str, int], token: bytes, timeout_s: float = 30.0) -> socket.socket:
     """A connection that has shown its token. Raises ConnectionError when it is refused."""
     sock = socket.create_connection(address, timeout=timeout_s)
-    _tune(sock)
-    sock.sendall(token)
-    if _receive(sock, len(_ACCEPTED)) != _ACCEPTED:
+    try:
+        _tune(sock)
+        sock.sendall(token)
+        if _receive(sock, len(_ACCEPTED)) != _ACCEPTED:
+            raise ConnectionError("the parameter server refused the token")
+        sock.settimeout(None)
+    except BaseException:
         sock.close()
-        raise ConnectionError("the parameter server refused the token")
-    sock.settimeout(None)
+        raise
     return sock
 
 
-def accept(server: socket.socket, token: bytes, timeout_s: float = 30.0) -> socket.socket | None:
-    """The next connection that shows the token; None for one that does not."""
-    sock, _ = server.accept()
+def admit(sock: socket.socket, token: bytes, timeout_s: float = 30.0) -> bool:
+    """Whether a new connection shows the token; it is closed when it does not."""
     try:
         sock.settimeout(timeout_s)
         _tune(sock)
@@ -112,11 +115,11 @@ def accept(server: socket.socket, token: bytes, timeout_s: float = 30.0) -> sock
         if shown is not None and hmac.compare_digest(shown, token):
             sock.sendall(_ACCEPTED)
             sock.settimeout(None)
-            return sock
+            return True
     except OSError:
         pass
     sock.close()
-    return None
+    return False
 
 
 def _tune(sock: socket.socket) -> None:

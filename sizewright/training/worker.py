@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from sizewright.datasets.batch import Batch
 from sizewright.training.embedding import make_keys
 from sizewright.training.optimizers import Floats
 from sizewright.training.partition import Lookup, dense_slices, make_lookup
-from sizewright.training.wire import Request, receive_into, receive_reply_head, send_request
+from sizewright.training.wire import REPLY_HEAD_BYTES, Request, receive_into, receive_reply_head, send_request
 
 _NOTHING = np.empty(0, np.float32)
 
@@ -121,8 +122,10 @@ class Worker:
         counters.last_step_at_s = time.perf_counter()
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Drop the connections; a step that waits on one ends with ConnectionError."""
         for link in self._links:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
             link.close()
 
     def _ask(self) -> _Step:
@@ -166,13 +169,15 @@ class Worker:
             start = time.perf_counter()
             count, dense_size = receive_reply_head(link)
             arrived = time.perf_counter()
-            receive_into(link, rows[at : at + count])
+            whole = receive_into(link, rows[at : at + count])
             if dense_size:
-                receive_into(link, self._flat.weights[part])
+                whole &= receive_into(link, self._flat.weights[part])
+            if not whole:
+                raise ConnectionError("the parameter server closed the connection")
             at += count
             counters.wait_s += arrived - start
             counters.pull_s += time.perf_counter() - arrived
-            counters.network_bytes += count * self._width * 4 + dense_size * 4
+            counters.network_bytes += REPLY_HEAD_BYTES + count * self._width * 4 + dense_size * 4
         return asked, rows
 
     def _compute(self, step: _Step, rows: Floats) -> _Step:

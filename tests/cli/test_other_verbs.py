@@ -1,0 +1,73 @@
+import json
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator, validate
+
+from sizewright.datasets.store import TrialStore
+from sizewright.spec import Job
+
+
+def test_init_writes_a_starter_that_loads_and_fits_the_published_schema(call, tmp_path):
+    path = tmp_path / "job.yaml"
+    assert call("init", path).code == 0
+    assert Job.load(path).name == "my-job"
+    schema = json.loads(call("schema").out)
+    validate(yaml.safe_load(path.read_text()), schema)
+    again = call("init", path)
+    assert again.code == 1
+    assert "--force" in again.err
+    assert call("init", path, "--force").code == 0
+
+
+@pytest.mark.parametrize("kind", ["job", "cluster", "recommendation", "plan", "trial", "memory"])
+def test_every_schema_is_a_schema(call, kind):
+    Draft202012Validator.check_schema(json.loads(call("schema", kind).out))
+
+
+def test_memory_answers_table_by_table_and_per_server(call, example):
+    result = call("memory", example, "-o", "json")
+    assert result.code == 0
+    told = json.loads(result.out)
+    assert len(told["tables"]) == 26
+    rows = sum(t["rows"] for t in told["tables"])
+    assert told["embedding_bytes"] == rows * 16 * 4 * 2  # adagrad keeps one float of state a weight
+    assert [s["ps"] for s in told["servers"]] == [1, 2, 3]
+    table = call("memory", example).out
+    assert "fewest that fit" in table
+
+
+def test_memory_that_fits_nowhere_exits_3(call, example, tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text(example.read_text().replace("max_rows: 100000", "max_rows: 100000000").replace("4Gi]}", "512Mi]}"))
+    assert call("memory", job).code == 3
+
+
+def test_trials_go_out_and_come_back(call, example, store, tmp_path):
+    for name in ("t.csv", "t.parquet"):
+        assert call("trials", "export", tmp_path / name, "--store", store, "--job", example).code == 0
+        other = tmp_path / f"{name}.db"
+        assert call("trials", "import", tmp_path / name, "--store", other).code == 0
+        with TrialStore(other) as copied, TrialStore(store) as original:
+            assert copied.trials() == original.trials()
+    listed = json.loads(call("trials", "list", "--store", store, "-o", "json").out)
+    assert len(listed) == 8
+    assert "test-host" not in call("trials", "list", "--store", store).err
+
+
+def test_imported_measurements_count_for_the_named_job(call, example, tmp_path):
+    csv = tmp_path / "mine.csv"
+    rows = [f"{w},{p},{1000 * w / (1 + 0.2 * w / p):.1f}" for w in (1, 2, 4, 6) for p in (1, 2, 3)]
+    csv.write_text("\n".join(["workers,ps,throughput", *rows]))
+    store = tmp_path / "mine.db"
+    assert call("trials", "import", csv, "--store", store, "--job", example).code == 0
+    result = call("recommend", example, "--store", store, "-o", "json", "--extrapolate")
+    assert json.loads(result.out)["evidence"]["trials"] == 12
+
+
+def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_path):
+    csv = tmp_path / "t.csv"
+    call("trials", "export", csv, "--store", store)
+    from_file = call("recommend", example, "--trials", csv, "-o", "json")
+    from_store = call("recommend", example, "--store", store, "-o", "json")
+    assert json.loads(from_file.out)["target"] == json.loads(from_store.out)["target"]

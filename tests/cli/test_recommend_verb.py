@@ -1,0 +1,115 @@
+import json
+
+import pytest
+import yaml
+from jsonschema import validate
+
+from sizewright.spec import Job, Plan, Recommendation
+
+
+def test_table_marks_the_chosen_row_and_says_what_it_rests_on(call, example, store):
+    result = call("recommend", example, "--store", store)
+    assert result.code == 0
+    assert result.out.count("→") == 1
+    assert "Rests on 8 trials" in result.out
+    assert "What to ask for" in result.out
+
+
+def test_json_is_the_published_object(call, example, store):
+    result = call("recommend", example, "--store", store, "-o", "json")
+    told = json.loads(result.out)
+    assert told["schema"] == "sizewright/recommendation/v1"
+    assert told["status"] == "ok"
+    assert list(told["target"]["worker"][0]) == ["replicas", "cpu", "memory_bytes", "gpu"]
+    assert told["evidence"]["trials"] == 8
+    assert sum(row["chosen"] for row in told["alternatives"]) == 1
+    schema = json.loads(call("schema", "recommendation").out)
+    validate(told, schema)
+
+
+def test_yaml_and_json_say_the_same(call, example, store):
+    as_json = json.loads(call("recommend", example, "--store", store, "-o", "json").out)
+    as_yaml = yaml.safe_load(call("recommend", example, "--store", store, "-o", "yaml").out)
+    assert as_yaml == as_json
+
+
+def test_out_writes_a_plan_that_loads(call, example, store, tmp_path):
+    path = tmp_path / "plans" / "plan.yaml"
+    result = call("recommend", example, "--store", store, "--out", path)
+    assert result.code == 0
+    assert str(path) in result.err
+    plan = Plan.load(path)
+    assert plan.job == Job.load(example)
+    told = Recommendation.model_validate_json(call("recommend", example, "--store", store, "-o", "json").out)
+    assert plan.target == told.target
+
+
+def test_executor_without_out_prints_the_manifest(call, example, store):
+    result = call("recommend", example, "--store", store, "--executor", "dlrover")
+    manifest = yaml.safe_load(result.out)
+    assert manifest["kind"] == "ElasticJob"
+
+
+def test_not_enough_data_exits_4_with_numbered_remedies(call, example, tmp_path):
+    store = tmp_path / "t.db"
+    assert call(
+        "trials", "import", _csv(tmp_path, "workers,ps,throughput\n1,1,100\n"), "--store", store, "--job", example
+    )
+    result = call("recommend", example, "--store", store)
+    assert result.code == 4
+    assert "1. " in result.out
+
+
+def test_infeasible_exits_3(call, example, store, tmp_path):
+    text = example.read_text().replace("ps: {replicas: [1, 3], cpu: [0.1, 1], memory: [256Mi, 4Gi]}",
+                                       "ps: {replicas: 1, cpu: [0.1, 1], memory: [16Mi, 32Mi]}")  # fmt: skip
+    small = tmp_path / "small.yaml"
+    small.write_text(text)
+    result = call("recommend", small, "--store", store, "-o", "json")
+    assert result.code == 3
+    told = json.loads(result.out)
+    assert told["status"] == "infeasible"
+    assert told["remedies"][0]["number"] == 1
+
+
+def test_quota_of_the_cluster_file_holds(call, example, store, tmp_path):
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("hosts: [{kind: a, count: 4, cpu: 8, memory: 32Gi}]\nquota: {cpu: 3}\n")
+    told = json.loads(call("recommend", example, "--store", store, "--cluster", cluster, "-o", "json").out)
+    target = told["target"]
+    assert sum(g["replicas"] * g["cpu"] for role in ("worker", "ps") for g in target[role]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["recommend", "missing.yaml"], "No job file"),
+        (["recommend", "{example}", "--store", "none.db"], "sizewright profile"),
+        (["recommend", "{example}", "--store", "{store}", "--executor", "nomad"], "dlrover, local"),
+        (["recommend", "{example}", "--store", "{store}", "--objective", "speed"], "objective"),
+        (["recommend", "{example}", "--store", "{store}", "--cluster", "nowhere.yaml"], "No cluster file"),
+        (["recommend", "{example}", "--trials", "nowhere.csv"], "nowhere.csv"),
+        (["recommend", "{example}", "--store", "{store}", "--data", "nowhere.tsv", "--out", "/proc/nope/x"], "nowhere"),
+        (["profile", "{example}", "--store", "{text}"], "store"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_an_exit_code(call, example, store, tmp_path, monkeypatch, args, words):
+    monkeypatch.chdir(tmp_path)
+    text = tmp_path / "text.db"
+    text.write_text("not a database, but long enough to look at\n" * 20)
+    result = call(*(a.format(example=example, store=store, text=text) for a in args))
+    assert result.code in (1, 4)
+    assert words in result.err + result.out
+    assert "Traceback" not in result.err
+    assert len(result.err.strip().splitlines()) <= 2
+
+
+def test_usage_errors_exit_2(call):
+    assert call("recommend").code == 2
+    assert call("frobnicate").code == 2
+
+
+def _csv(folder, text):
+    path = folder / "mine.csv"
+    path.write_text(text)
+    return path
