@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
+from sizewright.datasets.allocator import keep_freed_memory
 from sizewright.datasets.batch import Batch
 from sizewright.datasets.click_blocks import Parsed, parse_block, select
 from sizewright.datasets.click_files import Block, LogFile, cut, find_files
@@ -78,7 +79,7 @@ class ClickLog:
         return rebatch(self._parts(shard, repeat), batch_size)
 
     def _parts(self, shard: tuple[int, int], repeat: bool) -> Iterator[Batch]:
-        _keep_freed_memory()
+        keep_freed_memory()
         while True:
             before, good = self.report.rows, 0
             for number, file in enumerate(self._files):
@@ -138,14 +139,6 @@ class ClickLog:
         if rows:
             return ClickLogError(f"All {rows} rows of {self.path} are broken.", f"The first: {self.report.faults[0]}.")
         return ClickLogError(f"The click log {self.path} holds no rows.", "Check that it was written to its end.")
-
-
-def _keep_freed_memory() -> None:
-    """Makes the C library keep freed arrays instead of returning each to the system, which halves the reading speed.
-
-    Glibc raises its thresholds (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD) to the largest block that was freed.
-    """
-    np.empty(24 << 20, dtype=np.uint8)
 
 
 def rebatch(parts: Iterator[Batch], batch_size: int) -> Iterator[Batch]:

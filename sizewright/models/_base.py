@@ -80,5 +80,11 @@ class ThroughputModel(ABC):
             input_tags=InputTags(two_d_array=False),
         )
 
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit with trials first.")
+
     def __sklearn_is_fitted__(self) -> bool:
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
+from sizewright.errors import InputError
 from sizewright.models._base import Explanation, ThroughputModel
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
-from sizewright.models.table import AXES, Table, as_columns, known
+from sizewright.models.table import AXES, Table, as_columns, ended_well, known
 from sizewright.spec.units import MIB
 
 EQUATIONS = {
@@ -55,18 +56,23 @@ class DlroverModel(ThroughputModel):
 
     name = "dlrover"
 
-    def fit(self, X: Table, y: Any = None) -> Self:  # noqa: D102
+    def fit(self, X: Table, y: Any = None) -> Self:
+        """Learn from trials that ended well. Raises InputError when there are none."""
         columns = as_columns(X, (*AXES, "throughput", "throughput_se"))
         throughput = columns["throughput"] if y is None else np.asarray(y, float)
-        usable = np.isfinite(throughput) & (throughput > 0)
+        usable = ended_well(X) & np.isfinite(throughput) & (throughput > 0)
+        usable &= (columns["workers"] >= 1) & (columns["ps"] >= 1)
+        if not usable.any():
+            raise InputError("No trial has workers, PS and a throughput above 0.", "Measure some first.")
         seconds = (columns["workers"] * known(columns["batch_size"], 1.0))[usable] / throughput[usable]
         claimed = np.nan_to_num(columns["throughput_se"][usable] / throughput[usable])
         terms = dlrover_terms({name: columns[name][usable] for name in AXES})
-        relative_se = float(np.sqrt(np.mean(claimed**2))) if len(claimed) else 0.0
+        relative_se = float(np.sqrt(np.mean(claimed**2)))
         self.fit_: TimeFit = fit_time(terms, seconds, tuple(EQUATIONS), relative_se)
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:  # noqa: D102
+        self._check_fitted()
         columns = as_columns(X)
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         return samples / predict_time(self.fit_, dlrover_terms(X))
@@ -78,6 +84,7 @@ class DlroverModel(ThroughputModel):
         return middle / factor, middle * factor
 
     def explain(self) -> Explanation:  # noqa: D102
+        self._check_fitted()
         fit = self.fit_
         return Explanation(
             model=self.name,

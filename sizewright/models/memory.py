@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, ended_well, known
 from sizewright.spec import Job
 from sizewright.spec.units import MIB
 
@@ -54,7 +54,7 @@ def index_bytes(rows: Floats) -> Floats:
 def largest_partition(rows: float, ps: Floats) -> Floats:
     """Rows of the fullest of `ps` partitions of hashed keys, with high probability."""
     mean = rows / ps
-    return mean + np.where(ps > 1, _PARTITION_SIGMAS * np.sqrt(mean), 0.0)
+    return np.minimum(mean + _PARTITION_SIGMAS * np.sqrt(mean) * (ps > 1), rows)
 
 
 def dense_floats(job: Job) -> int:
@@ -93,9 +93,12 @@ class MemoryModel:
 
     @classmethod
     def fit(cls, job: Job, trials: Table) -> MemoryModel:
-        """Learn the constants from trials that carry memory peaks; without any, the defaults stay."""
+        """Learn the constants from trials that ended well and carry memory peaks; without any, the defaults stay."""
         names = ("workers", "ps", "batch_size", "table_scale", "worker_memory_bytes", "ps_memory_bytes")
-        columns = as_columns(trials, names)
+        well = ended_well(trials)
+        columns = {name: column[well] for name, column in as_columns(trials, names).items()}
+        columns["ps_memory_bytes"] = np.where(columns["ps"] >= 1, columns["ps_memory_bytes"], np.nan)
+        columns["ps"] = np.maximum(columns["ps"], 1)
         bare = cls(job, 0.0, 0.0)
         batch = known(columns["batch_size"], job.training.batch_size)
         scale = known(columns["table_scale"], 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,25 @@ AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "embedding_bytes"
 
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
     """The named columns as float arrays (n,); what is not known is NaN."""
-    if isinstance(table, Mapping) or hasattr(table, "columns"):
+    if _is_columnar(table):
         size = len(next(iter(table.values()))) if isinstance(table, Mapping) else len(table)
         return {name: np.asarray(table[name], float) if name in table else np.full(size, np.nan) for name in names}
     rows = [_row(item) for item in table]
     return {name: np.array([_number(row.get(name)) for row in rows], float) for name in names}
+
+
+def ended_well(table: Table) -> NDArray[np.bool_]:
+    """Which rows (n,) have the status `ok`, or none."""
+    if _is_columnar(table):
+        first = next(iter(table.values())) if isinstance(table, Mapping) else table
+        statuses = list(table["status"]) if "status" in table else [None] * len(first)
+    else:
+        statuses = [_row(item).get("status") for item in table]
+    return np.array([status == "ok" or not isinstance(status, str) for status in statuses], bool)
+
+
+def _is_columnar(table: Table) -> bool:
+    return isinstance(table, Mapping) or hasattr(table, "columns")
 
 
 def _row(item: Any) -> dict[str, Any]:
@@ -40,7 +55,7 @@ def _row(item: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else np.nan
+    return float(value) if isinstance(value, Real) else np.nan
 
 
 def known(column: Column, default: float) -> Column:

@@ -23,7 +23,7 @@ class Trainer(Protocol):
     job: Job
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
-        """Train at this allocation."""
+        """Train at this allocation; returns once every worker has finished a step."""
 
     def observe(self) -> Metrics:
         """Sums of every replica."""

@@ -176,10 +176,10 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
 
 def _evidence(d: Decision) -> Evidence:
     account = d.model.explain()
-    extrapolated = not within_measured_range(replace(d.candidates, extrapolate=False)).allowed[d.chosen]
+    measured = within_measured_range(replace(d.candidates, extrapolate=False), d.allowed).allowed
     return _about(d.trials, account.distinct_allocations, account.model).model_copy(
         update={
-            "extrapolated": bool(extrapolated),
+            "extrapolated": not measured[d.chosen],
             "parameters": account.parameters,
             "pinned": account.pinned,
             "assumptions": tuple(assumptions(d.job, d.trials, d.candidates.cluster)),

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid
 from sizewright.spec import Cluster, Group, Job
-from sizewright.spec.units import format_bytes, format_seconds
+from sizewright.spec.units import format_bytes, format_seconds, write_bytes, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 # An axis may be extrapolated to twice its measured range.
 RANGE_FACTOR = 2.0
+_ROUNDING = 1 + 1e-9
+_CORES = ("worker_cpu", "ps_cpu")
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ class Ruling(NamedTuple):
     verdict: Verdict
 
 
-Cap = Callable[[Candidates], Verdict]
+# A cap is also told which allocations the caps before it have left, at least one.
+Cap = Callable[[Candidates, Mask], Verdict]
 
 
-def within_memory_bounds(c: Candidates) -> Verdict:
+def within_memory_bounds(c: Candidates, left: Mask) -> Verdict:
     """A replica's memory must fit the bounds of its role."""
     worker, ps = c.job.bounds.worker.memory_bytes[1], c.job.bounds.ps.memory_bytes[1]
     allowed = (c.worker_memory_bytes <= worker) & (c.ps_memory_bytes <= ps)
@@ -63,12 +66,21 @@ def within_memory_bounds(c: Candidates) -> Verdict:
     return Verdict(
         allowed,
         f"the tables need {need} per worker; the bounds allow {format_bytes(ps)} and {format_bytes(worker)}",
-        f"Raise bounds.ps.memory to {format_bytes(c.ps_memory_bytes.min())} or bounds.ps.replicas above "
-        f"{int(c.grid.ps.max())}, and bounds.worker.memory to {format_bytes(c.worker_memory_bytes.min())}.",
+        _raise_memory(c, worker, ps),
     )
 
 
-def within_quota(c: Candidates) -> Verdict:
+def _raise_memory(c: Candidates, worker: int, ps: int) -> str:
+    """What lifts the cap: the least need where none fits, else the greatest."""
+    wanted = []
+    for role, need, most in (("ps", c.ps_memory_bytes, ps), ("worker", c.worker_memory_bytes, worker)):
+        if need.max() > most:
+            wanted.append(f"bounds.{role}.memory to {write_bytes(need.min() if need.min() > most else need.max())}")
+    more = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps else ""
+    return f"Raise {' and '.join(wanted)}{more}." if wanted else ""
+
+
+def within_quota(c: Candidates, left: Mask) -> Verdict:
     """The whole job must fit the cluster's capacity and quota."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
@@ -77,7 +89,8 @@ def within_quota(c: Candidates) -> Verdict:
     memory = grid.workers * c.worker_memory_bytes + grid.ps * c.ps_memory_bytes
     allowed = (cores <= c.cluster.cpu_limit + 1e-9) & (memory <= c.cluster.memory_limit_bytes)
     have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
-    need = f"{cores.min():g} cores and {format_bytes(memory.min())}"
+    least = np.flatnonzero(left)[np.argmin(np.maximum(cores / c.cluster.cpu_limit, memory / c.cluster.memory_limit_bytes)[left])]
+    need = f"{cores[least]:g} cores and {write_bytes(memory[least])}"
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
@@ -85,10 +98,11 @@ def within_quota(c: Candidates) -> Verdict:
     )
 
 
-def within_hosts(c: Candidates) -> Verdict:
+def within_hosts(c: Candidates, left: Mask) -> Verdict:
     """Every replica must fit one host, and all of them the hosts there are."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
+    # A replica that fits no host counts as a billion hosts' worth.
     fit_worker = _replicas_that_fit(c.cluster, c.grid.worker_cpu, c.worker_memory_bytes)
     fit_ps = _replicas_that_fit(c.cluster, c.grid.ps_cpu, c.ps_memory_bytes)
     # Each role takes a share of the hosts; together they may not take more than all of them.
@@ -97,38 +111,47 @@ def within_hosts(c: Candidates) -> Verdict:
     return Verdict(
         share <= 1 + 1e-9,
         f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas",
-        "Allow more, smaller replicas in the bounds, or add hosts.",
+        _raise_hosts(float(share[left].min()), largest),
     )
 
 
-def within_deadline(c: Candidates) -> Verdict:
+def _raise_hosts(least_share: float, largest: str) -> str:
+    if least_share >= 1e9:
+        return f"Allow replicas of at most {largest} in the bounds, or add larger hosts."
+    return f"Lower the least replicas and sizes in the bounds, or have {least_share + 0.05:.1f} times as many hosts."
+
+
+def within_deadline(c: Candidates, left: Mask) -> Verdict:
     """With objective deadline, it must be met with probability 0.9."""
     if c.job.objective != "deadline" or c.job.deadline is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
-    soonest = format_seconds(float(c.latest_time_s.min()))
+    soonest = float(c.latest_time_s[left].min())
     return Verdict(
         c.latest_time_s <= c.job.deadline,
-        f"the deadline is {format_seconds(c.job.deadline)}; the soonest that is 90 % sure is {soonest}",
-        f"Set the deadline to {soonest} or later, or raise the greatest replicas and cpu in the bounds.",
+        f"the deadline is {format_seconds(c.job.deadline)}; the soonest that is 90 % sure is {format_seconds(soonest)}",
+        f"Set the deadline to {write_seconds(soonest)} or later, or raise the greatest replicas and cpu in the bounds.",
     )
 
 
-def within_measured_range(c: Candidates) -> Verdict:
-    """No axis beyond twice its measured range, unless the user covers it."""
+def within_measured_range(c: Candidates, left: Mask) -> Verdict:
+    """No axis beyond twice its measured range, unless the user covers it.
+
+    Cores that were never varied are not lowered: their effect is unknown, and fewer would look free.
+    """
     columns: Columns = c.grid.columns(c.embedding_bytes)
-    allowed = np.ones(len(c.grid), bool)
+    beyond = np.zeros(len(c.grid))
     outside = []
     for axis, (low, high) in c.measured.items():
-        inside = (columns[axis] >= low / RANGE_FACTOR - 1e-9) & (columns[axis] <= high * RANGE_FACTOR + 1e-9)
-        if not inside.all():
+        least = low if low == high and axis in _CORES else low / RANGE_FACTOR
+        factor = np.maximum(least / columns[axis], columns[axis] / (high * RANGE_FACTOR))
+        if factor.max() > _ROUNDING:
             outside.append(f"{axis} {low:g} to {high:g}")
-        allowed &= inside
-    if c.extrapolate:
-        allowed[:] = True
+        beyond += np.log(np.maximum(factor, 1.0))
+    nearest = c.grid.allocation(int(np.flatnonzero(left)[np.argmin(beyond[left])])).describe()
     return Verdict(
-        allowed,
+        (beyond <= np.log(_ROUNDING)) | c.extrapolate,
         f"measured were {', '.join(outside)}, and nothing beyond twice that range is chosen",
-        "Measure nearer to the bounds (on a larger host, or with trials of your own), or pass --extrapolate.",
+        f"Measure {nearest} (on a larger host, or as a trial of your own), or pass --extrapolate.",
     )
 
 
@@ -152,9 +175,9 @@ def apply_caps(
     allowed = np.ones(len(candidates.grid), bool)
     told = []
     for name, cap in caps:
-        verdict = cap(candidates)
+        verdict = cap(candidates, allowed)
         told.append(Ruling(name, int((allowed & ~verdict.allowed).sum()), verdict))
-        allowed &= verdict.allowed
+        allowed = allowed & verdict.allowed
         if not allowed.any():
             break
     return allowed, told

@@ -41,14 +41,16 @@ def score_all(job: Job, model: ThroughputModel, memory: MemoryModel, embedding_b
     columns = grid.columns(embedding_bytes)
     throughput = model.predict(columns)
     lower, upper = model.predict_interval(columns, COVERAGE)
-    worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes[0])
-    ps_memory = _whole_steps(memory.ps_request_bytes(grid.ps, grid.workers), job.bounds.ps.memory_bytes[0])
+    worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes)
+    ps_memory = _whole_steps(memory.ps_request_bytes(grid.ps, grid.workers), job.bounds.ps.memory_bytes)
     price = hourly_price(grid, worker_memory, ps_memory, job.prices)
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
     return Scored(grid, throughput, lower, upper, price, worker_memory, ps_memory, *values)
 
 
-def _whole_steps(wanted: Floats, least: int) -> Floats:
-    """Up to whole steps of 64 MiB, and not below the bounds."""
-    requests: Floats = np.maximum(np.ceil(wanted / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES, least)
+def _whole_steps(wanted: Floats, bounds: tuple[int, int]) -> Floats:
+    """Up to whole steps of 64 MiB, not below the bounds, and not above them where what is wanted is not."""
+    least, greatest = bounds
+    steps = np.ceil(wanted / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES
+    requests: Floats = np.maximum(np.where(wanted <= greatest, np.minimum(steps, greatest), steps), least)
     return requests

@@ -41,6 +41,8 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
+    except (ValueError, RecursionError) as error:  # such as the 45th of May, or lists in lists without end
+        raise JobError(f"{path} is not valid YAML: {error}.", "Mend that value.") from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise JobError(f"{path} must hold keys and values; it holds {found}.", "Write one with: sizewright init")
@@ -54,6 +56,7 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     except ValidationError as error:
         faults = [_sentence(record, fault) for fault in error.errors()]
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+        shown = " ".join(shown.split())  # a key may hold line breaks
         raise JobError(f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key.") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, FiniteFloat
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Gpu, Group
@@ -15,11 +15,11 @@ class HostKind(Record):
     """Equal hosts."""
 
     kind: str
-    count: int = Field(1, ge=1)
+    count: int = Field(1, ge=1, le=1_000_000)
     cpu: Cores = Field(gt=0)
     memory_bytes: Bytes = Field(gt=0, alias="memory")
     gpu: Gpu | None = None
-    network_gbps: float | None = Field(None, gt=0, description="bandwidth of one host's link")
+    network_gbps: FiniteFloat | None = Field(None, gt=0, description="bandwidth of one host's link")
 
     model_config = ConfigDict(populate_by_name=True)
 

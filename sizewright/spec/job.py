@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
-from sizewright.spec.bounds import Bounds
+from sizewright.spec.bounds import BatchSize, Bounds
 from sizewright.spec.model import Model
 from sizewright.spec.units import Seconds
 
@@ -22,7 +22,7 @@ class Data(Record):
 
     format: Literal["synthetic", "criteo"] = "synthetic"
     path: str | None = Field(None, description="a click log or a glob of them, plain or .gz")
-    zipf: float = Field(1.05, ge=0, description="exponent of the id distribution of synthetic logs")
+    zipf: FiniteFloat = Field(1.05, ge=0, description="exponent of the id distribution of synthetic logs")
     max_broken_share: float = Field(0.01, ge=0, le=1, description="share of broken rows above which a log is refused")
 
     @model_validator(mode="after")
@@ -37,8 +37,8 @@ class Data(Record):
 class Training(Record):
     """How it is trained."""
 
-    batch_size: int = Field(512, ge=1, description="samples per step of one worker")
-    samples: int = Field(45_840_617, ge=1, description="samples to train in all (Criteo Kaggle has 45,840,617)")
+    batch_size: BatchSize = Field(512, description="samples per step of one worker")
+    samples: int = Field(45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)")
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
     dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")
@@ -47,9 +47,9 @@ class Training(Record):
 class Prices(Record):
     """Currency per hour."""
 
-    core_hour: float = Field(1.0, ge=0)
-    gib_hour: float = Field(0.13, ge=0)
-    gpu_hour: float = Field(10.0, ge=0)
+    core_hour: FiniteFloat = Field(1.0, ge=0)
+    gib_hour: FiniteFloat = Field(0.13, ge=0)
+    gpu_hour: FiniteFloat = Field(10.0, ge=0)
 
 
 class Deploy(Record):

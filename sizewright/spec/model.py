@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import BY_NAME
@@ -17,6 +17,11 @@ CRITEO_KAGGLE_ROWS: tuple[int, ...] = (
     1396, 553, 2594031, 698469, 290, 23, 12048, 608, 3, 65156, 5309, 2186509, 3128, 26, 12750, 1537323,
     10, 5002, 2118, 4, 1902327, 17, 15, 135790, 94, 84305,
 )  # fmt: skip
+
+
+# Far beyond any model: whoever writes more has mistyped.
+_MOST_ROWS = 10**12
+_MOST_WIDTH = 10**6
 
 
 class Tables(Record):
@@ -37,8 +42,8 @@ class Tables(Record):
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
         sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
-        if any(size < 1 for size in sizes):
-            raise ValueError("every table needs at least one row")
+        if any(not 1 <= size <= _MOST_ROWS for size in sizes):
+            raise ValueError(f"every table needs 1 to {_MOST_ROWS:,} rows")
         return self
 
     @property
@@ -67,26 +72,26 @@ class Optimizer(Record):
     """Optimizer of embeddings and dense weights."""
 
     name: OptimizerName = "adagrad"
-    learning_rate: float = Field(0.02, gt=0)
+    learning_rate: FiniteFloat = Field(0.02, gt=0)
 
 
 class Model(Record):
     """The network: a family with its widths, and its embedding tables."""
 
     family: Family = "dlrm"
-    dense_features: int = Field(13, ge=0, description="numeric columns of the log")
+    dense_features: int = Field(13, ge=0, le=_MOST_WIDTH, description="numeric columns of the log")
     tables: Tables = Tables()
     bottom_mlp: tuple[int, ...] = Field((512, 256), description="widths over the numeric columns (dlrm)")
     top_mlp: tuple[int, ...] = Field((512, 256), description="widths up to the logit")
-    cross_layers: int = Field(3, ge=1, description="cross layers (dcn)")
+    cross_layers: int = Field(3, ge=1, le=1000, description="cross layers (dcn)")
     cin: tuple[int, ...] = Field((64, 64), description="feature maps of the compressed interaction (xdeepfm)")
     optimizer: Annotated[Optimizer, BY_NAME] = Optimizer()
 
     @field_validator("bottom_mlp", "top_mlp", "cin")
     @classmethod
     def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(width < 1 for width in value):
-            raise ValueError("every width must be at least 1")
+        if any(not 1 <= width <= _MOST_WIDTH for width in value):
+            raise ValueError(f"every width must be 1 to {_MOST_WIDTH:,}")
         return value
 
     @property

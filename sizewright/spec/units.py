@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
+import sys
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
-_BYTES = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-          "KI": KIB, "MI": MIB, "GI": GIB, "TI": TIB}  # fmt: skip
+_BYTES = {"": 1, "B": 1}
+for _unit, _power, _binary in (("K", 10**3, KIB), ("M", 10**6, MIB), ("G", 10**9, GIB), ("T", 10**12, TIB)):
+    _BYTES |= {_unit: _power, f"{_unit}B": _power, f"{_unit}I": _binary, f"{_unit}IB": _binary}
 _SECONDS = {"": 1.0, "MS": 1e-3, "S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -31,15 +35,20 @@ def parse_seconds(value: Any) -> float:
 
 
 def _parse(value: Any, scale: dict[str, Any], what: str, example: str) -> float:
-    if isinstance(value, bool) or value is None:
-        raise ValueError(f"{value!r} is not {what} (write {example})")
+    number = _number(value, scale)
+    if number is None or not math.isfinite(number):
+        raise ValueError(f"{reprlib.repr(value)} is not {what} (write {example})")
+    return number
+
+
+def _number(value: Any, scale: dict[str, Any]) -> float | None:
+    if isinstance(value, bool):
+        return None
     if isinstance(value, (int, float)):
-        return float(value)
+        return float(value) if abs(value) < sys.float_info.max else math.inf
     match = _NUMBER.fullmatch(str(value))
     unit = match.group(2).upper() if match else None
-    if match is None or unit not in scale:
-        raise ValueError(f"{value!r} is not {what} (write {example})")
-    return float(match.group(1)) * float(scale[unit])
+    return float(match.group(1)) * float(scale[unit]) if match and unit in scale else None
 
 
 def format_bytes(value: float) -> str:
@@ -48,6 +57,16 @@ def format_bytes(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.1f} {unit}"
     return f"{value:.0f} B"
+
+
+def write_bytes(value: float) -> str:
+    """`1409286144` → `"1344Mi"`: rounded up, as a file takes it."""
+    return f"{math.ceil(value / MIB)}Mi"
+
+
+def write_seconds(value: float) -> str:
+    """`8400.5` → `"141m"`: rounded up, as a file takes it."""
+    return f"{math.ceil(value / 60)}m" if value > 60 else f"{math.ceil(value)}s"
 
 
 def format_seconds(value: float) -> str:

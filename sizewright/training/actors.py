@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sizewright.datasets.allocator import keep_freed_memory
 from sizewright.spec import Job, ReplicaMetrics, Role
 from sizewright.training.cgroups import CgroupTree
 from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
@@ -27,6 +28,7 @@ class Replica:
     def __init__(self, tree: CgroupTree | None, index: int, first_core: int) -> None:
         self.limits = ReplicaLimits(tree, f"{self.role}-{index}", first_core)
         self.index = index
+        keep_freed_memory()
 
     def pid(self) -> int:
         """Its process."""
