@@ -25,6 +25,9 @@ class Trainer(Protocol):
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         """Train at this allocation; returns once every worker has finished a step."""
 
+    def pause(self) -> None:
+        """Stop training; replicas stay loaded."""
+
     def observe(self) -> Metrics:
         """Sums of every replica."""
 
@@ -37,6 +40,7 @@ class Timing:
     """How long a trial runs: until its standard error is below `target_se`, between least and greatest seconds."""
 
     warm_up_s: float = 0.7
+    first_warm_up_s: float = 3.0  # seen: the first trial of a session ran 9 % slower for its first seconds
     least_s: float = 2.5
     greatest_s: float = 5.0
     target_se: float = 0.015

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from sizewright.datasets.trials import Trial
@@ -43,6 +44,7 @@ def run_series(
 ) -> Iterator[Progress]:
     """Run a planner's trials; yields after each. `finished` trials of the same series are not run again."""
     left = [trial for trial in finished if trial.usable]
+    warm_up_s = timing.first_warm_up_s
     while not planner.done():
         point = planner.ask()
         known = next((trial for trial in left if _is_at(trial, point)), None)
@@ -50,7 +52,9 @@ def run_series(
             left.remove(known)
             trial = known
         else:
-            trial = _run_one(trainer, point, timing, host_speed).model_copy(update={"series": series})
+            timed = replace(timing, warm_up_s=warm_up_s)
+            trial = _run_one(trainer, point, timed, host_speed).model_copy(update={"series": series})
+            warm_up_s = timing.warm_up_s if trial.status == "ok" else timing.first_warm_up_s
             sink.add(trial)
         planner.tell(point, trial)
         yield Progress(point, trial, known is not None)
@@ -75,8 +79,10 @@ def drift(trials: Sequence[Trial]) -> tuple[float, bool]:
 
 
 def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callable[[], float]) -> Trial:
-    about = {"host": socket.gethostname(), "host_speed": host_speed()}
+    about: dict[str, object] = {"host": socket.gethostname()}
     try:
+        trainer.pause()
+        about["host_speed"] = host_speed()
         return measure(trainer, point, timing).model_copy(update=about)
     except TrialError as error:
         trainer.discard()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid
-from sizewright.spec import Cluster, Group, Job
+from sizewright.spec import Cluster, Job
 from sizewright.spec.units import format_bytes, format_seconds, write_bytes, write_seconds
 
 Floats = NDArray[np.float64]
@@ -89,7 +89,8 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     memory = grid.workers * c.worker_memory_bytes + grid.ps * c.ps_memory_bytes
     allowed = (cores <= c.cluster.cpu_limit + 1e-9) & (memory <= c.cluster.memory_limit_bytes)
     have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
-    least = np.flatnonzero(left)[np.argmin(np.maximum(cores / c.cluster.cpu_limit, memory / c.cluster.memory_limit_bytes)[left])]
+    excess = np.maximum(cores / c.cluster.cpu_limit, memory / c.cluster.memory_limit_bytes)
+    least = np.flatnonzero(left)[np.argmin(excess[left])]
     need = f"{cores[least]:g} cores and {write_bytes(memory[least])}"
     return Verdict(
         allowed,
@@ -102,23 +103,16 @@ def within_hosts(c: Candidates, left: Mask) -> Verdict:
     """Every replica must fit one host, and all of them the hosts there are."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
-    # A replica that fits no host counts as a billion hosts' worth.
-    fit_worker = _replicas_that_fit(c.cluster, c.grid.worker_cpu, c.worker_memory_bytes)
-    fit_ps = _replicas_that_fit(c.cluster, c.grid.ps_cpu, c.ps_memory_bytes)
-    # Each role takes a share of the hosts; together they may not take more than all of them.
-    share = c.grid.workers / np.maximum(fit_worker, 1e-9) + c.grid.ps / np.maximum(fit_ps, 1e-9)
+    workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes)
+    servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes)
     largest = f"{c.cluster.largest_cpu:g} cores and {format_bytes(c.cluster.largest_memory_bytes)}"
+    least = np.flatnonzero(left)[np.argmin((workers.number * workers.cpu + servers.number * servers.cpu)[left])]
+    needed = c.grid.allocation(int(least), c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
     return Verdict(
-        share <= 1 + 1e-9,
+        _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers),
         f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas",
-        _raise_hosts(float(share[left].min()), largest),
+        f"Lower the least replicas and sizes in the bounds, or have hosts that hold {needed}.",
     )
-
-
-def _raise_hosts(least_share: float, largest: str) -> str:
-    if least_share >= 1e9:
-        return f"Allow replicas of at most {largest} in the bounds, or add larger hosts."
-    return f"Lower the least replicas and sizes in the bounds, or have {least_share + 0.05:.1f} times as many hosts."
 
 
 def within_deadline(c: Candidates, left: Mask) -> Verdict:
@@ -183,9 +177,33 @@ def apply_caps(
     return allowed, told
 
 
-def _replicas_that_fit(cluster: Cluster, cpu: Floats, memory_bytes: Floats) -> Floats:
-    """How many replicas of each size the cluster's hosts hold (n,)."""
-    pairs, inverse = np.unique(np.column_stack([cpu, memory_bytes]), axis=0, return_inverse=True)
-    groups = [Group(replicas=1, cpu=float(c), memory_bytes=int(m)) for c, m in pairs]
-    fits = np.array([sum(host.fits(group) * host.count for host in cluster.hosts) for group in groups], float)
-    return fits[inverse]
+class _Replicas(NamedTuple):
+    """Columns (n,) of a role: how many, and the size of one."""
+
+    number: Floats
+    cpu: Floats
+    memory_bytes: Floats
+
+
+def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mask:
+    """Whether the `second` role fits beside the `first`, packed densely host by host (n,).
+
+    What passes can be placed. On one host the converse holds too; on many a cleverer packing might hold more.
+    """
+    to_place, room = first.number, np.zeros(len(first.number))
+    for host in cluster.hosts:
+        dense = _fitting(host.cpu, host.memory_bytes, first)
+        full = np.minimum(host.count, np.where(dense > 0, to_place // np.maximum(dense, 1), 0))
+        over = np.where((full < host.count) & (dense > 0), to_place - full * dense, 0.0)
+        empty = host.count - full - (over > 0)
+        for hosts, taken in ((full, dense), (over > 0, over), (empty, 0.0)):
+            rest_cpu, rest_bytes = host.cpu - taken * first.cpu, host.memory_bytes - taken * first.memory_bytes
+            room = room + hosts * _fitting(rest_cpu, rest_bytes, second)
+        to_place = to_place - full * dense - over
+    return np.asarray((to_place <= 0) & (room >= second.number))
+
+
+def _fitting(cpu: Floats | float, memory_bytes: Floats | float, one: _Replicas) -> Floats:
+    """How many replicas of this size so much of a host holds (n,)."""
+    by_memory = memory_bytes / np.maximum(one.memory_bytes, 1)
+    return np.maximum(np.floor(np.minimum((cpu + 1e-9) / one.cpu, by_memory)), 0.0)

@@ -51,6 +51,11 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None) -> I
     loose = sum(trial.limited_by in (None, "none") for trial in trials)
     if loose:
         yield f"{loose} of {len(trials)} trials ran without a known CPU limit; their cores are taken as written."
+    coreless = sum(None in (trial.worker_cpu, trial.ps_cpu) for trial in trials)
+    if coreless:
+        yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
+    if any(trial.batch_size is None for trial in trials):
+        yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
     if {t.host for t in trials if t.host}:
         yield "Workers and PS talked over one host's loopback; a slower network is not in the prediction."
     if any(t.sync not in (None, job.training.sync) for t in trials):

@@ -31,18 +31,19 @@ def recommend(
 
     The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
     """
-    usable = [trial for trial in trials if trial.usable]
+    usable = [trial for trial in trials if trial.usable and trial.ps]
     if not usable:
         return not_enough(job, trials, None, _why_none(trials))
-    model = (model or DlroverModel()).fit(usable)
+    filled = [_filled(job, trial) for trial in usable]
+    model = (model or DlroverModel()).fit(filled)
     account = model.explain()
     if not account.enough:
         told = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
         return not_enough(job, usable, model, told)
-    memory = MemoryModel.fit(job, usable)
+    memory = MemoryModel.fit(job, filled)
     embedding_bytes = float(sum(job.model.tables.sizes()) * row_bytes(job))
     scored = score_all(job, model, memory, embedding_bytes)
-    candidates = _candidates(job, cluster, scored, model, usable, embedding_bytes, extrapolate)
+    candidates = _candidates(job, cluster, scored, model, filled, embedding_bytes, extrapolate)
     allowed, rulings = apply_caps(candidates)
     if not allowed.any():
         last = rulings[-1]
@@ -63,6 +64,17 @@ def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
         for axis, column in columns.items()
         if np.isfinite(column).any()
     }
+
+
+def _filled(job: Job, trial: Trial) -> Trial:
+    """The trial with the job's batch size, and one core a replica or the nearest in the bounds, where it has none."""
+    bounds = job.bounds
+    known = {
+        "batch_size": trial.batch_size or job.training.batch_size,
+        "worker_cpu": trial.worker_cpu or float(np.clip(1.0, *bounds.worker.cpu)),
+        "ps_cpu": trial.ps_cpu or float(np.clip(1.0, *bounds.ps.cpu)),
+    }
+    return trial.model_copy(update=known)
 
 
 def _candidates(
@@ -91,5 +103,7 @@ def _candidates(
 def _why_none(trials: Sequence[Trial]) -> str:
     if not trials:
         return "no trial of this job is in the store"
+    if any(trial.usable for trial in trials):
+        return "none of the trials that ended well had a PS"
     last = trials[-1]
     return f"none of the {len(trials)} trials ended well (the last: {last.message or last.status})"

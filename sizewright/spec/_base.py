@@ -54,7 +54,8 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     try:
         return record.model_validate(data)
     except ValidationError as error:
-        faults = [_sentence(record, fault) for fault in error.errors()]
+        mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+        faults = [_sentence(record, fault) for fault in mistyped_first]
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
         shown = " ".join(shown.split())  # a key may hold line breaks
         raise JobError(f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key.") from None
@@ -65,7 +66,7 @@ def _sentence(record: type[Record], fault: ErrorDetails) -> str:
     where = ".".join(path) or "the file"
     if fault["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
-        hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
+        hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
         return f"unknown key '{where}'{hint}"
     if fault["type"] == "missing":
         return f"'{where}' is missing"

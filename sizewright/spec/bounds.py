@@ -10,7 +10,6 @@ from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
 from sizewright.spec.units import GIB, Bytes, Cores
 
-
 # Far beyond any cluster: whoever writes more has mistyped.
 Replicas = Annotated[int, Field(le=10_000)]
 BatchSize = Annotated[int, Field(ge=1, le=10**9)]
@@ -48,7 +47,9 @@ class Bounds(Record):
 
     worker: RoleBounds = RoleBounds()
     ps: RoleBounds = RoleBounds(replicas=(1, 4))
-    batch_size: tuple[BatchSize, BatchSize] | None = Field(None, description="absent: the batch size stays as the job says")
+    batch_size: tuple[BatchSize, BatchSize] | None = Field(
+        None, description="absent: the batch size stays as the job says"
+    )
 
     @model_validator(mode="after")
     def _batch_ordered(self) -> Bounds:

@@ -38,7 +38,9 @@ class Training(Record):
     """How it is trained."""
 
     batch_size: BatchSize = Field(512, description="samples per step of one worker")
-    samples: int = Field(45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)")
+    samples: int = Field(
+        45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
+    )
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
     dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")

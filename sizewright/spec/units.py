@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
 _BYTES = {"": 1, "B": 1}
-for _unit, _power, _binary in (("K", 10**3, KIB), ("M", 10**6, MIB), ("G", 10**9, GIB), ("T", 10**12, TIB)):
-    _BYTES |= {_unit: _power, f"{_unit}B": _power, f"{_unit}I": _binary, f"{_unit}IB": _binary}
+for _power, _unit in enumerate("KMGT", 1):
+    _BYTES |= {_unit: 1000**_power, f"{_unit}B": 1000**_power, f"{_unit}I": 1024**_power, f"{_unit}IB": 1024**_power}
 _SECONDS = {"": 1.0, "MS": 1e-3, "S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -82,6 +82,6 @@ def _written(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}, mode="validation")
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), _written(r"^[0-9.]+ *([KMGT]i?|B)?$")]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _written(r"^[0-9.]+ *([KMGT]i?)?B?$")]
 Cores = Annotated[float, BeforeValidator(parse_cores), _written(r"^[0-9.]+m?$")]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), _written(r"^[0-9.]+ *(ms|s|m|h|d)?$")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,8 @@ from sizewright.training.optimizers import Floats, make_rule
 from sizewright.training.partition import dense_slices, owner_of
 from sizewright.training.ps import ParameterServer
 from sizewright.training.ps_server import PsServer
+
+_HALT_TIMEOUT_S = 30.0
 
 
 class Replica:
@@ -116,7 +119,9 @@ class WorkerActor(Replica):
 
     def __init__(self, tree: CgroupTree | None, index: int, first_core: int) -> None:
         super().__init__(tree, index, first_core)
-        self._thread: threading.Thread | None = None
+        # One thread for all trials: a new one each would leave its malloc arena, full of freed batches, behind.
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._training: Future[None] | None = None
         self._stop = threading.Event()
         self._fault: str | None = None
         self._worker: Any = None
@@ -154,19 +159,18 @@ class WorkerActor(Replica):
         )
         self._stop.clear()
         self._fault = None
-        self._thread = threading.Thread(target=self._train, daemon=True)
-        self._thread.start()
+        self._training = self._pool.submit(self._train)
 
     def halt(self) -> None:
         """Stop after the step at hand; in synchronous training amid it, since others may never join its round."""
         self._stop.set()
-        if self._thread and not self._sync:
-            self._thread.join(timeout=30)
+        if self._training and not self._sync:
+            wait([self._training], timeout=_HALT_TIMEOUT_S)
         if self._worker:
             self._worker.close()
-        if self._thread:
-            self._thread.join(timeout=30)
-        self._thread = self._worker = None
+        if self._training:
+            wait([self._training], timeout=_HALT_TIMEOUT_S)
+        self._training = self._worker = None
 
     def fault(self) -> str | None:
         """Why the loop ended, if it ended by itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from sizewright.training.hash_index import Slots
 from sizewright.training.ps import ParameterServer
@@ -13,6 +13,8 @@ from sizewright.training.wire import admit, receive_request, send_reply
 
 # Python's default of 5 ms lets one busy thread hold back the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
+# Threads are kept for later servers: a new one each would leave its malloc arena, full of freed arrays, behind.
+_THREADS = ThreadPoolExecutor(max_workers=1024)
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -25,9 +27,8 @@ class PsServer:
         self._token = token
         self._socket = socket.create_server((host, 0))
         self._links: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._serving: list[Future[None]] = []
+        self._listening = _THREADS.submit(self._listen)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -39,11 +40,10 @@ class PsServer:
         """Stop listening and drop every connection; afterwards no thread of the server holds its rows."""
         self._ps.close()
         _drop(self._socket)
-        self._listener.join(_CLOSE_TIMEOUT_S)
+        wait([self._listening], timeout=_CLOSE_TIMEOUT_S)
         for link in self._links:
             _drop(link)
-        for thread in self._threads:
-            thread.join(_CLOSE_TIMEOUT_S)
+        wait([self._listening, *self._serving], timeout=_CLOSE_TIMEOUT_S)
 
     def _listen(self) -> None:
         while True:
@@ -51,10 +51,8 @@ class PsServer:
                 link, _ = self._socket.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(link,), daemon=True)
             self._links.append(link)
-            self._threads.append(thread)
-            thread.start()
+            self._serving.append(_THREADS.submit(self._serve, link))
 
     def _serve(self, link: socket.socket) -> None:
         if not admit(link, self._token):

@@ -54,14 +54,18 @@ class Session:
         Raises EngineError when the host cannot hold it, ReplicaDiedError when a replica dies on the way.
         """
         _check_host(allocation)
-        self.allocation = None
-        self._halt()
+        self.pause()
         for role in self._replicas:
             self._grow(role, allocation)
         self._launch(allocation, table_scale)
         self._await_steps(_FIRST_STEPS)
         self._limit(allocation)
         self.allocation = allocation
+
+    def pause(self) -> None:
+        """Stop training, replicas stay loaded; the next `scale` goes on."""
+        self.allocation = None
+        self._halt()
 
     def observe(self) -> Metrics:
         """Sums of every replica. Raises ReplicaDiedError when one has died or its training has failed."""

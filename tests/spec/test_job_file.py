@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sizewright.spec
+from sizewright.errors import JobError
+from sizewright.models.memory_report import report
+from sizewright.spec import Bounds, Job, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec.units import GIB, MIB
+
+STARTER = Path(sizewright.spec.__file__).with_name("starter.yaml")
+
+
+def load(folder: Path, text: str | bytes) -> Job:
+    path = folder / "job.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return Job.load(path)
+
+
+def refusal(folder: Path, text: str | bytes) -> str:
+    """The one sentence, without the advice that follows it."""
+    with pytest.raises(JobError) as caught:
+        load(folder, text)
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+    return caught.value.message
+
+
+def test_the_starter_says_what_it_says() -> None:
+    job = Job.load(STARTER)
+    assert job.name == "my-job"
+    assert job.model.tables.max_rows == 100_000
+    assert len(job.model.tables.sizes()) == 26
+    assert max(job.model.tables.sizes()) == 100_000
+    assert job.model.optimizer == Optimizer(name="adagrad")
+    assert job.bounds.worker == RoleBounds(replicas=(1, 6), cpu=(0.2, 2.0), memory=(512 * MIB, 4 * GIB))
+    assert job.bounds.batch_size is None
+    assert (job.objective, job.deadline) == ("balanced", None)
+
+
+def test_every_key_may_be_left_out(tmp_path: Path) -> None:
+    assert load(tmp_path, "name: job") == Job()
+
+
+def test_short_forms(tmp_path: Path) -> None:
+    text = "{deadline: 4h, model: {optimizer: adam}, bounds: {worker: {replicas: 3, cpu: 500m, memory: 1Gi}}}"
+    job = load(tmp_path, text)
+    assert job.deadline == 14400
+    assert job.model.optimizer.name == "adam"
+    assert job.bounds.worker == RoleBounds(replicas=(3, 3), cpu=(0.5, 0.5), memory=(GIB, GIB))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("nmae: x", "nmae", "name"),
+        ("modle: {}", "modle", "model"),
+        ("model: {tabels: {}}", "model.tabels", "tables"),
+        ("model: {tables: {row: 3}}", "model.tables.row", "rows"),
+        ("model: {optimizer: {learningrate: 1}}", "model.optimizer.learningrate", "learning_rate"),
+        ("bounds: {worker: {memroy: 1Gi}}", "bounds.worker.memroy", "memory"),
+        ("bounds: {ps: {replica: 2}}", "bounds.ps.replica", "replicas"),
+        ("prices: {core_hours: 1}", "prices.core_hours", "core_hour"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(
+    tmp_path: Path, text: str, key: str, nearest: str
+) -> None:
+    assert f"unknown key '{key}' (did you mean '{nearest}'?)" in refusal(tmp_path, text)
+
+
+def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
+    assert "unknown key 'prices.zzzz'; known: core_hour, gib_hour, gpu_hour" in refusal(tmp_path, "prices: {zzzz: 1}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it holds nothing"),
+        ("# only a comment", "it holds nothing"),
+        ("[1, 2]", "it holds list"),
+        ("just words", "it holds str"),
+        ("a: [1", "is not valid YAML at line 1, column 6"),
+        ("a: 1\n\tb: 2", "is not valid YAML at line 2"),
+        ("name: x\nname2: !!python/object:os.system {}", "is not valid YAML at line 2"),
+        (b"\x00\x01\x02", "is not valid YAML"),
+        (b"\xff\xfe\x80binary", "Cannot read the job file"),
+        ("deadline: 2020-13-45", "is not valid YAML: month must be in 1..12"),
+        ("training: {samples: 0x_}", "is not valid YAML"),
+        ("a: " + "[" * 5000, "is not valid YAML"),
+        ("1: 2", "keys should be strings"),
+        ('"a\\nb": 1', "unknown key 'a b'"),
+    ],
+)
+def test_what_is_no_job_file_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes, told: str) -> None:
+    assert told in refusal(tmp_path, text)
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"No job file at .*sizewright init"):
+        Job.load(tmp_path / "none.yaml")
+    with pytest.raises(JobError, match="Cannot read the job file"):
+        Job.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("bounds: {worker: {replicas: [4, 2]}}", "the least (4) is above the greatest (2)"),
+        ("bounds: {worker: {cpu: [2, 500m]}}", "the least (2) is above the greatest (0.5)"),
+        ("bounds: {ps: {replicas: 0}}", "'bounds.ps.replicas'"),
+        ("bounds: {ps: {replicas: [0, 2]}}", "replicas start at 1"),
+        ("bounds: {ps: {replicas: -1}}", "'bounds.ps.replicas'"),
+        ("bounds: {ps: {replicas: [1, 1000000000]}}", "less than or equal to 10000"),
+        ("bounds: {ps: {cpu: [0, 1]}}", "cpu must be above 0"),
+        ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory.1' is missing"),
+        ("bounds: {ps: {memory: 4h}}", "is not memory (write 16Gi, 512Mi or bytes)"),
+        ("bounds: {batch_size: [512, 256]}", "batch_size must be [least, greatest]"),
+        ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size.0'"),
+        ("objective: deadline", "objective deadline needs a `deadline`, such as 4h"),
+        ("objective: fastest", "'objective'"),
+        ("deadline: 0", "'deadline'"),
+        ("name: Not A Name", "'name'"),
+        ("data: {format: criteo}", "format criteo needs a path"),
+        ("data: {path: x.tsv}", "synthetic data takes no path"),
+        ("model: {tables: {count: 3}}", "criteo-kaggle has 26 tables but count is 3"),
+        ("model: {tables: {count: 2, rows: [1, 2, 3]}}", "rows lists 3 tables but count is 2"),
+        ("model: {tables: {rows: 0}}", "every table needs 1 to"),
+        ("model: {top_mlp: [0]}", "every width must be 1 to"),
+        ("training: {batch_size: 0}", "'training.batch_size'"),
+        ("prices: {core_hour: -1}", "'prices.core_hour'"),
+        ("training: {}\nbounds: []\nprices: 1\ndata: 2\nmodel: 3\ndeploy: 4", "and 1 more"),
+    ],
+)
+def test_impossible_values_are_refused(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(tmp_path, text)
+
+
+NUMBERS = [
+    "deadline", "training.samples", "training.batch_size", "training.dense_sync_steps", "data.zipf",
+    "data.max_broken_share", "prices.core_hour", "prices.gib_hour", "prices.gpu_hour", "bounds.worker.replicas",
+    "bounds.worker.cpu", "bounds.worker.memory", "bounds.ps.cpu", "bounds.batch_size", "model.dense_features",
+    "model.tables.count", "model.tables.rows", "model.tables.dim", "model.tables.max_rows", "model.top_mlp",
+    "model.cin", "model.cross_layers", "model.optimizer.learning_rate",
+]  # fmt: skip
+
+
+def with_value(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_must_be_finite(tmp_path: Path, key: str, value: float) -> None:
+    assert key in refusal(tmp_path, yaml.safe_dump(with_value(key, value)))
+
+
+ODD = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.integers(-3, 10**9), st.sampled_from([10**18, 10**400, -(10**400)]),
+    st.sampled_from(["1e999", "4h", "16Gi", "", "\n", "from-data"]), st.text(max_size=5),
+    st.lists(st.integers(-1, 10**13), max_size=3), st.just({}), st.just({"x": 1}),
+)  # fmt: skip
+
+
+@given(
+    key=st.sampled_from([*NUMBERS, "name", "model", "bounds", "objective", "data.format", "deploy.command"]), value=ODD
+)
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_value_at_any_key_is_a_job_that_can_be_sized_or_one_sentence(tmp_path: Path, key: str, value: Any) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(yaml.safe_dump(with_value(key, value)), encoding="utf-8")
+    try:
+        job = Job.load(path)
+    except JobError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    assert len(job.hash) == 12
+    if job.model.tables.known and job.model.tables.count < 100:
+        assert report(job, []).worker_memory_bytes > 0
+
+
+def test_the_hash_tells_what_is_trained_and_how() -> None:
+    job = Job.load(STARTER)
+    same = [
+        {"name": "other"},
+        {"training": job.training.model_copy(update={"samples": 1})},
+        {"bounds": Bounds()},
+        {"prices": Prices(core_hour=7)},
+        {"objective": "time"},
+        {"deadline": 3600.0},
+        {"data": job.data.model_copy(update={"max_broken_share": 0.5})},
+    ]
+    assert {job.model_copy(update=change).hash for change in same} == {job.hash}
+
+    def model(**change: Any) -> dict[str, Any]:
+        return {"model": job.model.model_copy(update=change)}
+
+    other = [
+        model(family="dcn"),
+        model(top_mlp=(8,)),
+        model(optimizer=Optimizer(name="adam")),
+        model(tables=Tables(dim=8)),
+        {"data": job.data.model_copy(update={"zipf": 1.2})},
+        {"training": job.training.model_copy(update={"batch_size": 64})},
+        {"training": job.training.model_copy(update={"sync": "sync"})},
+        {"training": Training(dense_sync_steps=4)},
+    ]
+    hashes = {job.model_copy(update=change).hash for change in other}
+    assert len(hashes) == len(other)
+    assert job.hash not in hashes
+
+
+def test_the_hash_stays_when_the_file_is_written_again(tmp_path: Path) -> None:
+    job = Job.load(STARTER)
+    again = load(tmp_path, yaml.safe_dump(job.model_dump(mode="json", by_alias=True)))
+    assert again == job
+    assert again.hash == job.hash
+
+
+def test_changed_copies() -> None:
+    job = Job.load(STARTER)
+    assert job.with_batch_size(64).training.batch_size == 64
+    assert job.with_rows((5,) * 26).model.tables.sizes() == (5,) * 26
+    assert job.with_data("x.tsv").data.format == "criteo"
+    assert job.with_objective("time").objective == "time"
+    for objective in ("deadline", "fun"):
+        with pytest.raises(JobError, match="--objective"):
+            job.with_objective(objective)
+
+
+@given(
+    rows=st.lists(st.integers(1, 10**7), min_size=1, max_size=5), cap=st.integers(1, 10**6), scale=st.floats(1e-6, 1)
+)
+def test_tables_are_folded_then_scaled(rows: list[int], cap: int, scale: float) -> None:
+    tables = Tables(count=len(rows), rows=tuple(rows), max_rows=cap)
+    assert tables.sizes() == tuple(min(size, cap) for size in rows)
+    assert all(1 <= size <= max(1, full) for size, full in zip(tables.sizes(scale), tables.sizes(), strict=True))
+
+
+def test_records_are_frozen() -> None:
+    job = copy.copy(Job())
+    with pytest.raises(ValueError, match="frozen"):
+        job.name = "x"

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizewright.errors import JobError
+from sizewright.spec import (
+    Allocation,
+    Alternative,
+    Cluster,
+    Estimate,
+    Evidence,
+    Gpu,
+    Group,
+    HostKind,
+    Job,
+    Metrics,
+    Plan,
+    Prediction,
+    Quota,
+    Recommendation,
+    Remedy,
+    ReplicaMetrics,
+)
+from sizewright.spec.units import GIB
+
+TARGET = Allocation.of(3, 2, 0.5, 1.0, 256, GIB, 2 * GIB)
+ESTIMATE = Estimate(value=2.0, lower=1.0, upper=3.0)
+ANSWER = Recommendation(
+    status="ok",
+    job="ctr",
+    target=TARGET,
+    lower=TARGET,
+    upper=TARGET,
+    uncapped=TARGET,
+    predicted=Prediction(
+        throughput=ESTIMATE,
+        completion_time_s=ESTIMATE,
+        cost=ESTIMATE,
+        worker_memory_bytes=1,
+        ps_memory_bytes=2,
+        worker_utilization=0.5,
+        ps_utilization=0.25,
+    ),
+    alternatives=(Alternative(allocation=TARGET, throughput=ESTIMATE, completion_time_s=1.0, cost=2.0, chosen=True),),
+    evidence=Evidence(trials=9, model="dlrover", limited_by=("cgroup",), host=("here",)),
+    reasons=("It is best.",),
+)
+
+
+def test_the_published_keys_of_a_recommendation() -> None:
+    told = json.loads(ANSWER.to_json())
+    contract = {
+        "schema", "status", "job", "target", "lower", "upper", "uncapped", "predicted", "alternatives", "evidence",
+        "reasons",
+    }  # fmt: skip
+    assert contract <= told.keys()
+    assert (told["schema"], told["status"], told["job"]) == ("sizewright/recommendation/v1", "ok", "ctr")
+    for name in ("target", "lower", "upper", "uncapped"):
+        assert told[name] == {
+            "worker": [{"replicas": 3, "cpu": 0.5, "memory_bytes": GIB, "gpu": None}],
+            "ps": [{"replicas": 2, "cpu": 1.0, "memory_bytes": 2 * GIB, "gpu": None}],
+            "batch_size": 256,
+        }
+    for name in ("throughput", "completion_time_s", "cost"):
+        assert told["predicted"][name] == {"value": 2.0, "lower": 1.0, "upper": 3.0}
+    assert told["predicted"]["worker_memory_bytes"] == 1
+    assert told["predicted"]["ps_memory_bytes"] == 2
+    assert {"trials", "stage", "model", "limited_by", "host", "extrapolated"} <= told["evidence"].keys()
+    assert told["evidence"]["stage"] == "pre_submission"
+    assert told["evidence"]["extrapolated"] is False
+    assert told["alternatives"][0].keys() >= {"allocation", "throughput", "completion_time_s", "cost"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ANSWER,
+        Recommendation(
+            status="infeasible", job="x", evidence=Evidence(trials=0), remedies=(Remedy(number=1, text="Do."),)
+        ),
+    ],
+)
+def test_a_recommendation_comes_back_equal(answer: Recommendation) -> None:
+    assert Recommendation.model_validate_json(answer.to_json()) == answer
+
+
+GROUPS = st.builds(
+    Group,
+    replicas=st.integers(0, 9),
+    cpu=st.floats(0.01, 1e3),
+    memory_bytes=st.integers(0, 2**50),
+    gpu=st.none() | st.builds(Gpu, kind=st.sampled_from(["a100", "gpu"]), count=st.integers(1, 8)),
+)
+ALLOCATIONS = st.builds(
+    Allocation,
+    worker=st.lists(GROUPS, min_size=1, max_size=2).map(tuple),
+    ps=st.lists(GROUPS, max_size=2).map(tuple),
+    chief=st.lists(GROUPS, max_size=1).map(tuple),
+    evaluator=st.lists(GROUPS, max_size=1).map(tuple),
+    batch_size=st.integers(1, 10**6),
+)
+
+
+@given(ALLOCATIONS)
+def test_any_allocation_comes_back_equal_and_adds_up(allocation: Allocation) -> None:
+    told = json.loads(allocation.model_dump_json())
+    assert Allocation.model_validate(told) == allocation
+    assert ("chief" in told) == bool(allocation.chief)
+    groups = list(allocation.groups)
+    assert allocation.cores() == pytest.approx(sum(g.replicas * g.cpu for _, g in groups))
+    assert allocation.memory_bytes() == sum(g.replicas * g.memory_bytes for _, g in groups)
+    assert allocation.gpus() == sum(g.replicas * g.gpu.count for _, g in groups if g.gpu)
+    for role in ("worker", "ps", "chief", "evaluator"):
+        assert len(list(allocation.each(role))) == allocation.replicas(role)
+        assert allocation.cores(role) == pytest.approx(sum(r.cpu for r in allocation.each(role)))
+
+
+def test_an_allocation_in_words() -> None:
+    assert TARGET.describe() == "3 workers × 0.5 cores and 1 GiB, 2 PS × 1 cores and 2 GiB, batch 256"
+
+
+@given(ALLOCATIONS, st.sampled_from(["launch", "adjust", "keep"]))
+def test_any_plan_comes_back_equal_from_its_file(
+    tmp_path_factory: pytest.TempPathFactory, allocation: Allocation, kind: str
+) -> None:
+    plan = Plan(id="a-1", kind=kind, job=Job(), target=allocation, current=allocation, reason="r")  # type: ignore[arg-type]
+    path = tmp_path_factory.getbasetemp() / "plan.json"
+    path.write_text(plan.model_dump_json(), encoding="utf-8")
+    assert json.loads(path.read_text())["schema"] == "sizewright/plan/v1"
+    assert Plan.load(path) == plan
+
+
+def test_a_plan_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("kind: launch\nscheme: 1\n")
+    with pytest.raises(JobError, match=r"unknown key 'scheme' \(did you mean 'schema'\?\)"):
+        Plan.load(path)
+
+
+def test_limits_of_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("hosts:\n- {kind: big, count: 2, cpu: 16, memory: 64Gi}\n- {kind: wide, cpu: 32, memory: 32Gi}\n")
+    cluster = Cluster.load(path)
+    assert (cluster.cpu_limit, cluster.memory_limit_bytes) == (64, 160 * GIB)
+    assert (cluster.largest_cpu, cluster.largest_memory_bytes) == (32, 64 * GIB)
+    tight = cluster.model_copy(update={"quota": Quota(cpu=8, memory=4 * GIB)})
+    assert (tight.cpu_limit, tight.memory_limit_bytes) == (8, 4 * GIB)
+    loose = cluster.model_copy(update={"quota": Quota(cpu=800, memory=4000 * GIB)})
+    assert (loose.cpu_limit, loose.memory_limit_bytes) == (64, 160 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("group", "fitting"),
+    [
+        (Group(replicas=1, cpu=0.1, memory_bytes=0), 40),
+        (Group(replicas=1, cpu=1.5, memory_bytes=0), 2),
+        (Group(replicas=1, cpu=0.5, memory_bytes=3 * GIB), 2),
+        (Group(replicas=1, cpu=5, memory_bytes=0), 0),
+        (Group(replicas=1, cpu=1, memory_bytes=0, gpu=Gpu(kind="a100", count=2)), 1),
+        (Group(replicas=1, cpu=1, memory_bytes=0, gpu=Gpu(kind="h100", count=1)), 0),
+    ],
+)
+def test_how_many_replicas_a_host_holds(group: Group, fitting: int) -> None:
+    host = HostKind(kind="h", cpu=4, memory=8 * GIB, gpu=Gpu(kind="a100", count=3))
+    assert host.fits(group) == fitting
+    if group.gpu:
+        assert HostKind(kind="h", cpu=4, memory=8 * GIB).fits(group) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("hosts: []", "'hosts'"),
+        ("name: x", "'hosts' is missing"),
+        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, cores: 2}]", "unknown key 'hosts.0.cores'"),
+        ("hosts: [{kind: a, cpu: 4, memroy: 8Gi}]", "did you mean 'memory'?"),
+        ("hosts: [{kind: a, cpu: .inf, memory: 8Gi}]", "inf is not cores"),
+        ("hosts: [{kind: a, cpu: 4, memory: .nan}]", "nan is not memory"),
+        ("hosts: [{kind: a, cpu: 4, memory: 0}]", "'hosts.0.memory'"),
+        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, network_gbps: .inf}]", "finite"),
+        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: 0}]", "'hosts.0.count'"),
+        ("hosts: [{kind: a, cpu: 4, memory: 1Gi}]\nquota: {cpu: -1}", "'quota.cpu'"),
+    ],
+)
+def test_a_cluster_file_that_cannot_be_used(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(JobError) as caught:
+        Cluster.load(path)
+    assert told in caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def test_metrics_by_role() -> None:
+    replicas = [
+        ReplicaMetrics(role=role, index=i, at_s=0, cpu_s=0, throttled_s=0, memory_peak_bytes=0)  # type: ignore[arg-type]
+        for i, role in enumerate(("ps", "worker", "ps"))
+    ]
+    assert [r.index for r in Metrics(replicas=tuple(replicas)).of("ps")] == [0, 2]

@@ -1,0 +1,111 @@
+"""The main job as a user runs it: real trials, a recommendation, a plan that runs. Minutes, so `make test-long`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from sizewright.datasets.store import TrialStore
+from sizewright.spec import Plan
+from sizewright.training.session import Session
+
+pytestmark = pytest.mark.long
+COMMAND = [str(Path(sys.executable).parent / "sizewright")]
+
+
+@pytest.fixture
+def small_job(example: Path, tmp_path: Path) -> Path:
+    """The example with bounds that this host can run."""
+    told = yaml.safe_load(example.read_text())
+    told["bounds"] = {
+        "worker": {"replicas": [1, 2], "cpu": [0.2, 0.5], "memory": ["256Mi", "4Gi"]},
+        "ps": {"replicas": [1, 2], "cpu": [0.1, 0.2], "memory": ["128Mi", "4Gi"]},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(told))
+    return path
+
+
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=600)
+
+
+def leftovers() -> list[str]:
+    groups = Path("/sys/fs/cgroup").rglob("sizewright-*")
+    folders = Path("/tmp").glob("szw-*")
+    return [*map(str, groups), *map(str, folders)]
+
+
+def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) -> None:
+    store, plan_file = tmp_path / "t.db", tmp_path / "plan.yaml"
+    profiled = run("profile", small_job, "--store", store, "--accept-drift", "-o", "json")
+    assert profiled.returncode == 0, profiled.stderr
+    trials = json.loads(profiled.stdout)
+    scales = sorted({t["table_scale"] for t in trials})
+    assert scales == [1 / 16, 1 / 4, 1]
+    assert all(t["status"] == "ok" for t in trials)
+    assert all(t["phase_compute_s"] > 0 and t["worker_memory_bytes"] > 0 for t in trials)
+    answered = run("recommend", small_job, "--store", store, "--out", plan_file, "-o", "json")
+    assert answered.returncode == 0, answered.stderr
+    assert json.loads(answered.stdout)["evidence"]["trials"] == len(trials)
+    plan = Plan.load(plan_file)
+    with Session(plan.job) as session:
+        session.scale(plan.target)
+        before = sum(w.samples for w in session.observe().of("worker"))
+        time.sleep(2)
+        assert sum(w.samples for w in session.observe().of("worker")) > before
+    assert leftovers() == []
+
+
+def test_ctrl_c_keeps_the_finished_trials_and_leaves_nothing_running(small_job: Path, tmp_path: Path) -> None:
+    store = tmp_path / "t.db"
+    process = subprocess.Popen(
+        [*COMMAND, "profile", str(small_job), "--store", str(store), "--accept-drift"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and _count(store) < 2:
+        time.sleep(0.2)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert len(started) > 3
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert leftovers() == []
+    kept = _count(store)
+    assert kept >= 2
+    assert run("profile", small_job, "--store", store, "--accept-drift").returncode == 0
+    with TrialStore(str(store)) as opened:
+        trials = opened.trials()
+    assert len({t.series for t in trials}) == 1
+    assert len(trials) == 11
+
+
+def test_a_real_click_log(example: Path, shared: Path, tmp_path: Path) -> None:
+    store, log = tmp_path / "t.db", shared / "data" / "criteo-sample" / "criteo_sample.txt"
+    profiled = run("profile", example, "--data", log, "--store", store, "--trials", 8, "--accept-drift")
+    assert profiled.returncode == 0, profiled.stderr
+    answered = run("recommend", example, "--data", log, "--store", store, "-o", "json")
+    assert json.loads(answered.stdout)["status"] == "ok"
+
+
+def _count(store: Path) -> int:
+    if not store.exists() or os.path.getsize(store) == 0:
+        return 0
+    try:
+        with TrialStore(str(store), create=False) as opened:
+            return opened.count()
+    except Exception:
+        return 0

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from training_parts import small_job
+
+from sizewright.errors import EngineError, LimitError, ReplicaDiedError, TrialTimeoutError
+from sizewright.models.memory import row_bytes
+from sizewright.spec import Allocation, Group, Job, Metrics
+from sizewright.training.cgroups import PERIOD_US
+from sizewright.training.engine import import_ray
+from sizewright.training.session import Session
+
+ROWS = (50, 200, 30, 500)
+BIG_ROWS = 1_200_000
+CORES = os.cpu_count() or 1
+TWO_BY_TWO = Allocation(
+    worker=(Group(replicas=1, cpu=0.4, memory_bytes=0), Group(replicas=1, cpu=0.3, memory_bytes=0)),
+    ps=(Group(replicas=2, cpu=0.2, memory_bytes=0),),
+    batch_size=32,
+)
+ONE_BY_ONE = Allocation.of(1, 1, 0.5, 0.25, 64)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(small_job(rows=ROWS), timeout_s=90) as session:
+        yield session
+
+
+def wait_for_more(session: Session, before: Metrics, steps: int = 3) -> Metrics:
+    """A later observation, in which every worker has taken more steps."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        after = session.observe()
+        pairs = zip(before.of("worker"), after.of("worker"), strict=True)
+        if all(new.steps >= old.steps + steps for old, new in pairs):
+            return after
+        time.sleep(0.05)
+    raise AssertionError("the workers took no steps")
+
+
+def quotas(session: Session) -> dict[str, str]:
+    """Quota and period of each replica, as the kernel's files tell."""
+    if session._tree is None:
+        pytest.skip("this host lets nobody make control groups here")
+    found = {}
+    for name in session.pids():
+        group = session._tree.child(name)
+        folder = group.folders["cpu"]
+        files = ["cpu.max"] if group.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        found[name] = " ".join((folder / file).read_text().strip() for file in files)
+    return found
+
+
+# These two come first: each has a Ray of its own, and a process has one at a time.
+
+
+def job_with_big_tables() -> Job:
+    return small_job(rows=(BIG_ROWS,), dim=32, optimizer="adam")
+
+
+def leavings(session: Session) -> list[Path]:
+    """Control groups and folders of this session that there are."""
+    groups = [*session._tree.folders.values()] if session._tree else []
+    engine = session._engine
+    return [*groups, *([engine._folder] if engine and engine._folder else [])]
+
+
+def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
+    """A PS is given far less than its tables need; the session says so, works again, and then goes without a trace."""
+    assert not import_ray().is_initialized()
+    ours = {process.pid for process in psutil.Process().children(recursive=True)}
+    with Session(job_with_big_tables(), timeout_s=90) as session:
+        if session._tree is None:
+            pytest.skip("this host lets nobody make control groups here")
+        left = leavings(session)
+        assert all(path.exists() for path in left)
+        assert any(path.name.startswith("szw-") for path in left)
+        tight = Allocation.of(1, 1, 0.5, 0.5, 32, ps_memory_bytes=400 << 20)
+        with pytest.raises(ReplicaDiedError, match=r"ps-0 was ended for using more memory.*Raise its memory") as caught:
+            session.scale(tight)
+        assert caught.value.oom
+        session.discard()
+        session.scale(tight, table_scale=0.01)
+        pids = set(session.pids().values())
+        wait_for_more(session, session.observe())
+        session.stop()
+        started = {p.pid for p in psutil.Process().children(recursive=True) if p.status() != "zombie"} - ours
+        assert not started
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert not any(path.exists() for path in left)
+        assert not import_ray().is_initialized()
+        session.stop()  # twice is fine
+
+
+def test_a_synchronous_job_trains_and_scales_at_once() -> None:
+    """Halting must not wait for a round that a worker which has halted already will never join."""
+    job = small_job(rows=ROWS, sync="sync", dense_sync_steps=2)
+    with Session(job, timeout_s=60) as session:
+        session.scale(TWO_BY_TWO)
+        first = session.observe()
+        later = wait_for_more(session, first, steps=60)
+        steps = [worker.steps for worker in later.of("worker")]
+        assert abs(steps[0] - steps[1]) <= 2  # two readings, workers in step
+        early, late = first.of("worker")[0], later.of("worker")[0]
+        assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
+        session._timeout_s = 20.0  # a halt that waits in vain takes 30 s
+        for _ in range(3):
+            session.scale(TWO_BY_TWO)
+
+
+def test_every_replica_is_held_to_its_cores(session: Session) -> None:
+    session.scale(TWO_BY_TWO)
+    cores = {"ps-0": 0.2, "ps-1": 0.2, "worker-0": 0.4, "worker-1": 0.3}
+    assert quotas(session) == {name: f"{round(cpu * PERIOD_US)} {PERIOD_US}" for name, cpu in cores.items()}
+    assert {r.limited_by for r in session.observe().replicas} == {"cgroup"}
+    assert {r.cfs_period_ms for r in session.observe().replicas} == {PERIOD_US / 1000}
+    assert session.allocation == TWO_BY_TWO
+    assert session._tree is not None
+    for name, pid in session.pids().items():
+        assert pid in session._tree.child(name).pids()
+        assert pid not in session._tree.child("engine").pids()
+
+
+def test_counters_only_grow(session: Session) -> None:
+    session.scale(TWO_BY_TWO)
+    before = session.observe()
+    after = wait_for_more(session, before)
+    assert [(r.role, r.index) for r in after.replicas] == [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
+    assert after.engine_cpu_s >= before.engine_cpu_s > 0
+    for old, new in zip(before.replicas, after.replicas, strict=True):
+        assert new.at_s > old.at_s
+        assert new.cpu_s > old.cpu_s
+        assert new.throttled_s >= old.throttled_s
+        assert new.memory_peak_bytes > 10 << 20
+    for old, new in zip(before.of("worker"), after.of("worker"), strict=True):
+        assert new.samples == 32 * new.steps
+        for name in ("data_s", "pull_s", "compute_s", "push_s", "unique_rows", "network_bytes", "loss"):
+            assert getattr(new, name) > getattr(old, name), name
+    for old, new in zip(before.of("ps"), after.of("ps"), strict=True):
+        assert new.exchanges > old.exchanges
+        assert new.busy_s > old.busy_s
+        assert new.lookups > old.lookups
+
+
+def test_scaling_uses_the_processes_that_are_there(session: Session) -> None:
+    session.scale(TWO_BY_TWO)
+    both = session.pids()
+    session.scale(ONE_BY_ONE)
+    assert session.pids() == {name: both[name] for name in ("ps-0", "worker-0")}
+    assert len(session.observe().replicas) == 2
+    assert wait_for_more(session, session.observe()).of("worker")[0].samples % 64 == 0
+    session.scale(TWO_BY_TWO)
+    assert session.pids() == both
+
+
+def test_a_pause_stops_training_and_keeps_the_processes(session: Session) -> None:
+    session.scale(ONE_BY_ONE)
+    pids = session.pids()
+    session.pause()
+    assert session.allocation is None
+    assert all(replica.limited_by == "none" for replica in session.observe().replicas)
+    assert [worker.steps for worker in session.observe().of("worker")] == [0]
+    session.pause()
+    session.scale(ONE_BY_ONE)
+    assert session.pids() == pids
+    wait_for_more(session, session.observe())
+
+
+@pytest.mark.parametrize(("table_scale", "servers"), [(1.0, 1), (0.5, 2), (0.1, 1), (1.0, 2)])
+def test_tables_are_filled_to_their_scale_and_no_further(session: Session, table_scale: float, servers: int) -> None:
+    session.scale(Allocation.of(1, servers, 0.5, 0.25, 64), table_scale=table_scale)
+    rows = sum(session.job.model.tables.sizes(table_scale))
+    later = wait_for_more(session, session.observe())
+    assert sum(ps.rows for ps in later.of("ps")) == rows
+    assert sum(ps.embedding_bytes for ps in later.of("ps")) == rows * row_bytes(session.job)
+    assert all(ps.rows > 0 for ps in later.of("ps"))
+
+
+@pytest.mark.parametrize(
+    ("allocation", "told"),
+    [
+        (Allocation.of(1, 1, float(CORES), 0.5, 32), "cores and this host has"),
+        (Allocation.of(0, 1, 0.5, 0.5, 32), "at least one worker and one PS"),
+        (Allocation.of(1, 0, 0.5, 0.5, 32), "at least one worker and one PS"),
+    ],
+)
+def test_what_the_host_cannot_hold_is_refused_and_training_goes_on(
+    session: Session, allocation: Allocation, told: str
+) -> None:
+    session.scale(ONE_BY_ONE)
+    with pytest.raises(EngineError, match=told):
+        session.scale(allocation)
+    assert session.allocation == ONE_BY_ONE
+    wait_for_more(session, session.observe())
+
+
+def test_cores_that_cannot_be_held_are_refused(session: Session) -> None:
+    with pytest.raises(LimitError, match=r"0\.05 cores"):
+        session.scale(Allocation.of(1, 1, 0.5, 0.05, 32))
+    assert session.allocation is None
+    session.scale(ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("name", ["worker-1", "ps-0"])
+def test_a_killed_replica_is_told_and_others_can_take_over(session: Session, name: str) -> None:
+    session.scale(TWO_BY_TWO)
+    killed = session.pids()
+    os.kill(killed[name], signal.SIGKILL)
+    with pytest.raises(ReplicaDiedError) as caught:
+        wait_for_more(session, session.observe(), steps=10**9)
+    assert not caught.value.oom
+    session.discard()
+    assert not any(psutil.pid_exists(pid) for pid in killed.values())
+    session.scale(ONE_BY_ONE)
+    assert set(session.pids().values()).isdisjoint(killed.values())
+    wait_for_more(session, session.observe())
+
+
+def test_a_stalled_job_is_a_timeout(session: Session) -> None:
+    session.scale(ONE_BY_ONE)
+    pid = session.pids()["worker-0"]
+    session._timeout_s, usual = 2.0, session._timeout_s
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(TrialTimeoutError, match="did not answer within 2 s"):
+            session.observe()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        session._timeout_s = usual
+    wait_for_more(session, session.observe())
