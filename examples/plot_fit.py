@@ -1,6 +1,9 @@
-"""Draw the fitted throughput curve of a job with its measured trials: python examples/plot_fit.py JOB STORE PICTURE."""
+"""Draw the fitted model of a job with its measured trials: python examples/plot_fit.py JOB STORE PICTURE."""
+
+from __future__ import annotations
 
 import sys
+from typing import Any
 
 import matplotlib
 
@@ -12,45 +15,56 @@ import sizewright as sw
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import row_bytes
 
+COLORS = ("#3366cc", "#dc3912", "#109618", "#990099")
+POINTS = 80
+
 
 def main(job_file: str, store: str, picture: str) -> None:
-    """Samples/s against the workers' cores in sum: one curve per number of workers, trials as points."""
+    """Left: samples/s over the workers' cores, one curve per kind of PS. Right: predicted against measured."""
     job = sw.load_job(job_file)
     with sw.open_store(store) as opened:
         trials = [t for t in opened.trials(job_hash=job.hash) if t.usable]
-    full = [t for t in trials if t.table_scale == max(t.table_scale or 0 for t in trials)]
     model = DlroverModel().fit(trials)
     embedding_bytes = sum(job.model.tables.sizes()) * row_bytes(job)
-    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120)
-    for color, workers in zip(("#3366cc", "#109618", "#dc3912"), (1, 2, 4), strict=True):
-        cores = np.linspace(0.2, 1.6, 60)
-        columns = {
-            "workers": np.full(60, workers),
-            "ps": np.full(60, 1),
-            "worker_cpu": cores / workers,
-            "ps_cpu": np.full(60, 0.3),
-            "batch_size": np.full(60, job.training.batch_size),
-            "embedding_bytes": np.full(60, embedding_bytes),
-        }
-        lower, upper = model.predict_interval(columns)
-        label = f"{workers} worker{'s' if workers > 1 else ''}"
-        axes.plot(cores, model.predict(columns), color=color, label=f"{label}, 1 PS × 0.3 cores: fitted")
-        axes.fill_between(cores, lower, upper, color=color, alpha=0.12, linewidth=0)
-        mine = [t for t in full if t.workers == workers]
-        x = [t.workers * (t.worker_cpu or 1) for t in mine]
-        axes.errorbar(x, [t.throughput for t in mine], yerr=[2 * (t.throughput_se or 0) for t in mine], fmt="o",
-                      color=color, markersize=5, capsize=2)  # fmt: skip
-        for t, at in zip(mine, x, strict=True):
-            axes.annotate(f"{t.ps} PS × {t.ps_cpu:g}", (at, t.throughput or 0), fontsize=7, xytext=(5, -9),
-                          textcoords="offset points", color=color)  # fmt: skip
-    axes.set(
-        xlabel="cores of all workers", ylabel="samples/s", title=f"{job.name}: measured trials and the fitted model"
-    )
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
-    axes.grid(alpha=0.25)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=110, width_ratios=(3, 2))
+    draw_curves(left, model, trials, job.training.batch_size, embedding_bytes)
+    draw_fit(right, model, trials)
+    figure.suptitle(f"{job.name}: {len(trials)} measured trials and the fitted model (90 % intervals)", fontsize=11)
     figure.tight_layout()
     figure.savefig(picture)
+
+
+def draw_curves(axes: Any, model: DlroverModel, trials: list[sw.Trial], batch_size: int, size: float) -> None:
+    """Curves for the PS that most trials with full tables had."""
+    full = [t for t in trials if t.table_scale == max(t.table_scale or 0 for t in trials)]
+    kinds = sorted({(t.workers, t.ps, t.ps_cpu) for t in full}, key=lambda k: -sum((t.workers, t.ps, t.ps_cpu) == k
+                                                                                   for t in full))  # fmt: skip
+    for color, (workers, ps, ps_cpu) in zip(COLORS, kinds, strict=False):
+        cores = np.linspace(0.1, 1.7, POINTS)
+        fixed = {"workers": workers, "ps": ps, "ps_cpu": ps_cpu, "batch_size": batch_size, "embedding_bytes": size}
+        columns = {name: np.full(POINTS, value, float) for name, value in fixed.items()}
+        columns["worker_cpu"] = cores / workers
+        lower, upper = model.predict_interval(columns)
+        axes.plot(cores, model.predict(columns), color=color, label=f"{workers} workers, {ps} PS × {ps_cpu:g} cores")
+        axes.fill_between(cores, lower, upper, color=color, alpha=0.10, linewidth=0)
+        mine = [t for t in full if (t.workers, t.ps, t.ps_cpu) == (workers, ps, ps_cpu)]
+        x = [t.workers * (t.worker_cpu or 1) for t in mine]
+        axes.plot(x, [t.throughput for t in mine], "o", color=color, markersize=6)
+    axes.set(xlabel="cores of all workers", ylabel="samples/s", ylim=(0, None))
+    axes.legend(frameon=False, fontsize=8)
+    axes.grid(alpha=0.25)
+
+
+def draw_fit(axes: Any, model: DlroverModel, trials: list[sw.Trial]) -> None:
+    """Every trial: on the diagonal the model would be exact."""
+    measured = np.array([t.throughput for t in trials])
+    predicted, (lower, upper) = model.predict(trials), model.predict_interval(trials)
+    bars = (predicted - lower, upper - predicted)
+    axes.errorbar(measured, predicted, yerr=bars, fmt="o", color=COLORS[0], markersize=5, capsize=2, linewidth=0.8)
+    top = float(upper.max()) * 1.05
+    axes.plot([0, top], [0, top], color="#888888", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="measured samples/s", ylabel="predicted samples/s", xlim=(0, top), ylim=(0, top))
+    axes.grid(alpha=0.25)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -39,10 +40,8 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=600)
 
 
-def leftovers() -> list[str]:
-    groups = Path("/sys/fs/cgroup").rglob("sizewright-*")
-    folders = Path("/tmp").glob("szw-*")
-    return [*map(str, groups), *map(str, folders)]
+def groups_of(pid: int) -> list[str]:
+    return [str(path) for path in Path("/sys/fs/cgroup").rglob(f"sizewright-{pid}-*")]
 
 
 def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) -> None:
@@ -63,15 +62,17 @@ def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) ->
         before = sum(w.samples for w in session.observe().of("worker"))
         time.sleep(2)
         assert sum(w.samples for w in session.observe().of("worker")) > before
-    assert leftovers() == []
+    assert groups_of(os.getpid()) == []
 
 
 def test_ctrl_c_keeps_the_finished_trials_and_leaves_nothing_running(small_job: Path, tmp_path: Path) -> None:
     store = tmp_path / "t.db"
+    scratch = Path(tempfile.mkdtemp(prefix="e2e-"))  # short, since Ray's sockets lie in it
     process = subprocess.Popen(
         [*COMMAND, "profile", str(small_job), "--store", str(store), "--accept-drift"],
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and _count(store) < 2:
@@ -83,7 +84,8 @@ def test_ctrl_c_keeps_the_finished_trials_and_leaves_nothing_running(small_job: 
     assert "Traceback" not in told
     assert len(started) > 3
     assert psutil.wait_procs(started, timeout=10)[1] == []
-    assert leftovers() == []
+    assert groups_of(process.pid) == []
+    scratch.rmdir()  # fails unless it is empty
     kept = _count(store)
     assert kept >= 2
     assert run("profile", small_job, "--store", store, "--accept-drift").returncode == 0

@@ -28,6 +28,9 @@ def profile(
     ] = False,
 ) -> None:
     """Measure real trial steps of a job on this host and keep them in the store."""
+    import sys
+    from contextlib import redirect_stdout
+
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sizewright import api
@@ -43,9 +46,10 @@ def profile(
         def advance(step: Step, total: int) -> None:
             bar.update(task, total=total, advance=1, description=_describe(step))
 
-        finished = api.profile(
-            described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
-        )
+        with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
+            finished = api.profile(
+                described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
+            )
         where = opened.name
     for told in {t.message for t in finished if t.usable and t.message}:
         console.print(f"{told} Its errors are raised to that.", style="yellow")

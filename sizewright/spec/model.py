@@ -84,7 +84,9 @@ class Model(Record):
     bottom_mlp: tuple[int, ...] = Field((512, 256), description="widths over the numeric columns (dlrm)")
     top_mlp: tuple[int, ...] = Field((512, 256), description="widths up to the logit")
     cross_layers: int = Field(3, ge=1, le=1000, description="cross layers (dcn)")
-    cin: tuple[int, ...] = Field((64, 64), description="feature maps of the compressed interaction (xdeepfm)")
+    cin: tuple[int, ...] = Field(
+        (64, 64), min_length=1, description="feature maps of the compressed interaction (xdeepfm)"
+    )
     optimizer: Annotated[Optimizer, BY_NAME] = Optimizer()
 
     @field_validator("bottom_mlp", "top_mlp", "cin")

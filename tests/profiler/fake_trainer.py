@@ -10,7 +10,7 @@ from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 BLOCK_S = 0.5
 # Without waiting: the trainer's clock moves by a block with every look at it.
-AT_ONCE = Timing(warm_up_s=0, block_s=0)
+AT_ONCE = Timing(warm_up_s=0, first_warm_up_s=0, block_s=0)
 
 
 class SteadyTrainer:
@@ -28,6 +28,7 @@ class SteadyTrainer:
         self.job = job
         self.scaled: list[tuple[Allocation, float]] = []
         self.discarded = 0
+        self.paused = 0
         self._step_s, self._share, self._limited_by, self._fails = step_s, worker_cpu, limited_by, fails or {}
         self._at_s = 100.0
 
@@ -36,6 +37,9 @@ class SteadyTrainer:
         error = self._fails.get(len(self.scaled))
         if error:
             raise error
+
+    def pause(self) -> None:
+        self.paused += 1
 
     def discard(self) -> None:
         self.discarded += 1
@@ -46,6 +50,7 @@ class SteadyTrainer:
         each = self._step_s(len(self.scaled)) if callable(self._step_s) else self._step_s
         steps = int(self._at_s / each + 1e-9)
         about = {"at_s": self._at_s, "throttled_s": 0.01 * self._at_s, "limited_by": self._limited_by}
+        about["cfs_period_ms"] = 20
         workers = [
             ReplicaMetrics.model_validate(
                 about
@@ -54,7 +59,7 @@ class SteadyTrainer:
                     "memory_peak_bytes": 1000 + i, "steps": steps, "samples": steps * allocation.batch_size,
                     "last_step_at_s": steps * each, "data_s": 0.001 * steps, "pull_s": 0.002 * steps,
                     "compute_s": 0.003 * steps, "push_s": 0.004 * steps, "unique_rows": 7 * steps,
-                    "network_bytes": 11 * steps, "cfs_period_ms": 20,
+                    "network_bytes": 11 * steps,
                 }
             )
             for i, resources in enumerate(allocation.each("worker"))
@@ -85,6 +90,9 @@ class ScriptedTrainer:
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         self._cpu = allocation.worker[0].cpu
+
+    def pause(self) -> None:
+        raise AssertionError("a single trial needs no pause")
 
     def discard(self) -> None:
         raise AssertionError("nothing failed")

@@ -42,6 +42,7 @@ def test_every_trial_of_the_plan_is_kept_in_order() -> None:
         ("s-1", "ok", 1.25, False)
     }
     assert all(step.trial.host for step in steps)
+    assert trainer.paused == TOTAL  # the host's speed is taken while nothing trains
 
 
 @pytest.mark.parametrize(

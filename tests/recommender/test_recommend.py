@@ -13,7 +13,7 @@ from synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, 
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel
 from sizewright.recommender.recommend import measured_ranges, recommend
-from sizewright.spec import Allocation, Bounds, Cluster, Evidence, HostKind, Job, Quota, Recommendation, RoleBounds
+from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Quota, Recommendation, RoleBounds
 from sizewright.spec.units import GIB, MIB
 
 SAMPLES = 10_000_000
@@ -371,7 +371,3 @@ def test_a_model_of_the_users_own_is_used() -> None:
         name = "mine"
 
     assert recommend(small_job(), trials(), model=Mine()).evidence.model == "mine"
-
-
-def test_evidence_begins_empty() -> None:
-    assert Evidence(trials=0).extrapolated is False

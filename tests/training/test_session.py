@@ -106,13 +106,13 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
     with Session(job, timeout_s=60) as session:
         session.scale(TWO_BY_TWO)
         first = session.observe()
-        later = wait_for_more(session, first, steps=60)
+        later = wait_for_more(session, first, steps=40)
         steps = [worker.steps for worker in later.of("worker")]
         assert abs(steps[0] - steps[1]) <= 2  # two readings, workers in step
         early, late = first.of("worker")[0], later.of("worker")[0]
         assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
         session._timeout_s = 20.0  # a halt that waits in vain takes 30 s
-        for _ in range(3):
+        for _ in range(2):
             session.scale(TWO_BY_TWO)
 
 

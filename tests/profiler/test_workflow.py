@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import sys
+from types import ModuleType, TracebackType
+from typing import Any
+
+import pytest
+from fake_trainer import AT_ONCE, SteadyTrainer
+
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.errors import TrialVoidError
+from sizewright.profiler import series, workflow
+from sizewright.profiler.spread import SpreadPlanner
+from sizewright.spec import Job
+
+JOB = Job()
+
+
+def planner() -> SpreadPlanner:
+    return SpreadPlanner(JOB, 4.0, count=4)
+
+
+TOTAL = len(planner().points)
+
+
+class Hosts:
+    """Stands in for the engine: `slow` says at which trials, counted over everything, the host is slow."""
+
+    def __init__(self, *slow: int) -> None:
+        self.ran = 0
+        self.slow = slow
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hosts = self
+
+        class Session(SteadyTrainer):
+            def __init__(self, job: Job) -> None:
+                super().__init__(job, step_s=lambda _: 0.125 if hosts.ran in hosts.slow else 0.1)
+
+            def scale(self, *args: Any, **options: Any) -> None:
+                hosts.ran += 1
+                super().scale(*args, **options)
+
+            def __enter__(self) -> Session:
+                return self
+
+            def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
+                return
+
+        module = ModuleType("sizewright.training.session")
+        module.Session = Session  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "sizewright.training.session", module)
+        measure = series.measure
+        monkeypatch.setattr(series, "measure", lambda trainer, point, timing: measure(trainer, point, AT_ONCE))
+        monkeypatch.setattr(series.socket, "gethostname", lambda: "here")
+
+
+def profile(store: TrialStore, **options: Any) -> list[Trial]:
+    return workflow.profile_job(JOB, planner, store, host="here", **options)
+
+
+def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts()
+    hosts.install(monkeypatch)
+    seen: list[tuple[bool, int]] = []
+    with TrialStore("sqlite://") as store:
+        trials = profile(store, progress=lambda step, total: seen.append((step.reused, total)))
+        assert trials == store.trials()
+        assert profile(store) == trials  # nothing is left to measure
+        assert hosts.ran == TOTAL
+        assert len(profile(store, fresh=True)) == TOTAL
+        assert hosts.ran == 2 * TOTAL
+        assert len({trial.series for trial in store.trials()}) == 2
+    assert seen == [(False, TOTAL)] * TOTAL
+
+
+def test_a_series_that_drifted_is_void_and_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts(TOTAL)
+    hosts.install(monkeypatch)
+    with TrialStore("sqlite://") as store:
+        trials = profile(store)
+        kept = store.trials()
+    assert hosts.ran == 2 * TOTAL
+    assert [t.status for t in kept] == ["void"] * TOTAL + ["ok"] * TOTAL
+    assert trials == kept[TOTAL:]
+    assert "speed changed by -20%" in (kept[0].message or "")
+
+
+def test_two_series_that_drifted_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts(TOTAL, 2 * TOTAL)
+    hosts.install(monkeypatch)
+    with TrialStore("sqlite://") as store:
+        with pytest.raises(TrialVoidError, match=r"changed by -20%.* So did the attempt before.*--accept-drift"):
+            profile(store)
+        assert {t.status for t in store.trials()} == {"void"}
+        hosts.slow = ()
+        assert {t.status for t in profile(store)} == {"ok"}  # a void series is not gone on with
+    assert hosts.ran == 3 * TOTAL
+
+
+def test_accepted_drift_is_kept_with_wider_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts(TOTAL)
+    hosts.install(monkeypatch)
+    with TrialStore("sqlite://") as store:
+        trials = profile(store, accept_drift=True)
+        assert trials == store.trials()
+    assert hosts.ran == TOTAL
+    assert {t.status for t in trials} == {"ok"}
+    assert all((t.throughput_se or 0) / (t.throughput or 1) >= 0.199 for t in trials)
+    assert "speed changed" in (trials[0].message or "")
+
+
+def test_another_hosts_series_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts()
+    hosts.install(monkeypatch)
+    with TrialStore("sqlite://") as store:
+        profile(store)
+        workflow.profile_job(JOB, planner, store, host="elsewhere")
+    assert hosts.ran == 2 * TOTAL

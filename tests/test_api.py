@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sizewright as sw
+from sizewright import api
+from sizewright.datasets.store import TrialStore
+from sizewright.errors import InputError, JobError, StoreError
+
+
+@pytest.fixture
+def trials(store: str) -> list[sw.Trial]:
+    with TrialStore(store, create=False) as opened:
+        return opened.trials()
+
+
+def test_the_public_names_are_sorted_complete_and_loadable() -> None:
+    assert list(sw.__all__) == sorted(sw.__all__)
+    assert set(sw.__all__) == {
+        "Allocation", "Cluster", "Job", "MemoryReport", "Plan", "Recommendation", "SizewrightError", "Trial",
+        "load_job", "memory", "open_store", "plan", "profile", "recommend",
+    }  # fmt: skip
+    assert dir(sw) == sw.__all__
+    for name in sw.__all__:
+        assert getattr(sw, name).__doc__
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'recomend'"):
+        sw.recomend  # noqa: B018
+
+
+def test_trials_and_a_store_give_the_same_answer(example: Path, store: str, trials: list[sw.Trial]) -> None:
+    from_trials = sw.recommend(example, trials=trials)
+    assert from_trials.status == "ok"
+    assert sw.recommend(str(example), store=store) == from_trials
+    assert sw.recommend(sw.load_job(example), store=f"sqlite:///{store}") == from_trials
+    with sw.open_store(store) as opened:
+        assert sw.recommend(example, store=opened) == from_trials
+        assert opened.count() == len(trials)  # a borrowed store stays open
+
+
+def test_the_store_is_also_found_by_its_variable(
+    example: Path, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(api.STORE_VARIABLE, raising=False)
+    with pytest.raises(StoreError, match=r"no trials at .*sizewright profile"):
+        sw.recommend(example)
+    monkeypatch.setenv(api.STORE_VARIABLE, store)
+    assert sw.recommend(example).status == "ok"
+
+
+def test_only_trials_of_the_same_job_count(example: Path, store: str) -> None:
+    other = sw.load_job(example).with_batch_size(64)
+    assert api.job_hash(other) != api.job_hash(example)
+    assert sw.recommend(other, store=store).status == "not_enough_data"
+    renamed = sw.load_job(example).model_copy(update={"name": "another-name"})
+    assert sw.recommend(renamed, store=store).status == "ok"
+
+
+def test_trials_are_assigned_to_a_job_and_keep_what_they_know(example: Path) -> None:
+    job = sw.load_job(example)
+    bare = sw.Trial(workers=1, ps=1, throughput=1.0)
+    knows = sw.Trial(workers=1, ps=1, throughput=1.0, batch_size=7, sync="sync")
+    first, second = api.assign_job([bare, knows], job)
+    assert (first.job, first.job_hash) == (job.name, job.hash)
+    assert (first.batch_size, first.sync) == (job.training.batch_size, job.training.sync)
+    assert (second.batch_size, second.sync) == (7, "sync")
+
+
+def test_a_cluster_may_be_a_file_or_a_record(example: Path, trials: list[sw.Trial], tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("hosts: [{kind: h, count: 4, cpu: 8, memory: 32Gi}]\nquota: {cpu: 1}\n")
+    capped = sw.recommend(example, trials=trials, cluster=path)
+    assert capped == sw.recommend(example, trials=trials, cluster=sw.Cluster.load(path))
+    assert capped.target is not None
+    assert capped.target.cores() <= 1
+    assert capped.uncapped is not None
+    assert capped.uncapped.cores() > 1
+
+
+def test_the_plan_launches_the_target(example: Path, trials: list[sw.Trial]) -> None:
+    answer = sw.recommend(example, trials=trials)
+    plan = sw.plan(example, answer)
+    assert (plan.kind, plan.target, plan.job) == ("launch", answer.target, sw.load_job(example))
+    assert plan.reason.startswith(answer.reasons[0])
+    assert sw.Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def no_data(example: Path, trials: list[sw.Trial]) -> sw.Recommendation:
+    return sw.recommend(example, trials=[])
+
+
+def too_late(example: Path, trials: list[sw.Trial]) -> sw.Recommendation:
+    return sw.recommend(
+        sw.load_job(example).model_copy(update={"objective": "deadline", "deadline": 1.0}), trials=trials
+    )
+
+
+@pytest.mark.parametrize("ask", [no_data, too_late])
+def test_without_a_target_there_is_no_plan(
+    ask: Callable[..., sw.Recommendation], example: Path, trials: list[sw.Trial]
+) -> None:
+    answer = ask(example, trials)
+    assert answer.target is None
+    with pytest.raises(InputError, match=f"is '{answer.status}' and has no target to launch"):
+        sw.plan(example, answer)
+
+
+def test_memory_of_known_tables(example: Path) -> None:
+    job = sw.load_job(example)
+    told = sw.memory(job)
+    assert [t.rows for t in told.tables] == list(job.model.tables.sizes())
+    assert told.least_ps is not None
+
+
+def test_tables_to_be_counted_are_counted_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.tsv"
+    ids = [[f"{i % (table + 1):08x}" for table in range(26)] for i in range(300)]
+    log.write_text("".join("\t".join(["1", *["2"] * 13, *row]) + "\n" for row in ids))
+    job = sw.Job.model_validate(
+        {"model": {"tables": {"rows": "from-data"}}, "data": {"format": "criteo", "path": str(log)}}
+    )
+    told = sw.memory(job)
+    assert all(t.rows_lower <= t.rows <= t.rows_upper for t in told.tables)
+    assert [t.rows for t in told.tables] == sorted(t.rows for t in told.tables)
+    assert told.tables[25].rows >= 26 > told.tables[0].rows
+    assert sw.recommend(job, trials=[]).status == "not_enough_data"
+
+
+@pytest.mark.parametrize("ask", [sw.recommend, sw.memory, sw.load_job, sw.profile])
+def test_a_job_file_that_is_missing(ask: Callable[[Any], Any], tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="No job file at"):
+        ask(tmp_path / "none.yaml")

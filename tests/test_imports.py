@@ -1,0 +1,57 @@
+"""Importing stays cheap and rooms import one way: users feel it as start-up time, and torch stays optional."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHEAP = "import sizewright"
+RECOMMEND = "import sys; sys.argv = ['sizewright', *{}]; from sizewright.cli.main import run; run()"
+REPORT = (
+    "import atexit, sys; atexit.register(lambda: print('LOADED', *sorted({m.partition('.')[0] for m in sys.modules})))"
+)
+
+
+def loaded(code: str) -> tuple[set[str], str]:
+    """The top-level modules that a fresh interpreter holds at its end, and what it wrote before."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{REPORT}\n{code}"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    written, _, modules = done.stdout.rpartition("LOADED")
+    return set(modules.split()), written
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    modules, _ = loaded(CHEAP)
+    assert "sizewright" in modules
+    assert not modules & {"numpy", "pandas", "torch", "ray", "mlflow", "sklearn", "scipy", "pydantic", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_recommending_loads_no_engine_and_no_learning_library(store: str, example: Path, output: str) -> None:
+    words = ["recommend", str(example), "--store", store, "--output", output]
+    modules, written = loaded(RECOMMEND.format(words))
+    assert "criteo" in written
+    assert "numpy" in modules
+    assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas", "matplotlib"}
+
+
+@pytest.mark.parametrize(
+    "room", ["models.dlrover", "models.memory_report", "recommender.recommend", "api", "executors"]
+)
+def test_rooms_that_run_without_the_engine(room: str) -> None:
+    modules, _ = loaded(f"import sizewright.{room}")
+    assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas"}
+
+
+def test_imports_go_one_way() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    if not lint.exists():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run([lint, "--no-cache"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    assert " 0 broken" in done.stdout
