@@ -85,11 +85,12 @@ def _print_expected(console: Console, answer: Recommendation) -> None:
     p = answer.predicted
     assert p is not None
     time = p.completion_time_s
+    shares = ((name, share) for name, share in (("workers", p.worker_utilization), ("PS", p.ps_utilization)) if share)
+    busy = "".join(f"; {name} {share:.0%} busy" for name, share in shares)
     console.print(
         f"[bold]Expect {_range(p.throughput)} samples/s: done in {format_seconds(time.value)} "
         f"({format_seconds(time.lower)} to {format_seconds(time.upper)}) for {p.cost.value:.3g} "
-        f"({p.cost.lower:.3g} to {p.cost.upper:.3g}); "
-        f"workers {p.worker_utilization:.0%} and PS {p.ps_utilization:.0%} busy.[/bold]"
+        f"({p.cost.lower:.3g} to {p.cost.upper:.3g}){busy}.[/bold]"
     )
 
 

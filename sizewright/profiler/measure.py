@@ -69,9 +69,8 @@ def measure(
     trainer.scale(point.allocation, table_scale=point.table_scale)
     sleep(timing.warm_up_s)
     window = _watch(trainer, timing, sleep)
-    trial = _row(trainer.job, point, window)
-    _check_quota(point.allocation, trial)
-    return trial.model_copy(update={"started_at": started_at})
+    _check_quota(point.allocation, window)
+    return _row(trainer.job, point, window).model_copy(update={"started_at": started_at})
 
 
 def _watch(trainer: Trainer, timing: Timing, sleep: Callable[[float], None]) -> _Window:
@@ -170,13 +169,13 @@ def _cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:
     return float(np.mean([(b.cpu_s - a.cpu_s) / (b.at_s - a.at_s) for a, b in pairs]))
 
 
-def _check_quota(allocation: Allocation, trial: Trial) -> None:
-    if trial.limited_by != "cgroup":
-        return
-    for role, used in (("worker", trial.worker_cpu_used), ("ps", trial.ps_cpu_used)):
-        allowed = next(iter(allocation.each(role))).cpu  # type: ignore[arg-type]
-        if used is not None and used > _CPU_TOLERANCE * allowed:
-            raise TrialVoidError(
-                f"A {role} used {used:.2f} cores although it was held to {allowed:g}.",
-                "The host does not hold its CPU limits; the trial is void.",
-            )
+def _check_quota(allocation: Allocation, window: _Window) -> None:
+    for role in ("worker", "ps"):
+        pairs = zip(allocation.each(role), window.first.of(role), window.last.of(role), strict=True)
+        for allowed, before, after in pairs:
+            used = (after.cpu_s - before.cpu_s) / (after.at_s - before.at_s)
+            if after.limited_by == "cgroup" and used > _CPU_TOLERANCE * allowed.cpu:
+                raise TrialVoidError(
+                    f"{role} {after.index} used {used:.2f} cores although it was held to {allowed.cpu:g}.",
+                    "The host does not hold its CPU limits; the trial is void.",
+                )

@@ -139,21 +139,26 @@ def _prediction(d: Decision) -> Prediction:
     )
 
 
-def _utilization(d: Decision) -> tuple[float, float]:
-    """Share of the cores kept busy: CPU seconds per sample, as measured, times the predicted samples/s."""
+def _utilization(d: Decision) -> tuple[float | None, float | None]:
+    """Share of the cores kept busy: CPU seconds per sample, as measured, times the predicted samples/s.
 
-    def cpu_per_sample(count: str, used: str) -> float:
-        values = [
+    None where no trial knows its CPU use.
+    """
+
+    def share(count: str, used: str, cores: float) -> float | None:
+        per_sample = [
             getattr(t, count) * getattr(t, used) / t.throughput
             for t in d.trials
             if t.throughput and getattr(t, used) is not None
         ]
-        return float(np.median(values)) if values else float("nan")
+        rate = float(d.scored.throughput[d.chosen])
+        return min(1.0, float(np.median(per_sample)) * rate / cores) if per_sample else None
 
-    grid, i, rate = d.scored.grid, d.chosen, float(d.scored.throughput[d.chosen])
-    worker = cpu_per_sample("workers", "worker_cpu_used") * rate / float(grid.workers[i] * grid.worker_cpu[i])
-    ps = cpu_per_sample("ps", "ps_cpu_used") * rate / float(grid.ps[i] * grid.ps_cpu[i])
-    return tuple(float(np.clip(np.nan_to_num(share, nan=1.0), 0, 1)) for share in (worker, ps))  # type: ignore[return-value]
+    grid, i = d.scored.grid, d.chosen
+    return (
+        share("workers", "worker_cpu_used", float(grid.workers[i] * grid.worker_cpu[i])),
+        share("ps", "ps_cpu_used", float(grid.ps[i] * grid.ps_cpu[i])),
+    )
 
 
 def _alternatives(d: Decision) -> tuple[Alternative, ...]:

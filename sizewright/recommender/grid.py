@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ Floats = NDArray[np.float64]
 _STEPS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _MOST_SIZES = 16
 _MOST_COUNTS = 64
+_MOST_ROWS = 2_000_000  # beyond that, replicas are thinned further
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,25 @@ class Grid:
 
 def make_grid(bounds: Bounds, batch_size: int) -> Grid:
     """All combinations of replicas, cores in even steps, and batch sizes in powers of two."""
-    axes = [
-        counts_between(*bounds.worker.replicas),
-        counts_between(*bounds.ps.replicas),
+    sizes = [
         sizes_between(*bounds.worker.cpu),
         sizes_between(*bounds.ps.cpu),
         _doublings(*bounds.batch_size) if bounds.batch_size else [float(batch_size)],
     ]
-    return Grid(*(column.ravel() for column in np.meshgrid(*axes, indexing="ij")))
+    most = _MOST_COUNTS
+    while True:
+        counts = [counts_between(*role.replicas, most) for role in (bounds.worker, bounds.ps)]
+        if math.prod(map(len, (*counts, *sizes))) <= _MOST_ROWS or most <= 8:
+            break
+        most //= 2
+    return Grid(*(column.ravel() for column in np.meshgrid(*counts, *sizes, indexing="ij")))
 
 
-def counts_between(low: int, high: int) -> list[float]:
-    """Whole numbers; all of them up to 64, beyond that 64 in even ratios."""
-    if high - low < _MOST_COUNTS:
+def counts_between(low: int, high: int, most: int = _MOST_COUNTS) -> list[float]:
+    """Whole numbers; all of them up to `most`, beyond that so many in even ratios."""
+    if high - low < most:
         return [float(count) for count in range(low, high + 1)]
-    return sorted({float(round(count)) for count in np.geomspace(low, high, _MOST_COUNTS)})
+    return sorted({float(round(count)) for count in np.geomspace(low, high, most)})
 
 
 def sizes_between(low: float, high: float) -> list[float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field, FiniteFloat
 
 from sizewright.spec._base import Record, load_yaml, parse
-from sizewright.spec.allocation import Gpu, Group
+from sizewright.spec.allocation import Gpu
 from sizewright.spec.units import Bytes, Cores
 
 
@@ -22,16 +22,6 @@ class HostKind(Record):
     network_gbps: FiniteFloat | None = Field(None, gt=0, description="bandwidth of one host's link")
 
     model_config = ConfigDict(populate_by_name=True)
-
-    def fits(self, group: Group) -> int:
-        """How many replicas of this group one host holds."""
-        limits = [int((self.cpu + 1e-9) // group.cpu)]
-        if group.memory_bytes:
-            limits.append(self.memory_bytes // group.memory_bytes)
-        if group.gpu:
-            same = self.gpu is not None and self.gpu.kind == group.gpu.kind
-            limits.append(self.gpu.count // group.gpu.count if self.gpu and same else 0)
-        return min(limits)
 
 
 class Quota(Record):

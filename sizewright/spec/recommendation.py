@@ -28,8 +28,8 @@ class Prediction(Record):
     cost: Estimate
     worker_memory_bytes: int
     ps_memory_bytes: int
-    worker_utilization: float = Field(description="share of the workers' cores that training keeps busy, 0 to 1")
-    ps_utilization: float
+    worker_utilization: float | None = Field(None, description="share of the workers' cores kept busy, if known")
+    ps_utilization: float | None = None
 
 
 class Alternative(Record):

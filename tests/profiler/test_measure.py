@@ -11,6 +11,7 @@ from sizewright.spec import Allocation, Job, Training
 
 JOB = Job(name="j", training=Training(sync="sync"))
 POINT = Point(Allocation.of(3, 2, 0.5, 0.25, 64), 0.25)
+ALONE = Point(Allocation.of(1, 1, 0.5, 0.25, 64), 0.25)  # what a scripted trainer trains at
 
 
 def still(seconds: float) -> None:
@@ -48,7 +49,7 @@ def test_a_steady_trainer_is_measured_as_it_is() -> None:
 
 def test_the_standard_error_is_that_of_the_block_rates() -> None:
     rates = [100.0, 120.0, 90.0, 110.0, 80.0]
-    trial = measure(ScriptedTrainer(JOB, rates), POINT, Timing(greatest_s=2.5, least_steps=1), sleep=still)
+    trial = measure(ScriptedTrainer(JOB, rates), ALONE, Timing(greatest_s=2.5, least_steps=1), sleep=still)
     assert trial.throughput == pytest.approx(np.mean(rates))
     assert trial.throughput_se == pytest.approx(np.std(rates, ddof=1) / np.sqrt(5))
 
@@ -57,9 +58,9 @@ def test_it_runs_on_until_the_error_is_small_but_not_beyond_the_greatest_time() 
     noisy = [100.0, 140.0] * 20
     calm = [100.0, 140.0, *[120.0] * 40]
     timing = Timing(least_s=1.0, greatest_s=15.0, target_se=0.02, least_steps=1)
-    assert measure(ScriptedTrainer(JOB, [120.0] * 40), POINT, timing, sleep=still).duration_s == 3 * BLOCK_S
-    assert measure(ScriptedTrainer(JOB, noisy), POINT, timing, sleep=still).duration_s == 15.0
-    settled = measure(ScriptedTrainer(JOB, calm), POINT, timing, sleep=still)
+    assert measure(ScriptedTrainer(JOB, [120.0] * 40), ALONE, timing, sleep=still).duration_s == 3 * BLOCK_S
+    assert measure(ScriptedTrainer(JOB, noisy), ALONE, timing, sleep=still).duration_s == 15.0
+    settled = measure(ScriptedTrainer(JOB, calm), ALONE, timing, sleep=still)
     assert settled.throughput is not None
     assert (settled.throughput_se or 0) / settled.throughput <= 0.02
     assert 3 * BLOCK_S < (settled.duration_s or 0) < 15.0
@@ -83,7 +84,7 @@ def test_cpu_above_its_quota_voids_the_trial(share: float, void: bool) -> None:
     if not void:
         assert measure(trainer, POINT, sleep=still).worker_cpu_used == pytest.approx(share * 0.5)
         return
-    with pytest.raises(TrialVoidError, match=rf"A worker used {share * 0.5:.2f} cores although it was held to 0.5"):
+    with pytest.raises(TrialVoidError, match=rf"worker 0 used {share * 0.5:.2f} cores although it was held to 0.5"):
         measure(trainer, POINT, sleep=still)
 
 

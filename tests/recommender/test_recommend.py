@@ -371,3 +371,16 @@ def test_a_model_of_the_users_own_is_used() -> None:
         name = "mine"
 
     assert recommend(small_job(), trials(), model=Mine()).evidence.model == "mine"
+
+
+def test_lower_and_upper_stay_within_the_caps() -> None:
+    roomy = HostKind(kind="h", count=50, cpu=64, memory=256 * GIB)
+    answer = recommend(
+        small_job(objective="time"), trials(noise=0.3), cluster=Cluster(hosts=(roomy,), quota=Quota(cpu=1.2))
+    )
+    assert target_of(answer).cores() <= 1.2
+    # Two workers take at least 1 core, and a PS 0.25.
+    assert answer.upper is not None
+    assert answer.upper.replicas("worker") == 1
+    assert answer.uncapped is not None
+    assert answer.uncapped.cores() > 1.2

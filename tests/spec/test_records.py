@@ -16,7 +16,6 @@ from sizewright.spec import (
     Evidence,
     Gpu,
     Group,
-    HostKind,
     Job,
     Metrics,
     Plan,
@@ -152,24 +151,6 @@ def test_limits_of_a_cluster(tmp_path: Path) -> None:
     assert (tight.cpu_limit, tight.memory_limit_bytes) == (8, 4 * GIB)
     loose = cluster.model_copy(update={"quota": Quota(cpu=800, memory=4000 * GIB)})
     assert (loose.cpu_limit, loose.memory_limit_bytes) == (64, 160 * GIB)
-
-
-@pytest.mark.parametrize(
-    ("group", "fitting"),
-    [
-        (Group(replicas=1, cpu=0.1, memory_bytes=0), 40),
-        (Group(replicas=1, cpu=1.5, memory_bytes=0), 2),
-        (Group(replicas=1, cpu=0.5, memory_bytes=3 * GIB), 2),
-        (Group(replicas=1, cpu=5, memory_bytes=0), 0),
-        (Group(replicas=1, cpu=1, memory_bytes=0, gpu=Gpu(kind="a100", count=2)), 1),
-        (Group(replicas=1, cpu=1, memory_bytes=0, gpu=Gpu(kind="h100", count=1)), 0),
-    ],
-)
-def test_how_many_replicas_a_host_holds(group: Group, fitting: int) -> None:
-    host = HostKind(kind="h", cpu=4, memory=8 * GIB, gpu=Gpu(kind="a100", count=3))
-    assert host.fits(group) == fitting
-    if group.gpu:
-        assert HostKind(kind="h", cpu=4, memory=8 * GIB).fits(group) == 0
 
 
 @pytest.mark.parametrize(
