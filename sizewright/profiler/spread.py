@@ -17,7 +17,6 @@ from sizewright.spec import Allocation, Job
 SMALLER_SCALES = (1 / 4, 1 / 16)
 _LEAST_CORES = 0.1
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-_MOST_WORKERS, _MOST_PS = 4, 3
 
 
 class SpreadPlanner(TrialPlanner):
@@ -81,8 +80,9 @@ def spread_allocations(job: Job, host_cores: float, count: int) -> list[Allocati
 
 def _candidates(job: Job, host_cores: float) -> list[tuple[float, float, float, float]]:
     worker, ps = job.bounds.worker, job.bounds.ps
-    workers = range(worker.replicas[0], min(worker.replicas[1], max(_MOST_WORKERS, worker.replicas[0])) + 1)
-    servers = range(ps.replicas[0], min(ps.replicas[1], max(_MOST_PS, ps.replicas[0])) + 1)
+    most_workers, most_ps = max(4, min(16, int(host_cores))), max(3, min(8, int(host_cores / 2)))
+    workers = range(worker.replicas[0], min(worker.replicas[1], max(most_workers, worker.replicas[0])) + 1)
+    servers = range(ps.replicas[0], min(ps.replicas[1], max(most_ps, ps.replicas[0])) + 1)
     least = _LEAST_CORES * (workers[0] + servers[0])
     room = max(0.0, (host_cores - least) / (workers[0] + servers[0]) + _LEAST_CORES)
     worker_sizes, ps_sizes = _sizes_within(worker.cpu, room), _sizes_within(ps.cpu, room)

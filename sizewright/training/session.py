@@ -28,6 +28,11 @@ class Session:
     """
 
     def __init__(self, job: Job, *, timeout_s: float = 120.0) -> None:
+        if job.training.device != "cpu":
+            raise EngineError(
+                f"Trials run on the CPU only, and the job's training.device is {job.training.device}.",
+                "Bring measurements of your own: sizewright trials import FILE --job JOB.",
+            )
         self.job = job
         self.allocation: Allocation | None = None
         self._timeout_s = timeout_s

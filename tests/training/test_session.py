@@ -12,7 +12,7 @@ from training_parts import small_job
 
 from sizewright.errors import EngineError, LimitError, ReplicaDiedError, TrialTimeoutError
 from sizewright.models.memory import row_bytes
-from sizewright.spec import Allocation, Group, Job, Metrics
+from sizewright.spec import Allocation, Group, Job, Metrics, Training
 from sizewright.training.cgroups import PERIOD_US
 from sizewright.training.engine import import_ray
 from sizewright.training.session import Session
@@ -236,3 +236,9 @@ def test_a_stalled_job_is_a_timeout(session: Session) -> None:
         os.kill(pid, signal.SIGCONT)
         session._timeout_s = usual
     wait_for_more(session, session.observe())
+
+
+def test_a_gpu_job_is_refused_in_one_sentence() -> None:
+    job = Job(training=Training(device="cuda"))
+    with pytest.raises(EngineError, match=r"CPU only.*trials import"):
+        Session(job)
