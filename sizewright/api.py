@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sizewright.recommender.recommend import recommend as recommend_from_trials
 from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
 
 if TYPE_CHECKING:
+    from sizewright.datasets.click_logs import ReadReport
     from sizewright.profiler.series import Progress
 
 DEFAULT_STORE = "sqlite:///sizewright.db"
@@ -24,6 +26,7 @@ STORE_VARIABLE = "SIZEWRIGHT_STORE"
 # The rest is for Ray, this process and the host itself.
 TRIAL_SHARE_OF_CORES = 0.8
 _TABLE_SHARE_OF_MEMORY = 0.5
+_CHECKED_ROWS = 100_000
 
 JobLike = Job | str | Path
 
@@ -32,7 +35,7 @@ def profile(
     job: JobLike,
     *,
     store: str | TrialStore | None = None,
-    trials: int = 8,
+    trials: int = 9,
     fresh: bool = False,
     accept_drift: bool = False,
     progress: Callable[[Progress, int], None] | None = None,
@@ -48,17 +51,22 @@ def profile(
     """
     from sizewright.profiler.spread import SpreadPlanner
     from sizewright.profiler.workflow import profile_job
+    from sizewright.training.host import available_memory_bytes, host_cores
+    from sizewright.training.session import Session
 
-    job = _counted(load_job(job))
-    cores = (os.cpu_count() or 1) * TRIAL_SHARE_OF_CORES
-    scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * _available_bytes())
+    job = load_job(job)
+    check_log(job)
+    job = _counted(job)
+    scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * available_memory_bytes())
+    with _open(store, create=True) as opened, Session(job) as session:
 
-    def planner() -> SpreadPlanner:
-        return SpreadPlanner(job, cores, count=trials, full_scale=scale)
+        def planner() -> SpreadPlanner:
+            whole = session.whole_cores
+            cores = host_cores() * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
 
-    with _open(store, create=True) as opened:
         return profile_job(
-            job,
+            session,
             planner,
             opened,
             host=socket.gethostname(),
@@ -141,6 +149,22 @@ def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     return TrialStore(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, create=create)
 
 
+def check_log(job: Job) -> ReadReport | None:
+    """What the first rows of the job's click log are like; None for synthetic data.
+
+    Raises ClickLogError when the log cannot be read or has too many broken rows.
+    """
+    if job.data.format == "synthetic":
+        return None
+    from sizewright.datasets.source import open_log
+
+    log = open_log(job)
+    for batch in log.batches(4096):
+        if log.report.rows >= _CHECKED_ROWS or not len(batch.labels):
+            break
+    return log.report
+
+
 def job_hash(job: JobLike) -> str:
     """The hash under which the store keeps the trials of a job."""
     return _counted(load_job(job)).hash
@@ -162,21 +186,9 @@ def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
     ]
 
 
-class _Borrowed:
-    """A caller's own store, left open."""
-
-    def __init__(self, store: TrialStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> TrialStore:
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
-def _open(store: str | TrialStore | None, *, create: bool) -> TrialStore | _Borrowed:
-    return _Borrowed(store) if isinstance(store, TrialStore) else open_store(store, create=create)
+def _open(store: str | TrialStore | None, *, create: bool) -> AbstractContextManager[TrialStore]:
+    """A caller's own store stays open."""
+    return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
 
 
 def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
@@ -190,9 +202,3 @@ def _counted(job: Job) -> Job:
     from sizewright.datasets.vocabulary import count_rows
 
     return job.with_rows(count_rows(job).rows)
-
-
-def _available_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)

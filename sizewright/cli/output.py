@@ -42,14 +42,14 @@ def stdout() -> Console:
     """A console for tables; as wide as they need when stdout is no terminal."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
 
 
 def stderr() -> Console:
     """A console for progress and messages."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def write_file(path: str, text: str) -> None:

@@ -10,6 +10,7 @@ from sizewright.cli.options import DataPath, JobFile, Output, Store
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
+    from sizewright.datasets.click_logs import ReadReport
     from sizewright.profiler.series import Progress as Step
 
 
@@ -18,7 +19,7 @@ def profile(
     output: Output = Format.table,
     store: Store = None,
     data: DataPath = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 8,
+    trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 9,
     accept_drift: Annotated[
         bool,
         typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
@@ -36,10 +37,13 @@ def profile(
     from sizewright import api
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.tables import trials_table
+    from sizewright.errors import TrialError
 
     described = api.load_job(job, data)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = stderr()
+    if report := api.check_log(described):
+        console.print(_describe_log(report))
     with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:
         task = bar.add_task("starting Ray", total=None)
 
@@ -57,7 +61,15 @@ def profile(
         if not trial.usable:
             console.print(f"A trial ended as {trial.status}: {trial.message}", style="yellow")
     show_data([t.model_dump(mode="json") for t in finished], output, lambda out: out.print(trials_table(finished)))
-    console.print(f"{sum(t.usable for t in finished)} trials in {where}. Next: sizewright recommend {job}")
+    good = sum(t.usable for t in finished)
+    if not good:
+        raise TrialError("No trial ended well.", "The lines above say why.")
+    console.print(f"{good} trials in {where}. Next: sizewright recommend {job}")
+
+
+def _describe_log(report: ReadReport) -> str:
+    first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
+    return f"Looked at {report.rows:,} rows of the log: {report.broken:,} are broken{first}."
 
 
 def _describe(step: Step) -> str:

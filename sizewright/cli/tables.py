@@ -34,7 +34,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
 def print_recommendation(console: Console, answer: Recommendation, job: Job) -> None:
     """The whole answer; the candidates' table marks the chosen row."""
     if answer.target is None or answer.predicted is None:
-        console.print(f"[bold]{answer.job}: {answer.status.replace('_', ' ')}[/bold]")
+        console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
         for reason in answer.reasons:
             console.print(reason)
         for remedy in answer.remedies:
@@ -52,9 +52,9 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         f"cores limited by {limits}; model {e.model}."
     )
     for text in e.assumptions:
-        console.print(f"[dim]assumes: {text}[/dim]")
+        console.print(f"assumes: {text}", style="dim")
     for text in e.to_be_surer:
-        console.print(f"[dim]to be surer: {text}[/dim]")
+        console.print(f"to be surer: {text}", style="dim")
 
 
 def _candidates(answer: Recommendation, job: Job) -> Table:
@@ -88,9 +88,10 @@ def _print_expected(console: Console, answer: Recommendation) -> None:
     shares = ((name, share) for name, share in (("workers", p.worker_utilization), ("PS", p.ps_utilization)) if share)
     busy = "".join(f"; {name} {share:.0%} busy" for name, share in shares)
     console.print(
-        f"[bold]Expect {_range(p.throughput)} samples/s: done in {format_seconds(time.value)} "
+        f"Expect {_range(p.throughput)} samples/s: done in {format_seconds(time.value)} "
         f"({format_seconds(time.lower)} to {format_seconds(time.upper)}) for {p.cost.value:.3g} "
-        f"({p.cost.lower:.3g} to {p.cost.upper:.3g}){busy}.[/bold]"
+        f"({p.cost.lower:.3g} to {p.cost.upper:.3g}){busy}.",
+        style="bold",
     )
 
 
@@ -113,7 +114,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     console.print(servers)
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
-        console.print(f"[dim]assumes: {text}[/dim]")
+        console.print(f"assumes: {text}", style="dim")
 
 
 _MEMORY_COLUMNS = ("table", "rows", "weights", "optimizer state", "index", "total")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from sizewright.spec import LimitedBy
 from sizewright.spec._base import Record
 
 TRIAL_SCHEMA_VERSION = 1
@@ -22,7 +23,7 @@ class Trial(Record):
 
     workers: int = Field(ge=1)
     ps: int = Field(ge=0)
-    throughput: float | None = Field(None, ge=0, description="samples/s, after normalising by host_speed")
+    throughput: float | None = Field(None, ge=0, description="samples/s, what models learn")
     job: str | None = None
     job_hash: str | None = Field(None, description="hash of the whole description of what is trained")
     series: str | None = Field(None, description="trials measured one after the other share this id")
@@ -38,11 +39,14 @@ class Trial(Record):
 
     throughput_raw: float | None = Field(None, ge=0, description="samples/s as counted")
     throughput_se: float | None = Field(None, ge=0, description="standard error of throughput, samples/s")
+    # Wall time in the phase without waiting for others; under a CPU quota it contains what the quota held back.
     phase_data_s: float | None = None
     phase_pull_s: float | None = None
     phase_compute_s: float | None = None
     phase_push_s: float | None = None
-    ps_busy_s: float | None = Field(None, description="service of one worker step at a PS, mean over PS")
+    ps_busy_s: float | None = Field(
+        None, description="service of one exchange at a PS without its socket, mean over PS"
+    )
     ps_busy_max_s: float | None = Field(None, description="the same at the busiest PS")
     ps_share_max: float | None = Field(None, description="largest PS's share of look-ups")
     unique_rows_per_batch: float | None = None
@@ -59,7 +63,7 @@ class Trial(Record):
     network_bytes: float | None = Field(None, description="bytes between workers and PS, per step of one worker")
     duration_s: float | None = None
     steps: int | None = Field(None, description="steps of all workers in the measured time")
-    limited_by: Literal["cgroup", "affinity", "none"] | None = None
+    limited_by: LimitedBy | None = None
     cfs_period_ms: float | None = None
     host: str | None = None
     host_speed: float | None = None

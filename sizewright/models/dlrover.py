@@ -20,7 +20,7 @@ from typing_extensions import Self
 from sizewright.errors import InputError
 from sizewright.models._base import Explanation, ThroughputModel
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
-from sizewright.models.table import AXES, Table, as_columns, ended_well, known
+from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 from sizewright.spec.units import MIB
 
 EQUATIONS = {
@@ -68,7 +68,9 @@ class DlroverModel(ThroughputModel):
         claimed = np.nan_to_num(columns["throughput_se"][usable] / throughput[usable])
         terms = dlrover_terms({name: columns[name][usable] for name in AXES})
         relative_se = float(np.sqrt(np.mean(claimed**2)))
-        self.fit_: TimeFit = fit_time(terms, seconds, tuple(EQUATIONS), relative_se)
+        where = np.column_stack([np.nan_to_num(columns[name][usable]) for name in ALLOCATION_AXES])
+        distinct = len(np.unique(where, axis=0))
+        self.fit_: TimeFit = fit_time(terms, seconds, tuple(EQUATIONS), distinct, relative_se)
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:  # noqa: D102

@@ -46,7 +46,9 @@ class TimeFit:
         return self.points >= int(self.excited.sum()) + 2
 
 
-def fit_time(terms: Matrix, seconds: Vector, names: tuple[str, ...], relative_se: float = 0.0) -> TimeFit:
+def fit_time(
+    terms: Matrix, seconds: Vector, names: tuple[str, ...], distinct_allocations: int, relative_se: float = 0.0
+) -> TimeFit:
     """Fit `seconds` (n,) ≈ `terms` (n, k) · coefficients.
 
     `relative_se` is the standard error that the trials claim for themselves: sigma is never below it.
@@ -68,7 +70,7 @@ def fit_time(terms: Matrix, seconds: Vector, names: tuple[str, ...], relative_se
         unscaled_covariance=np.asarray(np.linalg.pinv(active.T @ active), np.float64),
         sigma=sigma,
         degrees_of_freedom=freedom,
-        points=len(np.unique(np.round(terms / np.abs(terms).max(axis=0).clip(1e-300), 6), axis=0)),
+        points=distinct_allocations,
     )
 
 

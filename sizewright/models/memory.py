@@ -45,6 +45,11 @@ def row_bytes(job: Job) -> int:
     return 4 * (width + state_floats(job.model.optimizer.name, width))
 
 
+def table_bytes(job: Job) -> int:
+    """Bytes of all tables' rows and their optimizer state."""
+    return sum(job.model.tables.sizes()) * row_bytes(job)
+
+
 def index_bytes(rows: Floats) -> Floats:
     """Bytes of the hash index of a partition of `rows` rows: a power of two of places, at most half full."""
     places = 2.0 ** np.ceil(np.log2(np.maximum(rows, 1) * 2))
@@ -102,7 +107,7 @@ class MemoryModel:
         bare = cls(job, 0.0, 0.0)
         batch = known(columns["batch_size"], job.training.batch_size)
         scale = known(columns["table_scale"], 1.0)
-        ps_excess = columns["ps_memory_bytes"] - bare.ps_bytes(columns["ps"], columns["workers"], scale)
+        ps_excess = columns["ps_memory_bytes"] - bare.ps_bytes(columns["ps"], columns["workers"], scale, batch)
         worker_excess = columns["worker_memory_bytes"] - bare.worker_bytes(batch)
         full = np.isfinite(columns["ps_memory_bytes"]) & (scale >= 1)
         peaks = (columns["ps"] * columns["ps_memory_bytes"])[full]
@@ -114,13 +119,16 @@ class MemoryModel:
             int(np.isfinite(columns["ps_memory_bytes"]).sum()),
         )
 
-    def ps_bytes(self, ps: Floats, workers: Floats, scale: Floats | float = 1.0) -> Floats:
+    def ps_bytes(
+        self, ps: Floats, workers: Floats, scale: Floats | float = 1.0, batch_size: Floats | None = None
+    ) -> Floats:
         """Peak bytes of the fullest PS (n,)."""
         total_rows = float(sum(self.job.model.tables.sizes()))
         rows = largest_partition(total_rows, ps) * scale
         optimizer, width = self.job.model.optimizer.name, self.job.model.row_width
         dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, width) / width) / ps
-        lookups = self.job.training.batch_size * self.job.model.tables.count
+        batch = self.job.training.batch_size if batch_size is None else batch_size
+        lookups = batch * self.job.model.tables.count
         buffers = workers * 4 * (lookups * (width + 2) + 2 * dense_floats(self.job)) / ps
         counted = rows * row_bytes(self.job) + index_bytes(rows) + dense + buffers
         return self.ps_base_bytes + counted
@@ -128,8 +136,10 @@ class MemoryModel:
     def worker_bytes(self, batch_size: Floats) -> Floats:
         """Peak bytes of a worker (n,)."""
         model = self.job.model
-        fields = model.tables.count * (model.row_width + 2) * 4
-        activations = sum(model.bottom_mlp) + sum(model.top_mlp) + (model.tables.count + 1) ** 2
+        fields = model.tables.count * (model.row_width + 2)
+        activations = sum(model.top_mlp) + (model.tables.count + 1) ** 2
+        if model.family == "dlrm":
+            activations += sum(model.bottom_mlp)
         if model.family == "xdeepfm":
             activations += sum(model.cin) * model.tables.count * model.tables.dim
         if model.family == "dcn":
@@ -144,9 +154,9 @@ class MemoryModel:
             scale /= 2
         return scale
 
-    def ps_request_bytes(self, ps: Floats, workers: Floats) -> Floats:
+    def ps_request_bytes(self, ps: Floats, workers: Floats, batch_size: Floats | None = None) -> Floats:
         """What to ask for per PS: the margin on top, and never below the measured sum of peaks × its share."""
-        wanted = self.ps_bytes(ps, workers) * (1 + MARGIN)
+        wanted = self.ps_bytes(ps, workers, batch_size=batch_size) * (1 + MARGIN)
         rows = float(sum(self.job.model.tables.sizes()))
         share = largest_partition(rows, ps) / rows
         return cast(Floats, np.maximum(wanted, self.measured_ps_sum_bytes * share))

@@ -16,7 +16,8 @@ Column = NDArray[np.float64]
 Columns = dict[str, Column]
 Table = Any  # a pandas DataFrame, a mapping of columns, or a sequence of Trial or Allocation
 
-AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "embedding_bytes")
+ALLOCATION_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
+AXES = (*ALLOCATION_AXES, "embedding_bytes")
 
 
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:

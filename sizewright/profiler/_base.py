@@ -32,5 +32,9 @@ class TrialPlanner(ABC):
         """Whether another trial is not worth its cost."""
 
     @abstractmethod
+    def left(self) -> int:
+        """How many trials are still to come, as far as is known."""
+
+    @abstractmethod
     def best(self) -> Trial | None:
         """The fastest trial so far at the largest tables."""

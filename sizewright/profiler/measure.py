@@ -12,8 +12,9 @@ import numpy as np
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
-from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
+from sizewright.spec import Allocation, Job, LimitedBy, Metrics, ReplicaMetrics
 
+_UNKNOWN_SE = 0.1  # a share of the throughput, where fewer than three blocks cannot tell
 _CPU_TOLERANCE = 1.05  # more CPU than this share of the quota voids a trial
 
 
@@ -125,8 +126,7 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
     def per_step(name: str) -> float:
         return float(sum(getattr(b, name) - getattr(a, name) for a, b in workers)) / steps
 
-    # With few blocks a standard error is itself uncertain, so the spread of single blocks bounds it from below.
-    relative_se = _relative_se(rates) if len(rates) >= 3 else 0.1
+    relative_se = _relative_se(rates) if len(rates) >= 3 else _UNKNOWN_SE
     return Trial(
         workers=len(workers),
         ps=len(servers),
@@ -160,9 +160,16 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         network_bytes=per_step("network_bytes"),
         duration_s=last.replicas[0].at_s - first.replicas[0].at_s,
         steps=steps,
-        limited_by=last.replicas[0].limited_by,
+        limited_by=_weakest(last),
         cfs_period_ms=last.replicas[0].cfs_period_ms,
     )
+
+
+def _weakest(metrics: Metrics) -> LimitedBy:
+    """What held the replica that was held the least."""
+    found = {replica.limited_by for replica in metrics.replicas}
+    order: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
+    return next(kind for kind in order if kind in found)
 
 
 def _cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from sizewright.datasets.trials import Trial
-from sizewright.errors import ReplicaDiedError, TrialError, TrialVoidError
+from sizewright.errors import EngineError, ReplicaDiedError, SizewrightError, TrialError, TrialVoidError
 from sizewright.profiler._base import Point, TrialPlanner
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, Trainer, measure
@@ -56,25 +56,26 @@ def run_series(
             trial = _run_one(trainer, point, timed, host_speed).model_copy(update={"series": series})
             warm_up_s = timing.warm_up_s if trial.status == "ok" else timing.first_warm_up_s
             sink.add(trial)
+            if trial.status != "ok":
+                trainer.discard()
         planner.tell(point, trial)
         yield Progress(point, trial, known is not None)
 
 
-def drift(trials: Sequence[Trial]) -> tuple[float, bool]:
-    """How far the last repeat of the first allocation is from the first, as a share, and whether that voids the series.
+def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
+    """How far the repeat of the first trial is from it, as a share, and whether that voids the series.
 
-    It does beyond two standard errors of the difference.
+    It does beyond two standard errors of the difference. None where one of the two did not end well.
     """
-    usable = [trial for trial in trials if trial.usable]
-    if not usable:
-        return 0.0, False
-    first = usable[0]
-    same = [trial for trial in usable[1:] if _same_place(trial, first)]
-    if not same or not first.throughput or not same[-1].throughput:
-        return 0.0, False
-    last = same[-1]
-    change = (last.throughput or 0.0) / first.throughput - 1
+    if len(trials) < 2:
+        return None, False
+    first, last = trials[0], trials[-1]
+    if not (first.usable and last.usable) or _place(first) != _place(last):
+        return None, False
+    assert first.throughput is not None
+    assert last.throughput is not None
     errors = [max((t.throughput_se or 0.0) / (t.throughput or 1.0), REPEAT_SE) for t in (first, last)]
+    change = last.throughput / first.throughput - 1
     return change, abs(change) > 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5
 
 
@@ -84,12 +85,11 @@ def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callabl
         trainer.pause()
         about["host_speed"] = host_speed()
         return measure(trainer, point, timing).model_copy(update=about)
-    except TrialError as error:
-        trainer.discard()
+    except (TrialError, EngineError) as error:
         return _failed(trainer, point, error).model_copy(update=about)
 
 
-def _failed(trainer: Trainer, point: Point, error: TrialError) -> Trial:
+def _failed(trainer: Trainer, point: Point, error: SizewrightError) -> Trial:
     oom = isinstance(error, ReplicaDiedError) and error.oom
     status = "oom" if oom else "void" if isinstance(error, TrialVoidError) else "failed"
     allocation = point.allocation
@@ -107,16 +107,11 @@ def _failed(trainer: Trainer, point: Point, error: TrialError) -> Trial:
     )
 
 
+def _place(trial: Trial) -> tuple[object, ...]:
+    return (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, trial.batch_size, trial.table_scale)
+
+
 def _is_at(trial: Trial, point: Point) -> bool:
-    allocation = point.allocation
-    return (
-        (trial.workers, trial.ps) == (allocation.replicas("worker"), allocation.replicas("ps"))
-        and (trial.worker_cpu, trial.ps_cpu) == (allocation.worker[0].cpu, allocation.ps[0].cpu)
-        and trial.batch_size == allocation.batch_size
-        and trial.table_scale == point.table_scale
-    )
-
-
-def _same_place(a: Trial, b: Trial) -> bool:
-    names = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "table_scale")
-    return all(getattr(a, name) == getattr(b, name) for name in names)
+    a = point.allocation
+    cores = (a.worker[0].cpu, a.ps[0].cpu)
+    return _place(trial) == (a.replicas("worker"), a.replicas("ps"), *cores, a.batch_size, point.table_scale)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.errors import JobError
+from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point, TrialPlanner
 from sizewright.spec import Allocation, Job
 
@@ -26,8 +27,12 @@ class SpreadPlanner(TrialPlanner):
     after the anchor, which is measured first and last.
     """
 
-    def __init__(self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0) -> None:
-        allocations = spread_allocations(job, host_cores, count)
+    def __init__(
+        self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0, whole_cores: bool = False
+    ) -> None:
+        allocations = spread_allocations(job, host_cores, count, whole_cores=whole_cores)
+        memory = MemoryModel(job)
+        allocations = [with_memory(allocation, memory) for allocation in allocations]
         anchor = Point(allocations[0], full_scale)
         smaller = [Point(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
         others = [Point(allocation, full_scale) for allocation in allocations[1:]]
@@ -39,6 +44,9 @@ class SpreadPlanner(TrialPlanner):
     def points(self) -> list[Point]:
         """What is still to be measured, in order."""
         return list(self._queue)
+
+    def left(self) -> int:  # noqa: D102
+        return len(self._queue)
 
     def ask(self) -> Point:  # noqa: D102
         if self.done():
@@ -58,12 +66,34 @@ class SpreadPlanner(TrialPlanner):
         return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
 
 
-def spread_allocations(job: Job, host_cores: float, count: int) -> list[Allocation]:
+def with_memory(allocation: Allocation, memory: MemoryModel) -> Allocation:
+    """Twice the memory that is predicted, so that a trial finds the need rather than the limit."""
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    columns = (np.array([float(value)]) for value in (ps, workers))
+    return Allocation.of(
+        workers,
+        ps,
+        allocation.worker[0].cpu,
+        allocation.ps[0].cpu,
+        allocation.batch_size,
+        int(2 * memory.worker_bytes(np.array([float(allocation.batch_size)]))[0]),
+        int(2 * memory.ps_bytes(*columns)[0]),
+    )
+
+
+def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: bool = False) -> list[Allocation]:
     """Allocations inside the job's bounds that this host can hold, each as far as possible from those before it.
 
-    Cores below the bounds are used where the bounds do not fit the host. Raises JobError if nothing fits.
+    Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
+    a core. Raises JobError if nothing fits.
     """
-    candidates = _candidates(job, host_cores)
+    for role, bounds in (("worker", job.bounds.worker), ("ps", job.bounds.ps)):
+        if bounds.cpu[1] < _LEAST_CORES:
+            raise JobError(
+                f"bounds.{role}.cpu ends at {bounds.cpu[1]:g}, and less than {_LEAST_CORES:g} cores cannot be held.",
+                f"Raise it to {_LEAST_CORES:g} or more.",
+            )
+    candidates = _candidates(job, host_cores, whole_cores)
     if not candidates:
         raise JobError(
             f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
@@ -78,14 +108,17 @@ def spread_allocations(job: Job, host_cores: float, count: int) -> list[Allocati
     return [Allocation.of(int(w), int(p), wc, pc, job.training.batch_size) for w, p, wc, pc in (first, *rest)]
 
 
-def _candidates(job: Job, host_cores: float) -> list[tuple[float, float, float, float]]:
+def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
     worker, ps = job.bounds.worker, job.bounds.ps
     most_workers, most_ps = max(4, min(16, int(host_cores))), max(3, min(8, int(host_cores / 2)))
     workers = range(worker.replicas[0], min(worker.replicas[1], max(most_workers, worker.replicas[0])) + 1)
     servers = range(ps.replicas[0], min(ps.replicas[1], max(most_ps, ps.replicas[0])) + 1)
-    least = _LEAST_CORES * (workers[0] + servers[0])
-    room = max(0.0, (host_cores - least) / (workers[0] + servers[0]) + _LEAST_CORES)
-    worker_sizes, ps_sizes = _sizes_within(worker.cpu, room), _sizes_within(ps.cpu, room)
+    if whole_cores:
+        worker_sizes = ps_sizes = [size for size in _SIZES if size == int(size)]
+    else:
+        least = _LEAST_CORES * (workers[0] + servers[0])
+        room = max(0.0, (host_cores - least) / (workers[0] + servers[0]) + _LEAST_CORES)
+        worker_sizes, ps_sizes = _sizes_within(worker.cpu, room), _sizes_within(ps.cpu, room)
     combinations = itertools.product(workers, servers, worker_sizes, ps_sizes)
     return [c for c in combinations if c[0] * c[2] + c[1] * c[3] <= host_cores + 1e-9]
 

@@ -95,7 +95,10 @@ def _allocation(scored: Scored, i: int) -> Allocation:
 
 
 def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
-    """Componentwise least and greatest over allocations whose objective's interval overlaps the target's."""
+    """Componentwise least and greatest over allocations whose objective's interval overlaps the target's.
+
+    The memory of a PS is never less than so many PS need for the tables.
+    """
     s = d.scored
     overlap = d.allowed & (s.objective_lower <= s.objective_upper[d.chosen])
     overlap &= s.objective_upper >= s.objective_lower[d.chosen]
@@ -112,10 +115,16 @@ def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
             value(grid.ps_cpu),
             int(value(grid.batch_size)),
             int(value(s.worker_memory_bytes)),
-            int(value(s.ps_memory_bytes)),
+            _least_ps_memory(d, value(grid.ps), value(grid.workers), value(grid.batch_size), value(s.ps_memory_bytes)),
         )
 
     return of(np.minimum), of(np.maximum)
+
+
+def _least_ps_memory(d: Decision, ps: float, workers: float, batch_size: float, wanted: float) -> int:
+    """So many PS must hold the tables, whatever the component alone would say."""
+    columns = (np.array([value]) for value in (ps, workers, batch_size))
+    return int(max(wanted, np.ceil(d.memory.ps_request_bytes(*columns)[0])))
 
 
 def _estimate(value: float, lower: float, upper: float) -> Estimate:
@@ -133,7 +142,9 @@ def _prediction(d: Decision) -> Prediction:
         completion_time_s=time,
         cost=_estimate(time.value * hourly, time.lower * hourly, time.upper * hourly),
         worker_memory_bytes=int(d.memory.worker_bytes(s.grid.batch_size[[i]])[0]),
-        ps_memory_bytes=int(d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]])[0]),
+        ps_memory_bytes=int(
+            d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]], batch_size=s.grid.batch_size[[i]])[0]
+        ),
         worker_utilization=worker_use,
         ps_utilization=ps_use,
     )
@@ -166,13 +177,13 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
     s, front = d.scored, d.front
     if len(front) > _MOST_ALTERNATIVES:
         front = front[np.unique(np.linspace(0, len(front) - 1, _MOST_ALTERNATIVES).round().astype(int))]
-    rows = sorted({*front.tolist(), d.chosen}, key=lambda i: float(s.price_per_hour[i]))
+    rows = sorted({*front.tolist(), d.chosen}, key=lambda i: float(s.throughput[i]))
     return tuple(
         Alternative(
             allocation=_allocation(s, i),
             throughput=_estimate(s.throughput[i], s.lower[i], s.upper[i]),
             completion_time_s=float(d.job.training.samples / s.throughput[i]),
-            cost=float(d.job.training.samples / s.throughput[i] / 3600 * s.price_per_hour[i]),
+            cost=float(s.cost[i]),
             chosen=i == d.chosen,
         )
         for i in rows
@@ -187,7 +198,9 @@ def _evidence(d: Decision) -> Evidence:
             "extrapolated": not measured[d.chosen],
             "parameters": account.parameters,
             "pinned": account.pinned,
-            "assumptions": tuple(assumptions(d.job, d.trials, d.candidates.cluster)),
+            "assumptions": tuple(
+                assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]))
+            ),
             "to_be_surer": tuple(to_be_surer(d.model, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
         }
     )

@@ -43,14 +43,14 @@ def reasons(
     yield f"A replica's memory holds its predicted peak and a margin of 15 %: {_memory(scored, chosen)}."
 
 
-def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None) -> Iterator[str]:
+def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, throughput: float) -> Iterator[str]:
     """What the answer takes for granted."""
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
-    loose = sum(trial.limited_by in (None, "none") for trial in trials)
+    loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
-        yield f"{loose} of {len(trials)} trials ran without a known CPU limit; their cores are taken as written."
+        yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
     coreless = sum(None in (trial.worker_cpu, trial.ps_cpu) for trial in trials)
     if coreless:
         yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
@@ -58,6 +58,12 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None) -> I
         yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
     if {t.host for t in trials if t.host}:
         yield "Workers and PS talked over one host's loopback; a slower network is not in the prediction."
+    fastest = max(trial.throughput or 0.0 for trial in trials)
+    if throughput > 2 * fastest:
+        yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
+    if job.training.device != "cpu":
+        yield "GPUs are not sized: every worker is taken to have what the workers of the trials had."
+    yield from sorted({f"{t.message} Intervals are widened by it." for t in trials if t.message})
     if any(t.sync not in (None, job.training.sync) for t in trials):
         yield f"Some trials were not {job.training.sync}."
 

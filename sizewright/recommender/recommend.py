@@ -9,7 +9,7 @@ import numpy as np
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import ThroughputModel
 from sizewright.models.dlrover import DlroverModel
-from sizewright.models.memory import MemoryModel, row_bytes
+from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.answer import Decision, infeasible, not_enough, ok
 from sizewright.recommender.caps import Candidates, apply_caps
@@ -41,8 +41,9 @@ def recommend(
         told = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
         return not_enough(job, usable, model, told)
     memory = MemoryModel.fit(job, filled)
-    embedding_bytes = float(sum(job.model.tables.sizes()) * row_bytes(job))
-    scored = score_all(job, model, memory, embedding_bytes)
+    embedding_bytes = float(table_bytes(job))
+    counts_only = all(None in (t.worker_cpu, t.ps_cpu) for t in usable)
+    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only)
     candidates = _candidates(job, cluster, scored, model, filled, embedding_bytes, extrapolate)
     allowed, rulings = apply_caps(candidates)
     if not allowed.any():
@@ -52,7 +53,7 @@ def recommend(
         return infeasible(job, usable, model, rulings)
     left = np.flatnonzero(allowed)
     chosen = int(left[np.argmin(scored.objective[left])])
-    front = left[pareto_front(scored.throughput[left], scored.price_per_hour[left])]
+    front = left[pareto_front(scored.throughput[left], scored.cost[left])]
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings))
 
 
@@ -67,12 +68,13 @@ def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
 
 
 def _filled(job: Job, trial: Trial) -> Trial:
-    """The trial with the job's batch size, and one core a replica or the nearest in the bounds, where it has none."""
+    """The trial with the job's batch size and tables where it tells none, and one core or the nearest in the bounds."""
     bounds = job.bounds
     known = {
         "batch_size": trial.batch_size or job.training.batch_size,
         "worker_cpu": trial.worker_cpu or float(np.clip(1.0, *bounds.worker.cpu)),
         "ps_cpu": trial.ps_cpu or float(np.clip(1.0, *bounds.ps.cpu)),
+        "embedding_bytes": trial.embedding_bytes or round((trial.table_scale or 1.0) * table_bytes(job)),
     }
     return trial.model_copy(update=known)
 

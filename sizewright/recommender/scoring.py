@@ -11,7 +11,7 @@ from sizewright.models._base import ThroughputModel
 from sizewright.models.memory import MemoryModel
 from sizewright.recommender.grid import Grid, make_grid
 from sizewright.recommender.objective import completion_time_s, hourly_price, score
-from sizewright.spec import Job
+from sizewright.spec import Job, Prices
 from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
@@ -28,6 +28,7 @@ class Scored:
     lower: Floats
     upper: Floats
     price_per_hour: Floats
+    cost: Floats
     worker_memory_bytes: Floats
     ps_memory_bytes: Floats
     objective: Floats
@@ -35,17 +36,28 @@ class Scored:
     objective_upper: Floats
 
 
-def score_all(job: Job, model: ThroughputModel, memory: MemoryModel, embedding_bytes: float) -> Scored:
-    """Predict throughput, memory, price and objective of every allocation within the bounds."""
+def score_all(
+    job: Job, model: ThroughputModel, memory: MemoryModel, embedding_bytes: float, *, counts_only: bool = False
+) -> Scored:
+    """Predict throughput, memory, price and objective of every allocation within the bounds.
+
+    With `counts_only` no trial tells its cores; without prices of the job's own a replica then costs 1 an hour.
+    """
     grid = make_grid(job.bounds, job.training.batch_size)
     columns = grid.columns(embedding_bytes)
     throughput = model.predict(columns)
     lower, upper = model.predict_interval(columns, COVERAGE)
     worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes)
-    ps_memory = _whole_steps(memory.ps_request_bytes(grid.ps, grid.workers), job.bounds.ps.memory_bytes)
-    price = hourly_price(grid, worker_memory, ps_memory, job.prices)
+    ps_memory = _whole_steps(
+        memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size), job.bounds.ps.memory_bytes
+    )
+    if counts_only and job.prices == Prices():
+        price = grid.workers + grid.ps
+    else:
+        price = hourly_price(grid, worker_memory, ps_memory, job.prices)
+    cost = completion_time_s(job, throughput) / 3600 * price
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
-    return Scored(grid, throughput, lower, upper, price, worker_memory, ps_memory, *values)
+    return Scored(grid, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)
 
 
 def _whole_steps(wanted: Floats, bounds: tuple[int, int]) -> Floats:

@@ -5,7 +5,7 @@ from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
-from sizewright.spec.metrics import Metrics, ReplicaMetrics
+from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.plan import Executor, Plan
 from sizewright.spec.recommendation import (
@@ -33,6 +33,7 @@ __all__ = [
     "Group",
     "HostKind",
     "Job",
+    "LimitedBy",
     "MemoryReport",
     "Metrics",
     "Model",

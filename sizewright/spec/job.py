@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -91,6 +92,8 @@ class Job(Record):
         """Twelve hex digits of what is trained and how; name, samples, bounds and prices do not count."""
         told = self.model_dump(mode="json", include={"model", "data", "training"})
         del told["training"]["samples"], told["data"]["max_broken_share"]
+        if self.data.path:
+            told["data"]["path"] = os.path.abspath(self.data.path)
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_data(self, path: str) -> Job:

@@ -7,6 +7,8 @@ from typing import Literal
 from sizewright.spec._base import Record
 from sizewright.spec.allocation import Role
 
+LimitedBy = Literal["cgroup", "affinity", "none"]
+
 
 class ReplicaMetrics(Record):
     """One replica. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s` are its clock."""
@@ -17,7 +19,7 @@ class ReplicaMetrics(Record):
     cpu_s: float
     throttled_s: float
     memory_peak_bytes: int
-    limited_by: Literal["cgroup", "affinity", "none"] = "none"
+    limited_by: LimitedBy = "none"
     cfs_period_ms: float | None = None
 
     steps: int = 0

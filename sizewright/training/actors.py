@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sizewright.datasets.allocator import keep_freed_memory
+from sizewright.errors import TrialTimeoutError
 from sizewright.spec import Job, ReplicaMetrics, Role
 from sizewright.training.cgroups import CgroupTree
 from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
@@ -28,8 +29,8 @@ class Replica:
 
     role: Role
 
-    def __init__(self, tree: CgroupTree | None, index: int, first_core: int) -> None:
-        self.limits = ReplicaLimits(tree, f"{self.role}-{index}", first_core)
+    def __init__(self, tree: CgroupTree | None, index: int) -> None:
+        self.limits = ReplicaLimits(tree, f"{self.role}-{index}")
         self.index = index
         keep_freed_memory()
 
@@ -37,9 +38,13 @@ class Replica:
         """Its process."""
         return os.getpid()
 
-    def set_cpu(self, cores: float | None) -> None:
+    def set_cpu(self, cores: float | None, first_core: int = 0) -> None:
         """Hold to `cores`, or let go."""
-        self.limits.set_cpu(cores)
+        self.limits.set_cpu(cores, first_core)
+
+    def fault(self) -> str | None:
+        """Why it stopped doing its part, if it did by itself."""
+        raise NotImplementedError
 
     def observe(self) -> ReplicaMetrics:
         """Its sums so far."""
@@ -62,8 +67,8 @@ class PsActor(Replica):
 
     role: Role = "ps"
 
-    def __init__(self, tree: CgroupTree | None, index: int, first_core: int) -> None:
-        super().__init__(tree, index, first_core)
+    def __init__(self, tree: CgroupTree | None, index: int) -> None:
+        super().__init__(tree, index)
         self._ps: ParameterServer | None = None
         self._server: PsServer | None = None
         self._store: EmbeddingStore | None = None
@@ -90,8 +95,7 @@ class PsActor(Replica):
 
     def _fill(self, job: Job, scale: float, servers: int) -> EmbeddingStore:
         sizes = job.model.tables.sizes(scale)
-        expected = int(sum(sizes) / servers * 1.02) + 1024
-        rule = make_rule(job.model.optimizer)
+        rule, expected = make_rule(job.model.optimizer), sum(sizes) // servers
         store = EmbeddingStore(job.model.row_width, rule, expected_rows=expected, seed=self.index)
         for table, rows in enumerate(sizes):
             keys = np.arange(rows, dtype=np.int64) + (table << TABLE_SHIFT)
@@ -103,6 +107,10 @@ class PsActor(Replica):
         if self._server:
             self._server.close()
         self._server = self._ps = None
+
+    def fault(self) -> str | None:
+        """What broke an exchange."""
+        return self._server.fault if self._server else None
 
     def _counters(self) -> dict[str, Any]:
         if self._ps is None:
@@ -117,8 +125,8 @@ class WorkerActor(Replica):
 
     role: Role = "worker"
 
-    def __init__(self, tree: CgroupTree | None, index: int, first_core: int) -> None:
-        super().__init__(tree, index, first_core)
+    def __init__(self, tree: CgroupTree | None, index: int) -> None:
+        super().__init__(tree, index)
         # One thread for all trials: a new one each would leave its malloc arena, full of freed batches, behind.
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._training: Future[None] | None = None
@@ -157,31 +165,34 @@ class WorkerActor(Replica):
             sync=self._sync,
             dense_sync_steps=job.training.dense_sync_steps,
         )
-        self._stop.clear()
+        self._stop = threading.Event()
         self._fault = None
-        self._training = self._pool.submit(self._train)
+        self._training = self._pool.submit(self._train, self._stop)
 
     def halt(self) -> None:
-        """Stop after the step at hand; in synchronous training amid it, since others may never join its round."""
+        """Stop after the step at hand; in synchronous training amid it, since others may never join its round.
+
+        Raises TrialTimeoutError when it does not end.
+        """
         self._stop.set()
         if self._training and not self._sync:
             wait([self._training], timeout=_HALT_TIMEOUT_S)
         if self._worker:
             self._worker.close()
-        if self._training:
-            wait([self._training], timeout=_HALT_TIMEOUT_S)
+        if self._training and wait([self._training], timeout=_HALT_TIMEOUT_S).not_done:
+            raise TrialTimeoutError(f"Worker {self.index} did not end its step.", "Give it more cores.")
         self._training = self._worker = None
 
     def fault(self) -> str | None:
         """Why the loop ended, if it ended by itself."""
         return self._fault
 
-    def _train(self) -> None:
+    def _train(self, stop: threading.Event) -> None:
         try:
-            while not self._stop.is_set():
+            while not stop.is_set():
                 self._worker.step()
         except Exception as error:
-            if not self._stop.is_set():
+            if not stop.is_set():
                 self._fault = f"{type(error).__name__}: {error}"
 
     def _counters(self) -> dict[str, Any]:

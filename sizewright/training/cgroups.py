@@ -14,6 +14,8 @@ from sizewright.errors import LimitError
 
 PERIOD_US = 20_000  # at 100 ms the same trial ran 31 % faster, in bursts
 MIN_QUOTA_US = 2_000
+# Version 2 can start its peak anew for one open file only; there the process's own peak has to do.
+_PEAK_FILES = {1: "memory.max_usage_in_bytes"}
 _CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 _CONTROLLERS_V2 = ("cpu", "memory")
 
@@ -27,12 +29,16 @@ class CgroupTree:
 
     def child(self, name: str) -> CgroupTree:
         """The group `name` below this one; it exists afterwards."""
-        folders = {controller: folder / name for controller, folder in self.folders.items()}
-        for folder in set(folders.values()):
+        tree = self.below(name)
+        for folder in set(tree.folders.values()):
             folder.mkdir(exist_ok=True)
         if self.version == 2:
             _enable_v2(next(iter(self.folders.values())))
-        return CgroupTree(self.version, folders)
+        return tree
+
+    def below(self, name: str) -> CgroupTree:
+        """The group `name` below this one, whether it exists or not."""
+        return CgroupTree(self.version, {controller: folder / name for controller, folder in self.folders.items()})
 
     def join(self, pid: int | None = None) -> None:
         """Put a process (this one by default) into the group."""
@@ -87,16 +93,14 @@ class CgroupTree:
 
     def memory_peak_bytes(self) -> int:
         """Greatest memory charged to the group since it began or was reset."""
-        name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
-        with contextlib.suppress(OSError):
-            return int((self.folders["memory"] / name).read_text())
+        with contextlib.suppress(OSError, KeyError):
+            return int((self.folders["memory"] / _PEAK_FILES[self.version]).read_text())
         return 0
 
     def reset_memory_peak(self) -> None:
         """Start the peak anew, where the kernel can."""
-        name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
-        with contextlib.suppress(OSError):
-            (self.folders["memory"] / name).write_text("0")
+        with contextlib.suppress(OSError, KeyError):
+            (self.folders["memory"] / _PEAK_FILES[self.version]).write_text("0")
 
     def oom_kills(self) -> int:
         """Processes of the group that the kernel has ended for memory."""
@@ -129,7 +133,6 @@ def find_cgroups(name: str) -> CgroupTree | None:
     for base in (_own_v1(), _own_v2()):
         if base is None:
             continue
-        tree = None
         try:
             tree = base.child(name)
             probe = tree.child("probe")
@@ -137,8 +140,7 @@ def find_cgroups(name: str) -> CgroupTree | None:
             probe.remove()
             return tree
         except (OSError, LimitError):
-            if tree is not None:
-                tree.remove(grace_s=0.0, timeout_s=0.1)
+            base.below(name).remove(grace_s=0.0, timeout_s=0.1)
     return None
 
 

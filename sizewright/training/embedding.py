@@ -17,6 +17,10 @@ def make_keys(ids: NDArray[np.int64]) -> Keys:
     return (ids + tables).ravel()
 
 
+# Hashed keys fill partitions unevenly; what is reserved and not used costs nothing.
+_SLACK = 1.02
+
+
 class EmbeddingStore:
     """All tables' rows of one partition, in one array of weights and one of optimizer state.
 
@@ -30,7 +34,7 @@ class EmbeddingStore:
         self._rule = rule
         self._index = HashIndex(expected_rows)
         self._rng = np.random.default_rng(seed)
-        capacity = max(1024, expected_rows)
+        capacity = int(expected_rows * _SLACK) + 1024
         self._weights = np.zeros((capacity, width), np.float32)
         self._state = np.zeros((capacity, rule.state_width(width)), np.float32)
 

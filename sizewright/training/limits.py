@@ -8,13 +8,11 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from sizewright.errors import LimitError, ReplicaDiedError
+from sizewright.spec import LimitedBy
 from sizewright.spec.units import format_bytes
 from sizewright.training.cgroups import PERIOD_US, CgroupTree
-
-LimitedBy = Literal["cgroup", "affinity", "none"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,8 @@ class Usage:
 class ReplicaLimits:
     """Made inside the replica's process, as its first act: memory is charged where it is first used."""
 
-    def __init__(self, tree: CgroupTree | None, name: str, first_core: int = 0) -> None:
+    def __init__(self, tree: CgroupTree | None, name: str) -> None:
         self._group = tree.child(name) if tree else None
-        self._first_core = first_core
         self._limited_by: LimitedBy = "none"
         self._before_bytes = _status_bytes("VmRSS")  # charged elsewhere, yet part of what the replica needs
         if self._group:
@@ -48,13 +45,16 @@ class ReplicaLimits:
         """Period of the CPU quota."""
         return PERIOD_US / 1000 if self._limited_by == "cgroup" else None
 
-    def set_cpu(self, cores: float | None) -> None:
-        """Hold to `cores`; None while loading, so that starting is not throttled."""
+    def set_cpu(self, cores: float | None, first_core: int = 0) -> None:
+        """Hold to `cores`; None while loading, so that starting is not throttled.
+
+        Without a control group these are whole cores, counted from `first_core` of the host's.
+        """
         if self._group:
             self._group.set_cpu(cores)
             self._limited_by = "none" if cores is None else "cgroup"
         elif hasattr(os, "sched_setaffinity"):
-            self._limited_by = _pin(cores, self._first_core)
+            self._limited_by = _pin(cores, first_core)
 
     def set_memory(self, limit_bytes: int | None) -> None:
         """Hold to `limit_bytes`; 0 or None lifts the limit. Only control groups can.

@@ -24,6 +24,7 @@ class PsServer:
     def __init__(self, ps: ParameterServer, token: bytes, host: str = "127.0.0.1") -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._ps = ps
+        self.fault: str | None = None
         self._token = token
         self._socket = socket.create_server((host, 0))
         self._links: list[socket.socket] = []
@@ -59,10 +60,15 @@ class PsServer:
             return
         places: dict[int, Slots] = {}
         width = self._ps.store.width
-        with contextlib.suppress(OSError):
+        try:
             while (request := receive_request(link, width)) is not None:
                 send_reply(link, self._ps.exchange(request, places))
-        link.close()
+        except OSError:
+            pass  # the worker has gone
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+        finally:
+            link.close()
 
 
 def _drop(sock: socket.socket) -> None:

@@ -14,6 +14,7 @@ from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics, Role
 from sizewright.training.actors import PsActor, WorkerActor
 from sizewright.training.cgroups import find_cgroups
 from sizewright.training.engine import Engine
+from sizewright.training.host import host_cores
 from sizewright.training.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 3
@@ -53,6 +54,11 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def whole_cores(self) -> bool:
+        """Whether replicas can be held to whole cores only, for want of control groups."""
+        return self._tree is None
+
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         """Train at `allocation`, tables filled to `table_scale` of their rows; returns once limits are on.
 
@@ -75,7 +81,7 @@ class Session:
     def observe(self) -> Metrics:
         """Sums of every replica. Raises ReplicaDiedError when one has died or its training has failed."""
         readings: list[ReplicaMetrics] = self._get([a.observe.remote() for a in self._all()])
-        for fault in self._get([a.fault.remote() for a in self._in_use("worker")]):
+        for fault in self._get([a.fault.remote() for a in self._all()]):
             if fault:
                 raise self._died(fault)
         assert self._engine is not None
@@ -128,12 +134,8 @@ class Session:
         # Cores are held by the control group, so Ray's own count of them must not stand in the way.
         make = self._engine.ray.remote(num_cpus=0, max_restarts=0)(_ACTORS[role])
         while len(actors) < wanted:
-            actors.append(make.remote(self._tree, len(actors), self._first_core(role, len(actors), allocation)))
+            actors.append(make.remote(self._tree, len(actors)))
         self._active[role] = wanted
-
-    def _first_core(self, role: Role, index: int, allocation: Allocation) -> int:
-        before = allocation.cores("ps") if role == "worker" else 0.0
-        return int(before + sum(r.cpu for r in itertools.islice(allocation.each(role), index)))
 
     def _halt(self) -> None:
         self._get([a.halt.remote() for a in self._in_use("worker")])
@@ -156,9 +158,12 @@ class Session:
         self._get([w.start.remote(*common, r.cpu) for w, r in zip(workers, sizes, strict=True)])
 
     def _limit(self, allocation: Allocation) -> None:
+        first_core, set_ = 0.0, []
         for role in ("ps", "worker"):
-            sizes = allocation.each(role)
-            self._get([a.set_cpu.remote(r.cpu) for a, r in zip(self._in_use(role), sizes, strict=True)])
+            for actor, resources in zip(self._in_use(role), allocation.each(role), strict=True):
+                set_.append(actor.set_cpu.remote(resources.cpu, int(first_core)))
+                first_core += resources.cpu
+        self._get(set_)
 
     def _await_steps(self, steps: int) -> None:
         deadline = time.monotonic() + self._timeout_s
@@ -186,6 +191,11 @@ class Session:
             ) from None
         except ray.exceptions.RayActorError:
             raise self._died("its process ended") from None
+        except ray.exceptions.RayError as error:
+            told = str(error).strip().splitlines() or [type(error).__name__]
+            raise EngineError(
+                f"Ray failed: {told[0]}", "Run the same command again; it goes on with the rest."
+            ) from None
 
     def _died(self, why: str) -> ReplicaDiedError:
         for name in self._names() if self._tree else ():
@@ -198,10 +208,10 @@ class Session:
 
 
 def _check_host(allocation: Allocation) -> None:
-    cores = os.cpu_count() or 1
+    cores = host_cores()
     if allocation.cores() > cores + 1e-9:
         raise EngineError(
-            f"The allocation asks for {allocation.cores():g} cores and this host has {cores}.",
+            f"The allocation asks for {allocation.cores():g} cores and this host has {cores:g}.",
             "Ask for fewer, or run on a larger host.",
         )
     if not allocation.replicas("worker") or not allocation.replicas("ps"):

@@ -143,7 +143,7 @@ def test_the_constants_are_the_greatest_excess_of_measured_peaks() -> None:
     trials = [
         Trial(
             workers=w, ps=p, throughput=1.0, batch_size=b, table_scale=s,
-            ps_memory_bytes=round(bare.ps_bytes(one(p), one(w), s)[0]) + extra * MIB,
+            ps_memory_bytes=round(bare.ps_bytes(one(p), one(w), s, one(b))[0]) + extra * MIB,
             worker_memory_bytes=round(bare.worker_bytes(one(b))[0]) + 2 * extra * MIB,
         )
         for w, p, b, s, extra in [(1, 1, 512, 1.0, 90), (2, 2, 256, 0.25, 110), (3, 1, 512, 0.0625, 100)]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sys
-from types import ModuleType, TracebackType
 from typing import Any
 
 import pytest
@@ -25,39 +23,30 @@ TOTAL = len(planner().points)
 
 
 class Hosts:
-    """Stands in for the engine: `slow` says at which trials, counted over everything, the host is slow."""
+    """Trains as the engine would: `slow` says at which trials, counted over everything, the host is slow."""
 
     def __init__(self, *slow: int) -> None:
         self.ran = 0
         self.slow = slow
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        hosts = self
-
-        class Session(SteadyTrainer):
-            def __init__(self, job: Job) -> None:
-                super().__init__(job, step_s=lambda _: 0.125 if hosts.ran in hosts.slow else 0.1)
-
-            def scale(self, *args: Any, **options: Any) -> None:
-                hosts.ran += 1
-                super().scale(*args, **options)
-
-            def __enter__(self) -> Session:
-                return self
-
-            def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
-                return
-
-        module = ModuleType("sizewright.training.session")
-        module.Session = Session  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "sizewright.training.session", module)
         measure = series.measure
         monkeypatch.setattr(series, "measure", lambda trainer, point, timing: measure(trainer, point, AT_ONCE))
         monkeypatch.setattr(series.socket, "gethostname", lambda: "here")
 
+    def trainer(self) -> SteadyTrainer:
+        hosts = self
 
-def profile(store: TrialStore, **options: Any) -> list[Trial]:
-    return workflow.profile_job(JOB, planner, store, host="here", **options)
+        class Counted(SteadyTrainer):
+            def scale(self, *args: Any, **options: Any) -> None:
+                hosts.ran += 1
+                super().scale(*args, **options)
+
+        return Counted(JOB, step_s=lambda _: 0.125 if hosts.ran in hosts.slow else 0.1)
+
+
+def profile(hosts: Hosts, store: TrialStore, **options: Any) -> list[Trial]:
+    return workflow.profile_job(hosts.trainer(), planner, store, **({"host": "here"} | options))
 
 
 def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +54,11 @@ def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None
     hosts.install(monkeypatch)
     seen: list[tuple[bool, int]] = []
     with TrialStore("sqlite://") as store:
-        trials = profile(store, progress=lambda step, total: seen.append((step.reused, total)))
+        trials = profile(hosts, store, progress=lambda step, total: seen.append((step.reused, total)))
         assert trials == store.trials()
-        assert profile(store) == trials  # nothing is left to measure
+        assert profile(hosts, store) == trials  # nothing is left to measure
         assert hosts.ran == TOTAL
-        assert len(profile(store, fresh=True)) == TOTAL
+        assert len(profile(hosts, store, fresh=True)) == TOTAL
         assert hosts.ran == 2 * TOTAL
         assert len({trial.series for trial in store.trials()}) == 2
     assert seen == [(False, TOTAL)] * TOTAL
@@ -79,7 +68,7 @@ def test_a_series_that_drifted_is_void_and_measured_once_more(monkeypatch: pytes
     hosts = Hosts(TOTAL)
     hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
-        trials = profile(store)
+        trials = profile(hosts, store)
         kept = store.trials()
     assert hosts.ran == 2 * TOTAL
     assert [t.status for t in kept] == ["void"] * TOTAL + ["ok"] * TOTAL
@@ -92,10 +81,10 @@ def test_two_series_that_drifted_are_an_error(monkeypatch: pytest.MonkeyPatch) -
     hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
         with pytest.raises(TrialVoidError, match=r"changed by -20%.* So did the attempt before.*--accept-drift"):
-            profile(store)
+            profile(hosts, store)
         assert {t.status for t in store.trials()} == {"void"}
         hosts.slow = ()
-        assert {t.status for t in profile(store)} == {"ok"}  # a void series is not gone on with
+        assert {t.status for t in profile(hosts, store)} == {"ok"}  # a void series is not gone on with
     assert hosts.ran == 3 * TOTAL
 
 
@@ -103,7 +92,7 @@ def test_accepted_drift_is_kept_with_wider_errors(monkeypatch: pytest.MonkeyPatc
     hosts = Hosts(TOTAL)
     hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
-        trials = profile(store, accept_drift=True)
+        trials = profile(hosts, store, accept_drift=True)
         assert trials == store.trials()
     assert hosts.ran == TOTAL
     assert {t.status for t in trials} == {"ok"}
@@ -115,6 +104,6 @@ def test_another_hosts_series_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatc
     hosts = Hosts()
     hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
-        profile(store)
-        workflow.profile_job(JOB, planner, store, host="elsewhere")
+        profile(hosts, store)
+        profile(hosts, store, host="elsewhere")
     assert hosts.ran == 2 * TOTAL

@@ -138,7 +138,9 @@ def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
     assert answer.lower is not None
     assert answer.upper is not None
     low, middle, high = axes(answer.lower), axes(target), axes(answer.upper)
-    assert all(a <= b <= c for a, b, c in zip(low, middle, high, strict=True))
+    ps_memory = 5  # few PS need more memory each, so `lower` may have more than the target there
+    assert all(b <= c for b, c in zip(middle, high, strict=True))
+    assert all(a <= b for i, (a, b) in enumerate(zip(low, middle, strict=True)) if i != ps_memory)
     for allocation in (answer.lower, target, answer.upper, *(a.allocation for a in answer.alternatives)):
         assert 1 <= allocation.replicas("worker") <= 4
         assert 1 <= allocation.replicas("ps") <= 3

@@ -51,9 +51,9 @@ def test_without_groups_whole_cores_hold_every_thread() -> None:
     code = """
 ended = threading.Event()
 threading.Thread(target=ended.wait).start()
-limits = ReplicaLimits(None, "worker-0", first_core=1)
+limits = ReplicaLimits(None, "worker-0")
 before = limits.limited_by
-limits.set_cpu(0.5)
+limits.set_cpu(0.5, 1)
 held, how, period = masks(), limits.limited_by, limits.period_ms
 limits.set_cpu(None)
 print(json.dumps([before, held, how, period, masks(), limits.limited_by]))
