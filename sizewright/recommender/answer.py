@@ -60,6 +60,8 @@ def not_enough(
     account = model.explain() if model else None
     missing = max(1, account.needed - account.distinct_allocations) if account else 8
     remedies = [remedy] if remedy else []
+    if any(trial.limited_by in ("affinity", "none") for trial in trials):
+        remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
     remedies.append(f"Run: sizewright profile (at least {missing} more distinct allocations).")
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
     if account and account.pinned and not account.enough:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ import sizewright.spec
 from sizewright.datasets.trials import Trial
 from sizewright.errors import JobError
 from sizewright.models.dlrover import DlroverModel
+from sizewright.models.memory import MemoryModel
 from sizewright.profiler.spread import SpreadPlanner, spread_allocations
 from sizewright.spec import Allocation, Bounds, Job, RoleBounds
 
@@ -108,3 +110,16 @@ def test_replicas_change_seldom_so_that_few_processes_start(count: int) -> None:
 
 def test_the_same_plan_every_time() -> None:
     assert SpreadPlanner(STARTER, 3.2).points == SpreadPlanner(STARTER, 3.2).points
+
+
+def test_without_fractions_every_replica_has_whole_cores() -> None:
+    for allocation in spread_allocations(Job(), 8.0, 9, whole_cores=True):
+        assert all(group.cpu == int(group.cpu) for _, group in allocation.groups)
+        assert allocation.cores() <= 8
+
+
+def test_a_trial_has_twice_the_memory_that_is_predicted() -> None:
+    job = Job()
+    for point in SpreadPlanner(job, 4.0, count=4).points:
+        ps, workers = (np.array([float(point.allocation.replicas(role))]) for role in ("ps", "worker"))
+        assert point.allocation.ps[0].memory_bytes == int(2 * MemoryModel(job).ps_bytes(ps, workers)[0])

@@ -386,3 +386,9 @@ def test_lower_and_upper_stay_within_the_caps() -> None:
     assert answer.upper.replicas("worker") == 1
     assert answer.uncapped is not None
     assert answer.uncapped.cores() > 1.2
+
+
+def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
+    rows = recommend(small_job(), trials(0.05, 1)).alternatives
+    for a in rows:
+        assert a.chosen or not any(b.throughput.value >= a.throughput.value and b.cost < a.cost for b in rows)

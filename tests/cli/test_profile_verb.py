@@ -1,0 +1,64 @@
+"""What `profile` says around its trials; the trials themselves run in the end-to-end tests."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sizewright import api
+from sizewright.datasets.synthetic import SyntheticLog, write_criteo
+from sizewright.datasets.trials import Trial
+from sizewright.spec import CRITEO_KAGGLE_ROWS, Job
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "day.tsv"
+    write_criteo(path, SyntheticLog(CRITEO_KAGGLE_ROWS), 3000)
+    return path
+
+
+def test_broken_rows_are_counted_and_reported(log: Path, example: Path) -> None:
+    log.write_text(log.read_text() + "1\tnot a row\n" * 5)
+    report = api.check_log(api.load_job(example, str(log)))
+    assert report is not None
+    assert (report.rows, report.broken) == (3005, 5)
+
+
+def test_a_log_with_too_many_broken_rows_is_refused_before_anything_starts(call, log, example, tmp_path):
+    log.write_text(log.read_text() + "1\tnot a row\n" * 500)
+    result = call("profile", example, "--data", log, "--store", tmp_path / "t.db")
+    assert result.code == 1
+    assert "broken" in result.err
+    assert "max_broken_share" in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_a_truncated_gzip_is_one_sentence(call, log, example, tmp_path):
+    packed = tmp_path / "day.tsv.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes())[:-2000])
+    result = call("profile", example, "--data", packed, "--store", tmp_path / "t.db")
+    assert result.code == 1
+    assert "Traceback" not in result.err
+
+
+def test_a_profile_without_one_good_trial_exits_1(call, example, tmp_path, monkeypatch):
+    failed = Trial(workers=1, ps=1, status="failed", message="it fell over")
+    monkeypatch.setattr(api, "profile", lambda *_, **__: [failed])
+    result = call("profile", example, "--store", tmp_path / "t.db")
+    assert result.code == 1
+    assert "it fell over" in result.err
+
+
+def test_a_gpu_job_is_refused(call, example, tmp_path):
+    told = yaml.safe_load(example.read_text())
+    told["training"]["device"] = "cuda"
+    job = tmp_path / "gpu.yaml"
+    job.write_text(yaml.safe_dump(told))
+    result = call("profile", job, "--store", tmp_path / "t.db")
+    assert result.code == 1
+    assert "CPU only" in result.err
+    assert Job.load(job).training.device == "cuda"
