@@ -7,6 +7,7 @@
     │   └── StoreError                 trial store or trial file that cannot be read or written
     ├── MissingExtraError              an optional dependency is not installed
     ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
+    │   ├── EngineDiedError            Ray itself has ended: no further trial can run
     │   └── LimitError                 cores or memory of a replica cannot be limited as asked
     └── TrialError                     a trial ended without a measurement
         ├── ReplicaDiedError           a replica's process died (`oom` tells whether memory killed it)
@@ -59,6 +60,10 @@ class MissingExtraError(SizewrightError):
 
 class EngineError(SizewrightError):
     """Ray or the host refused to run a trial."""
+
+
+class EngineDiedError(EngineError):
+    """Ray itself has ended: no further trial can run."""
 
 
 class LimitError(EngineError):

@@ -6,19 +6,24 @@ from typing import Annotated
 
 import typer
 
+from sizewright.cli.options import Output
+from sizewright.cli.output import Format
+
 
 def init(
     path: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")] = "job.yaml",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    output: Output = Format.table,
 ) -> None:
     """Write a commented job file to start from."""
     from importlib.resources import files
     from pathlib import Path
 
-    from sizewright.cli.output import stderr, write_file
+    from sizewright.cli.output import show_data, write_file
     from sizewright.errors import InputError
 
     if Path(path).exists() and not force:
         raise InputError(f"{path} exists already.", "Name another file, or pass --force.")
     write_file(path, files("sizewright.spec").joinpath("starter.yaml").read_text(encoding="utf-8"))
-    stderr().print(f"Wrote {path}. Edit it, then run: sizewright profile {path}")
+    text = f"Wrote {path}. Edit it, then run: sizewright profile {path}"
+    show_data({"file": path}, output, lambda out: out.print(text, soft_wrap=True))

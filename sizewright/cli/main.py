@@ -23,21 +23,19 @@ app.command("memory")(memory.memory)
 app.add_typer(trials.app, name="trials")
 app.command("schema")(schema.schema)
 
-_INTERRUPTED = 130
-
 
 def run() -> None:
     """Run a command line; a user's mistake is one sentence on stderr and a non-zero exit code."""
+    import signal
+
     from sizewright.errors import SizewrightError
 
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it cleanly
     try:
         app()
     except SizewrightError as error:
         sys.stderr.write(f"Error: {error}\n")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("Stopped. Finished trials are kept; the same command goes on with the rest.\n")
-        sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+    from sizewright.datasets.click_logs import ReadReport
+
 
 class Format(str, Enum):
     """How to print a result."""
@@ -63,3 +65,9 @@ def write_file(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}.", "Name another file.") from None
+
+
+def describe_log(report: ReadReport) -> str:
+    """How many rows were looked at, and how many of them are broken."""
+    first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
+    return f"Looked at {report.rows:,} rows of the log: {report.broken:,} are broken{first}."

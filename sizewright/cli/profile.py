@@ -10,8 +10,9 @@ from sizewright.cli.options import DataPath, JobFile, Output, Store
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
-    from sizewright.datasets.click_logs import ReadReport
     from sizewright.profiler.series import Progress as Step
+
+_INTERRUPTED = 130
 
 
 def profile(
@@ -35,7 +36,7 @@ def profile(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sizewright import api
-    from sizewright.cli.output import show_data, stderr
+    from sizewright.cli.output import describe_log, show_data, stderr
     from sizewright.cli.tables import trials_table
     from sizewright.errors import TrialError
 
@@ -43,33 +44,35 @@ def profile(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = stderr()
     if report := api.check_log(described):
-        console.print(_describe_log(report))
+        console.print(describe_log(report))
     with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:
         task = bar.add_task("starting Ray", total=None)
 
         def advance(step: Step, total: int) -> None:
             bar.update(task, total=total, advance=1, description=_describe(step))
 
-        with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
-            finished = api.profile(
-                described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
-            )
+        try:
+            with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
+                finished = api.profile(
+                    described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
+                )
+        except KeyboardInterrupt:
+            console.print("Stopped. Finished trials are kept; the same command goes on with the rest.")
+            raise typer.Exit(_INTERRUPTED) from None
         where = opened.name
     for told in {t.message for t in finished if t.usable and t.message}:
-        console.print(f"{told} Its errors are raised to that.", style="yellow")
-    for trial in finished:
-        if not trial.usable:
-            console.print(f"A trial ended as {trial.status}: {trial.message}", style="yellow")
+        console.print(f"{told} Its errors are raised by that.", style="yellow")
     show_data([t.model_dump(mode="json") for t in finished], output, lambda out: out.print(trials_table(finished)))
-    good = sum(t.usable for t in finished)
-    if not good:
-        raise TrialError("No trial ended well.", "The lines above say why.")
-    console.print(f"{good} trials in {where}. Next: sizewright recommend {job}")
-
-
-def _describe_log(report: ReadReport) -> str:
-    first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
-    return f"Looked at {report.rows:,} rows of the log: {report.broken:,} are broken{first}."
+    for status, message in sorted({(t.status, t.message or "") for t in finished if not t.usable}):
+        console.print(f"A trial ended as {status}: {message}", style="yellow")
+    bad = sum(not t.usable for t in finished)
+    if bad:
+        raise TrialError(
+            f"{bad} of {len(finished)} trials did not end well; the others are in {where}.",
+            "The same command measures what is missing.",
+        )
+    again = "".join(f" {name} {value}" for name, value in (("--store", store), ("--data", data)) if value)
+    console.print(f"{len(finished)} trials in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True)
 
 
 def _describe(step: Step) -> str:

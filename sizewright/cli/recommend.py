@@ -26,12 +26,18 @@ def recommend(
         Optional[str],  # noqa: UP045
         typer.Option("--objective", help="balanced, cost, time or deadline, instead of the job's own."),
     ] = None,
+    deadline: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--deadline", help="Such as 4h, with objective deadline."),
+    ] = None,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
     ] = False,
     executor: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--executor", help="Render the plan for this executor (dlrover, local)."),
+        typer.Option(
+            "--executor", help="Render the plan for this executor (dlrover, local); without --out it is printed."
+        ),
     ] = None,
     out: Annotated[Optional[str], typer.Option("--out", help="Write the plan to this file.")] = None,  # noqa: UP045
 ) -> None:
@@ -43,7 +49,7 @@ def recommend(
 
     renderer = get_executor(executor or "local") if executor or out else None
     described = api.load_job(job, data)
-    described = described.with_objective(objective) if objective else described
+    described = described.with_objective(objective, deadline) if objective or deadline else described
     given = None
     if trials:
         from sizewright.datasets.trial_files import import_trials

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from sizewright.cli.options import Output
+from sizewright.cli.output import Format
+
 
 class Kind(str, Enum):
     """What to print the schema of."""
@@ -19,13 +22,15 @@ class Kind(str, Enum):
     memory = "memory"
 
 
-def schema(kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job) -> None:
-    """Print the JSON Schema of a job file, a cluster file or a result."""
-    import json
-    import sys
-
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job,
+    output: Output = Format.json,
+) -> None:
+    """Print the JSON Schema of a job file, a cluster file or a result; as a table, its keys."""
     from pydantic import BaseModel
 
+    from sizewright.cli.output import show_data
+    from sizewright.cli.tables import keys_table
     from sizewright.datasets.trials import Trial
     from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
 
@@ -38,4 +43,5 @@ def schema(kind: Annotated[Kind, typer.Argument(help="Which file or result.")] =
         Kind.memory: MemoryReport,
     }
     text = records[kind].model_json_schema(mode="validation" if kind in (Kind.job, Kind.cluster) else "serialization")
-    sys.stdout.write(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | text, indent=2) + "\n")
+    data = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | text
+    show_data(data, output, lambda console: console.print(keys_table(text)))

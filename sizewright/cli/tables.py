@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 def trials_table(trials: Sequence[Trial]) -> Table:
     """One row a trial."""
     table = _table(
-        "Trials", "workers", "cores", "PS", "cores", "batch", "tables", "samples/s", "±", "limited by", "status"
+        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "held by", "status"
     )
     for t in trials:
         rate = f"{t.throughput:,.0f}" if t.throughput else "–"
         error = f"{t.throughput_se / t.throughput:.1%}" if t.throughput and t.throughput_se else "–"
-        scale = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
-        cells = (t.workers, _cores(t.worker_cpu), t.ps, _cores(t.ps_cpu), t.batch_size or "–", scale, rate, error)
-        table.add_row(*map(str, cells), t.limited_by or "–", t.status)
+        size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
+        cells = (_sized(t.workers, t.worker_cpu), _sized(t.ps, t.ps_cpu), str(t.batch_size or "–"), size, rate, error)
+        table.add_row(*cells, t.limited_by or "–", t.status)
     return table
 
 
@@ -58,26 +58,32 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
 
 
 def _candidates(answer: Recommendation, job: Job) -> Table:
-    title = f"{answer.job}: the best of throughput and cost (objective {job.objective})"
-    table = _table(title, "", "workers", "cores", "PS", "cores", "batch", "samples/s", "90 % interval", "time", "cost")
+    title = f"{answer.job}: the best of throughput and cost (objective {job.objective}; replicas × cores)"
+    table = _table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
     for row in answer.alternatives:
-        a, t = row.allocation, row.throughput
-        worker, ps = a.worker[0], a.ps[0]
-        cells = (worker.replicas, f"{worker.cpu:g}", ps.replicas, f"{ps.cpu:g}", a.batch_size, f"{t.value:,.0f}")
-        rest = (f"{t.lower:,.0f}–{t.upper:,.0f}", format_seconds(row.completion_time_s), f"{row.cost:.3g}")
-        mark = "→" if row.chosen else ""
-        table.add_row(mark, *map(str, cells), *rest, style="bold green" if row.chosen else "")
+        worker, ps, rate = row.allocation.worker[0], row.allocation.ps[0], row.throughput
+        table.add_row(
+            "→" if row.chosen else "",
+            _sized(worker.replicas, worker.cpu),
+            _sized(ps.replicas, ps.cpu),
+            str(row.allocation.batch_size),
+            f"{rate.value:,.0f}",
+            f"{rate.lower:,.0f}–{rate.upper:,.0f}",
+            format_seconds(row.completion_time_s),
+            f"{row.cost:.3g}",
+            style="bold green" if row.chosen else "",
+        )
     return table
 
 
 def _sizes(answer: Recommendation) -> Table:
-    table = _table("What to ask for", "", "workers", "cores", "memory", "PS", "cores", "memory")
+    table = _table("What to ask for (replicas × cores)", "", "workers", "memory of each", "PS", "memory of each")
     for name in ("target", "lower", "upper", "uncapped"):
         allocation: Allocation = getattr(answer, name)
         worker, ps = allocation.worker[0], allocation.ps[0]
-        cells = (worker.replicas, f"{worker.cpu:g}", format_bytes(worker.memory_bytes))
-        more = (ps.replicas, f"{ps.cpu:g}", format_bytes(ps.memory_bytes))
-        table.add_row(name, *map(str, cells + more), style="bold green" if name == "target" else "")
+        cells = (_sized(worker.replicas, worker.cpu), format_bytes(worker.memory_bytes))
+        more = (_sized(ps.replicas, ps.cpu), format_bytes(ps.memory_bytes))
+        table.add_row(name, *cells, *more, style="bold green" if name == "target" else "")
     return table
 
 
@@ -112,23 +118,41 @@ def print_memory(console: Console, report: MemoryReport) -> None:
         note = "fewest that fit" if least else "" if option.fits else "does not fit the bounds"
         servers.add_row(str(option.ps), format_bytes(option.memory_bytes), note, style="bold green" if least else "")
     console.print(servers)
+    if report.least_ps is None and report.needed_ps:
+        console.print(
+            f"{report.needed_ps} PS would fit the memory bounds: raise bounds.ps.replicas or bounds.ps.memory."
+        )
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
 
 
-_MEMORY_COLUMNS = ("table", "rows", "weights", "optimizer state", "index", "total")
+def keys_table(schema: dict[str, Any]) -> Table:
+    """Every key of every record of a JSON Schema, with what it means."""
+    table = _table(str(schema["title"]), "record", "key", "meaning")
+    records = {schema["title"]: schema} | schema.get("$defs", {})
+    for name, record in records.items():
+        for key, told in record.get("properties", {}).items():
+            table.add_row(name, key, str(told.get("description", "")))
+    return table
+
+
+_MEMORY_COLUMNS = ("table", "rows", "weights", "state", "index", "total")
 
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="left" if column in ("", "status", "limited by") else "right")
+        table.add_column(
+            column,
+            justify="left" if column in ("", "status", "held by", "record", "key", "meaning") else "right",
+            no_wrap=column != "meaning",
+        )
     return table
 
 
-def _cores(cores: float | None) -> str:
-    return f"{cores:g}" if cores else "–"
+def _sized(replicas: int, cores: float | None) -> str:
+    return f"{replicas} × {cores:g}" if cores else f"{replicas} × –"
 
 
 def _range(estimate: Estimate) -> str:

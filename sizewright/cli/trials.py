@@ -28,16 +28,17 @@ def list_trials(store: Store = None, job: JobOption = None, output: Output = For
 
 
 @app.command("export")
-def export_(file: File, store: Store = None, job: JobOption = None) -> None:
+def export_(file: File, store: Store = None, job: JobOption = None, output: Output = Format.table) -> None:
     """Write the trials of the store to a CSV or Parquet file."""
     from sizewright import api
-    from sizewright.cli.output import stderr
+    from sizewright.cli.output import show_data
     from sizewright.datasets.trial_files import export_trials
 
     with api.open_store(store) as opened:
         trials = opened.trials(job_hash=api.job_hash(job) if job else None)
     export_trials(trials, file)
-    stderr().print(f"Wrote {len(trials)} trials to {file}")
+    told = {"file": file, "trials": len(trials)}
+    show_data(told, output, lambda out: out.print(f"Wrote {len(trials)} trials to {file}", soft_wrap=True))
 
 
 @app.command("import")
@@ -48,16 +49,24 @@ def import_(
         Optional[str],  # noqa: UP045
         typer.Option("--job", help="The job file that these trials measured."),
     ] = None,
+    output: Output = Format.table,
 ) -> None:
-    """Add measurements of your own to the store; they need the columns workers, ps and throughput."""
+    """Add measurements of your own to the store; they need the columns workers, ps and throughput.
+
+    A row that is there already is not added again.
+    """
     from sizewright import api
-    from sizewright.cli.output import stderr
+    from sizewright.cli.output import show_data
     from sizewright.datasets.trial_files import import_trials
 
     trials = import_trials(file)
     if job:
         trials = api.assign_job(trials, job)
     with api.open_store(store, create=True) as opened:
-        for trial in trials:
+        there = set(opened.trials())
+        new = [trial for trial in trials if trial not in there]
+        for trial in new:
             opened.add(trial)
-        stderr().print(f"Added {len(trials)} trials to {opened.name}")
+        told = {"store": opened.name, "added": len(new), "already_there": len(trials) - len(new)}
+    text = f"Added {told['added']} trials to {told['store']} ({told['already_there']} were there already)"
+    show_data(told, output, lambda out: out.print(text, soft_wrap=True))

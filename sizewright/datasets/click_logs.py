@@ -129,7 +129,7 @@ class ClickLog:
             raise ClickLogError(
                 f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
                 f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
-                "Mend the log, or raise data.max_broken_share (the option max_broken_share) to leave such rows out.",
+                "Mend the log, or raise data.max_broken_share in the job file to leave such rows out.",
             )
 
     def _nothing(self, rows: int, shard: tuple[int, int]) -> ClickLogError:

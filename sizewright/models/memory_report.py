@@ -11,6 +11,8 @@ from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
 from sizewright.spec.units import format_bytes
 
+_MOST_PS = 4096
+
 
 def report(
     job: Job, trials: Table, cluster: Cluster | None = None, ranges: Sequence[tuple[int, int]] | None = None
@@ -31,6 +33,7 @@ def report(
         index_bytes=sum(t.index_bytes for t in tables),
         servers=servers,
         least_ps=min(fitting) if fitting else None,
+        needed_ps=_needed_ps(model),
         worker_memory_bytes=int(model.worker_request_bytes(np.array([float(job.training.batch_size)]))[0]),
         margin=MARGIN,
         rests_on=rests_on,
@@ -40,6 +43,14 @@ def report(
             f"and a worker {format_bytes(model.worker_base_bytes)}.",
         ),
     )
+
+
+def _needed_ps(model: MemoryModel) -> int | None:
+    """Fewest PS whose memory stays within the bounds of one, however many the bounds allow."""
+    ps = np.arange(1.0, _MOST_PS + 1)
+    workers = np.full_like(ps, model.job.bounds.worker.replicas[1])
+    enough = np.flatnonzero(model.ps_request_bytes(ps, workers) <= model.job.bounds.ps.memory_bytes[1])
+    return int(ps[enough[0]]) if len(enough) else None
 
 
 def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:

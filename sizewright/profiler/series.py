@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from sizewright.datasets.trials import Trial
-from sizewright.errors import EngineError, ReplicaDiedError, SizewrightError, TrialError, TrialVoidError
+from sizewright.errors import (
+    EngineDiedError,
+    EngineError,
+    ReplicaDiedError,
+    SizewrightError,
+    TrialError,
+    TrialVoidError,
+)
 from sizewright.profiler._base import Point, TrialPlanner
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, Trainer, measure
@@ -85,6 +92,8 @@ def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callabl
         trainer.pause()
         about["host_speed"] = host_speed()
         return measure(trainer, point, timing).model_copy(update=about)
+    except EngineDiedError:
+        raise
     except (TrialError, EngineError) as error:
         return _failed(trainer, point, error).model_copy(update=about)
 

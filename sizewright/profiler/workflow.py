@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 
@@ -28,7 +29,7 @@ def profile_job(
     """The trials of one whole series of the trainer's job.
 
     A series whose repeated first trial differs by more than two standard errors is void and is measured once more.
-    With `accept_drift` it is kept, and the standard errors of its trials are raised to the drift.
+    With `accept_drift` it is kept, and the standard errors of its trials are raised by the drift.
     Raises TrialVoidError when both attempts drift.
     """
     job_hash = trainer.job.hash
@@ -47,7 +48,8 @@ def profile_job(
         told = f"The host's speed changed by {change:+.0%} between the first and the last trial of a series."
         if accept_drift:
             store.mark(series, "ok", told)
-            store.widen(series, abs(change))
+            # A steady drift puts the trials, one after the other, evenly over the change: that is its spread.
+            store.widen(series, abs(change) / math.sqrt(12))
             return [trial for trial in store.trials(series=series) if trial.status != "void"]
         store.mark(series, "void", told)
         series, finished = None, []

@@ -58,11 +58,14 @@ def not_enough(
 ) -> Recommendation:
     """ "Not enough data", with what would be enough."""
     account = model.explain() if model else None
-    missing = max(1, account.needed - account.distinct_allocations) if account else 8
+    missing = max(1, account.needed - account.distinct_allocations) if account else 9
+    missing_in_all = max(9, missing + (account.distinct_allocations if account else 0))
     remedies = [remedy] if remedy else []
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
-    remedies.append(f"Run: sizewright profile (at least {missing} more distinct allocations).")
+    remedies.append(
+        f"Run: sizewright profile JOB --trials {missing_in_all} --fresh ({missing} distinct allocations more)."
+    )
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
     if account and account.pinned and not account.enough:
         remedies.append(f"Vary what the trials left alone; without evidence so far: {', '.join(account.pinned)}.")

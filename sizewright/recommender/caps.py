@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -95,8 +96,15 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
-        f"Lower the least replicas and cpu in the bounds, or raise the quota to {need}.",
+        f"Lower the least replicas and cpu in the bounds, or {_more_capacity(c.cluster)} to {need}.",
     )
+
+
+def _more_capacity(cluster: Cluster) -> str:
+    """Which of the two binds."""
+    within = (cluster.quota.cpu or math.inf) > cluster.cpu_limit or not cluster.quota.cpu
+    within &= (cluster.quota.memory_bytes or math.inf) > cluster.memory_limit_bytes or not cluster.quota.memory_bytes
+    return "add hosts" if within else "raise the quota (and the hosts, if they have less)"
 
 
 def within_hosts(c: Candidates, left: Mask) -> Verdict:

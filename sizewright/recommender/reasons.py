@@ -48,6 +48,8 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
+    elif any(host.network_gbps for host in cluster.hosts):
+        yield "The bandwidth that the cluster file declares is not in the prediction."
     loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
         yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
@@ -90,6 +92,8 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
         same &= column == column[chosen]
     for i in np.flatnonzero(same)[:1]:
         gain = scored.throughput[i] / scored.throughput[chosen] - 1
+        if not scored.price_per_hour[chosen]:
+            return
         price = scored.price_per_hour[i] / scored.price_per_hour[chosen] - 1
         yield f"One more worker would bring {gain:+.1%} throughput for {price:+.1%} price an hour."
 

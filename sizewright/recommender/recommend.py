@@ -52,7 +52,8 @@ def recommend(
             return not_enough(job, usable, model, last.verdict.reason, last.verdict.remedy)
         return infeasible(job, usable, model, rulings)
     left = np.flatnonzero(allowed)
-    chosen = int(left[np.argmin(scored.objective[left])])
+    # Where the objective cannot tell (with prices of 0, say), the sooner is better.
+    chosen = int(left[np.lexsort((-scored.throughput[left], scored.objective[left]))[0]])
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings))
 

@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 
 from sizewright.errors import JobError
 
+_WRITE = {"job": "Write one with: sizewright init", "cluster": "`sizewright schema cluster` lists its keys."}
+
 
 class Record(BaseModel):
     """A frozen pydantic record that refuses unknown keys."""
@@ -31,7 +33,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise JobError(f"No {kind} file at {path}.", "Write one with: sizewright init") from None
+        raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"Cannot read the {kind} file {path}: {error}.", "Check the path and its rights.") from None
     try:

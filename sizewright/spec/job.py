@@ -92,9 +92,17 @@ class Job(Record):
         """Twelve hex digits of what is trained and how; name, samples, bounds and prices do not count."""
         told = self.model_dump(mode="json", include={"model", "data", "training"})
         del told["training"]["samples"], told["data"]["max_broken_share"]
+        del told["model"]["tables"]["counted"]
         if self.data.path:
             told["data"]["path"] = os.path.abspath(self.data.path)
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+    def with_absolute_path(self) -> Job:
+        """The same job for processes that run in another folder."""
+        if not self.data.path:
+            return self
+        data = self.data.model_copy(update={"path": os.path.abspath(self.data.path)})
+        return self.model_copy(update={"data": data})
 
     def with_data(self, path: str) -> Job:
         """The same job over a click log instead of its own data."""
@@ -103,13 +111,14 @@ class Job(Record):
 
     def with_rows(self, rows: tuple[int, ...]) -> Job:
         """The same job with counted tables."""
-        tables = self.model.tables.model_copy(update={"rows": rows})
+        tables = self.model.tables.model_copy(update={"counted": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
 
     def with_batch_size(self, batch_size: int) -> Job:
         """The same job with another batch size per worker."""
         return self.model_copy(update={"training": self.training.model_copy(update={"batch_size": batch_size})})
 
-    def with_objective(self, objective: str) -> Job:
-        """The same job with another objective. Raises JobError for an unknown one."""
-        return parse(Job, self.model_dump() | {"objective": objective}, "--objective")
+    def with_objective(self, objective: str | None, deadline: str | None = None) -> Job:
+        """The same job with another objective, deadline, or both. Raises JobError for one that cannot be."""
+        change = {"objective": objective or "deadline"} | ({"deadline": deadline} if deadline else {})
+        return parse(Job, self.model_dump(by_alias=True) | change, "--objective, --deadline")

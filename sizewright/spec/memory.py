@@ -47,6 +47,7 @@ class MemoryReport(Record):
     index_bytes: int
     servers: tuple[ServerOption, ...]
     least_ps: int | None = Field(description="fewest PS that fit, if any do")
+    needed_ps: int | None = Field(None, description="fewest PS within the memory bounds, whatever the replicas' bounds")
     worker_memory_bytes: int
     margin: float
     rests_on: str

@@ -35,6 +35,8 @@ class Tables(Record):
     dim: int = Field(16, ge=1, le=4096, description="embedding dimension")
     max_rows: int | None = Field(None, ge=1, description="ids are folded into at most this many rows a table")
 
+    counted: tuple[int, ...] | None = Field(None, description="filled in by Sizewright for rows: from-data")
+
     @model_validator(mode="after")
     def _rows_match_count(self) -> Tables:
         if isinstance(self.rows, tuple) and len(self.rows) != self.count:
@@ -49,7 +51,7 @@ class Tables(Record):
     @property
     def known(self) -> bool:
         """Whether the rows are known without looking at the data."""
-        return self.rows != "from-data"
+        return self.rows != "from-data" or self.counted is not None
 
     def sizes(self, scale: float = 1.0) -> tuple[int, ...]:
         """Rows of each table after folding, times `scale` (at least one row each).
@@ -60,6 +62,8 @@ class Tables(Record):
             sizes: tuple[int, ...] = (self.rows,) * self.count
         elif isinstance(self.rows, tuple):
             sizes = self.rows
+        elif self.counted is not None:
+            sizes = self.counted
         elif self.rows == "criteo-kaggle":
             sizes = CRITEO_KAGGLE_ROWS
         else:

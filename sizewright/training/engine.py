@@ -7,7 +7,10 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +62,17 @@ class Engine:
                     total += times.user + times.system
         return total
 
+    def alive(self) -> bool:
+        """Whether Ray's own processes still run; one that we did not start is taken to."""
+        if not self._owned:
+            return True
+        names = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    names.append(process.name())
+        return any("raylet" in name for name in names) and any("gcs_server" in name for name in names)
+
     def stop(self) -> None:
         """Shut Ray down if we started it, and remove its files."""
         if self._owned:
@@ -69,6 +83,14 @@ class Engine:
     def _start(self) -> None:
         _check_shared_memory()
         self._folder = Path(tempfile.mkdtemp(prefix="szw-"))
+        with _callers_handlers(), _elsewhere(self._folder):
+            self._init_ray()
+        if self._group:
+            for process in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    self._group.join(process.pid)
+
+    def _init_ray(self) -> None:
         try:
             self.ray.init(
                 address="local",
@@ -88,13 +110,33 @@ class Engine:
                 f"Ray could not start: {first[0]}",
                 "Check that ports on the loopback interface and /dev/shm are free, then try again.",
             ) from error
-        if self._group:
-            for process in self._processes():
-                with contextlib.suppress(ProcessLookupError):
-                    self._group.join(process.pid)
 
     def _processes(self) -> set[psutil.Process]:
         return set(_children()) - self._strangers
+
+
+@contextlib.contextmanager
+def _callers_handlers() -> Iterator[None]:
+    """Ray takes SIGTERM for itself and would end without cleaning up; the caller's own handler is put back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
+def _elsewhere(folder: Path) -> Iterator[None]:
+    """Ray's workers import from the folder in which it was started: not from the user's, whatever lies there."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _check_shared_memory(folder: Path = Path("/dev/shm")) -> None:

@@ -6,10 +6,13 @@ import contextlib
 import itertools
 import os
 import secrets
+import signal
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from sizewright.errors import EngineError, ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.errors import EngineDiedError, EngineError, ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics, Role
 from sizewright.training.actors import PsActor, WorkerActor
 from sizewright.training.cgroups import find_cgroups
@@ -18,6 +21,8 @@ from sizewright.training.host import host_cores
 from sizewright.training.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 3
+_PATIENCE_S = 5.0
+_AGAIN = "Run the same command again; it goes on with the rest."
 _SESSION_NUMBERS = itertools.count()
 _ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
 
@@ -34,7 +39,7 @@ class Session:
                 f"Trials run on the CPU only, and the job's training.device is {job.training.device}.",
                 "Bring measurements of your own: sizewright trials import FILE --job JOB.",
             )
-        self.job = job
+        self.job = job.with_absolute_path()
         self.allocation: Allocation | None = None
         self._timeout_s = timeout_s
         self._token = secrets.token_bytes(TOKEN_BYTES)
@@ -107,17 +112,18 @@ class Session:
             group.remove()
 
     def stop(self) -> None:
-        """End everything that this session started."""
-        try:
-            if self._engine:
-                self.discard()
-        finally:
-            if self._engine:
-                self._engine.stop()
-                self._engine = None
-            if self._tree:
-                self._tree.remove()
-                self._tree = None
+        """End everything that this session started; a further Ctrl-C does not cut it short."""
+        with _uninterrupted():
+            try:
+                if self._engine and self._engine.alive():
+                    self.discard()
+            finally:
+                if self._engine:
+                    self._engine.stop()
+                    self._engine = None
+                if self._tree:
+                    self._tree.remove()
+                    self._tree = None
 
     def _names(self) -> list[str]:
         return [f"{role}-{i}" for role, actors in self._replicas.items() for i in range(len(actors))]
@@ -179,7 +185,7 @@ class Session:
         assert self._engine is not None
         ray = self._engine.ray
         try:
-            return ray.get(refs, timeout=self._timeout_s)
+            return self._wait_for(refs)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SizewrightError):
@@ -189,22 +195,50 @@ class Session:
             raise TrialTimeoutError(
                 f"A replica did not answer within {self._timeout_s:g} s.", "Give it more cores, or try again."
             ) from None
-        except ray.exceptions.RayActorError:
-            raise self._died("its process ended") from None
+        except ray.exceptions.RayActorError as error:
+            last = str(error).strip().splitlines()[-1]
+            raise self._died(last if "creation task" in str(error) else "its process ended") from None
         except ray.exceptions.RayError as error:
             told = str(error).strip().splitlines() or [type(error).__name__]
-            raise EngineError(
-                f"Ray failed: {told[0]}", "Run the same command again; it goes on with the rest."
-            ) from None
+            raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
 
-    def _died(self, why: str) -> ReplicaDiedError:
+    def _wait_for(self, refs: list[Any]) -> Any:
+        """`ray.get` in short waits, since it may wait for ever on a Ray that has died."""
+        assert self._engine is not None
+        ray, deadline = self._engine.ray, time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ray.get(refs, timeout=min(_PATIENCE_S, self._timeout_s))
+            except ray.exceptions.GetTimeoutError:
+                if not self._engine.alive():
+                    raise EngineDiedError("Ray's own processes have ended.", _AGAIN) from None
+                if time.monotonic() > deadline:
+                    raise
+
+    def _died(self, why: str) -> SizewrightError:
         for name in self._names() if self._tree else ():
             assert self._tree is not None
             with contextlib.suppress(OSError):
                 if self._tree.child(name).oom_kills():
                     told = f"{name} was ended for using more memory than it was given."
                     return ReplicaDiedError(told, "Raise its memory.", oom=True)
-        return ReplicaDiedError(f"A replica failed: {why}.", "The other trials go on.")
+        assert self._engine is not None
+        if not self._engine.alive():
+            return EngineDiedError("Ray's own processes have ended.", _AGAIN)
+        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "The other trials go on.")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _check_host(allocation: Allocation) -> None:
