@@ -65,7 +65,10 @@ def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) ->
     assert groups_of(os.getpid()) == []
 
 
-def test_ctrl_c_keeps_the_finished_trials_and_leaves_nothing_running(small_job: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_the_finished_trials_and_leaves_nothing_running(
+    small_job: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     store = tmp_path / "t.db"
     scratch = Path(tempfile.mkdtemp(prefix="e2e-"))  # short, since Ray's sockets lie in it
     process = subprocess.Popen(
@@ -78,21 +81,24 @@ def test_ctrl_c_keeps_the_finished_trials_and_leaves_nothing_running(small_job: 
     while time.monotonic() < deadline and _count(store) < 2:
         time.sleep(0.2)
     started = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in told
+    assert "Finished trials are kept" in told
     assert len(started) > 3
     assert psutil.wait_procs(started, timeout=10)[1] == []
     assert groups_of(process.pid) == []
     scratch.rmdir()  # fails unless it is empty
     kept = _count(store)
     assert kept >= 2
+    if number == signal.SIGTERM:
+        return
     assert run("profile", small_job, "--store", store, "--accept-drift").returncode == 0
     with TrialStore(str(store)) as opened:
         trials = opened.trials()
     assert len({t.series for t in trials}) == 1
-    assert len(trials) == 11
+    assert len(trials) == 12
 
 
 def test_a_real_click_log(example: Path, shared: Path, tmp_path: Path) -> None:

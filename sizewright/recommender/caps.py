@@ -104,7 +104,7 @@ def _more_capacity(cluster: Cluster) -> str:
     """Which of the two binds."""
     within = (cluster.quota.cpu or math.inf) > cluster.cpu_limit or not cluster.quota.cpu
     within &= (cluster.quota.memory_bytes or math.inf) > cluster.memory_limit_bytes or not cluster.quota.memory_bytes
-    return "add hosts" if within else "raise the quota (and the hosts, if they have less)"
+    return "add hosts up" if within else "raise the quota"
 
 
 def within_hosts(c: Candidates, left: Mask) -> Verdict:

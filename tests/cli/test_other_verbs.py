@@ -71,3 +71,41 @@ def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_
     from_file = call("recommend", example, "--trials", csv, "-o", "json")
     from_store = call("recommend", example, "--store", store, "-o", "json")
     assert json.loads(from_file.out)["target"] == json.loads(from_store.out)["target"]
+
+
+def test_the_same_trials_are_not_added_twice(call, store, tmp_path):
+    call("trials", "export", tmp_path / "t.csv", "--store", store)
+    again = call("trials", "import", tmp_path / "t.csv", "--store", store, "-o", "json")
+    assert json.loads(again.out) | {"store": ""} == {"store": "", "added": 0, "already_there": 8}
+
+
+def test_tables_from_data_keep_their_hash_whatever_was_counted(example, shared, tmp_path):
+    told = yaml.safe_load(example.read_text())
+    told["model"]["tables"] = {"count": 26, "rows": "from-data", "dim": 16}
+    log = shared / "data" / "criteo-sample" / "criteo_sample.txt"
+    told["data"] = {"format": "criteo", "path": str(log)}
+    job = Job.model_validate(told)
+    counted = job.with_rows((5,) * 26)
+    assert counted.hash == job.hash
+    assert counted.model.tables.sizes() == (5,) * 26
+
+
+def test_every_verb_prints_yaml(call, example, store, tmp_path):
+    for args in (
+        ("init", tmp_path / "j.yaml"),
+        ("memory", example),
+        ("schema", "plan"),
+        ("trials", "list", "--store", store),
+        ("trials", "export", tmp_path / "t.csv", "--store", store),
+        ("recommend", example, "--store", store),
+    ):
+        assert yaml.safe_load(call(*args, "-o", "yaml").out)
+
+
+def test_memory_says_how_many_servers_would_do(call, example, tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text(example.read_text().replace("max_rows: 100000", "max_rows: 100000000").replace("4Gi]}", "512Mi]}"))
+    told = json.loads(call("memory", job, "-o", "json").out)
+    assert told["least_ps"] is None
+    assert told["needed_ps"] > 3
+    assert f"{told['needed_ps']} PS would fit" in call("memory", job).out

@@ -231,7 +231,7 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
     answer = recommend(small_job(), rows)
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
-    assert "at least 8 more" in remedies[0]
+    assert "9 distinct allocations more" in remedies[0]
 
 
 def test_with_too_few_allocations_it_says_how_many_more() -> None:
@@ -239,7 +239,7 @@ def test_with_too_few_allocations_it_says_how_many_more() -> None:
     account = DlroverModel().fit(rows).explain()
     answer = recommend(small_job(), rows * 4)
     remedies = numbered(answer, "not_enough_data")
-    assert f"at least {account.needed - 3} more" in remedies[0]
+    assert f"({account.needed - 3} distinct allocations more)" in remedies[0]
     assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
     assert answer.evidence.trials == 12
     assert answer.evidence.distinct_allocations == 3
