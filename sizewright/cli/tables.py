@@ -58,7 +58,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
 
 
 def _candidates(answer: Recommendation, job: Job) -> Table:
-    title = f"{answer.job}: the best of throughput and cost (objective {job.objective}; replicas × cores)"
+    title = f"{answer.job}: throughput against cost ({job.objective}; replicas × cores)"
     table = _table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
     for row in answer.alternatives:
         worker, ps, rate = row.allocation.worker[0], row.allocation.ps[0], row.throughput
