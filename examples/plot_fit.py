@@ -13,7 +13,7 @@ import numpy as np
 
 import sizewright as sw
 from sizewright.models.dlrover import DlroverModel
-from sizewright.models.memory import row_bytes
+from sizewright.models.memory import table_bytes
 
 COLORS = ("#3366cc", "#dc3912", "#109618", "#990099")
 POINTS = 80
@@ -25,7 +25,7 @@ def main(job_file: str, store: str, picture: str) -> None:
     with sw.open_store(store) as opened:
         trials = [t for t in opened.trials(job_hash=job.hash) if t.usable]
     model = DlroverModel().fit(trials)
-    embedding_bytes = sum(job.model.tables.sizes()) * row_bytes(job)
+    embedding_bytes = table_bytes(job)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=110, width_ratios=(3, 2))
     draw_curves(left, model, trials, job.training.batch_size, embedding_bytes)
     draw_fit(right, model, trials)

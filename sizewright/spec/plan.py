@@ -11,8 +11,6 @@ from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 
-PLAN_SCHEMA = "sizewright/plan/v1"
-
 
 class Plan(Record):
     """`launch` an allocation, `adjust` from one to another, or `keep`."""

@@ -9,8 +9,6 @@ from pydantic import ConfigDict, Field
 from sizewright.spec._base import Record
 from sizewright.spec.allocation import Allocation
 
-RECOMMENDATION_SCHEMA = "sizewright/recommendation/v1"
-
 
 class Estimate(Record):
     """A value with its 90 % interval."""

@@ -12,7 +12,6 @@ EMPTY = np.int64(-1)
 # Knuth's multiplicative constant for 64 bits; the high bits of the product are well mixed.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 MAX_LOAD = 0.5
-BYTES_PER_PLACE = 12  # an int64 key and an int32 row number
 
 
 def hash_keys(keys: Keys) -> NDArray[np.uint64]:
