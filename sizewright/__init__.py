@@ -13,16 +13,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sizewright.api import load_job, memory, open_store, plan, profile, recommend
+    from sizewright.api import load_job, memory, open_store, plan, profile, recommend, run
     from sizewright.datasets.trials import Trial
     from sizewright.errors import SizewrightError
-    from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
+    from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
 
 _HOMES = {
     "Allocation": "sizewright.spec",
     "Cluster": "sizewright.spec",
     "Job": "sizewright.spec",
     "MemoryReport": "sizewright.spec",
+    "Outcome": "sizewright.spec",
     "Plan": "sizewright.spec",
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
@@ -33,6 +34,7 @@ _HOMES = {
     "plan": "sizewright.api",
     "profile": "sizewright.api",
     "recommend": "sizewright.api",
+    "run": "sizewright.api",
 }
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Cluster",
     "Job",
     "MemoryReport",
+    "Outcome",
     "Plan",
     "Recommendation",
     "SizewrightError",
@@ -50,6 +53,7 @@ __all__ = [
     "plan",
     "profile",
     "recommend",
+    "run",
 ]
 
 

@@ -7,18 +7,20 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial, now
+from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
+from sizewright.executors.plan_files import launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
 from sizewright.recommender.recommend import recommend as recommend_from_trials
-from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
+from sizewright.spec import Cluster, Executor, Job, MemoryReport, Outcome, Plan, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
+    from sizewright.executors.run import RunProgress
     from sizewright.profiler.series import Progress
 
 DEFAULT_STORE = "sqlite:///sizewright.db"
@@ -103,13 +105,33 @@ def plan(job: JobLike, recommendation: Recommendation) -> Plan:
             f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",
             "Follow its remedies first.",
         )
-    return Plan(
-        id=f"{job.name}-{now():%Y%m%d%H%M%S}",
-        kind="launch",
-        job=job,
-        target=recommendation.target,
-        reason=" ".join(recommendation.reasons[:2]),
-    )
+    return launch_plan(job, recommendation.target, " ".join(recommendation.reasons[:2]))
+
+
+def run(
+    plan: Plan | str | Path,
+    *,
+    executor: str | Executor = "local",
+    progress: Callable[[RunProgress], None] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Train a plan's job at its target until all samples are trained, and say what became of it.
+
+    `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
+    `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
+    its outcome, `stopped`; one that failed on the way is an outcome too.
+
+    Raises InputError for a plan or option that cannot be used, MissingExtraError without torch and ray,
+    EngineError when Ray or the host refuses.
+    """
+    from sizewright.executors import get_executor
+    from sizewright.executors.run import run_plan
+
+    if not isinstance(executor, str) and options:
+        raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
+    made = get_executor(executor, **options) if isinstance(executor, str) else executor
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    return run_plan(made, plan.model_copy(update={"job": _counted(plan.job)}), progress=progress)
 
 
 def memory(

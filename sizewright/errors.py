@@ -4,7 +4,8 @@
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
-    │   └── StoreError                 trial store or trial file that cannot be read or written
+    │   ├── StoreError                 trial store or trial file that cannot be read or written
+    │   └── UnsupportedError           an executor is asked for what it cannot do
     ├── MissingExtraError              an optional dependency is not installed
     ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
     │   ├── EngineDiedError            Ray itself has ended: no further trial can run
@@ -49,6 +50,10 @@ class ClickLogError(InputError):
 
 class StoreError(InputError):
     """A trial store or trial file that cannot be read or written."""
+
+
+class UnsupportedError(InputError):
+    """An executor is asked for what it cannot do; its `capabilities` tell beforehand."""
 
 
 class MissingExtraError(SizewrightError):

@@ -48,6 +48,22 @@ def test_rooms_that_run_without_the_engine(room: str) -> None:
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas"}
 
 
+def test_rendering_and_a_fake_executor_need_no_engine() -> None:
+    code = """
+from sizewright.executors import executor_names, get_executor
+from sizewright.spec import Allocation, Job, Plan
+from sizewright.testing import FakeExecutor
+plan = Plan(id="p", kind="launch", job=Job(), target=Allocation.of(1, 1, 1, 1, 8), reason="")
+for executor in [FakeExecutor(), *map(get_executor, ("dlrover", "local", "ray"))]:
+    print(executor.render(plan), executor.change_cost(plan))
+fake = FakeExecutor()
+fake.stop(fake.launch(plan))
+"""
+    modules, written = loaded(code)
+    assert "ElasticJob" in written
+    assert not modules & {"torch", "ray", "mlflow", "sklearn", "pandas", "pytest"}
+
+
 def test_imports_go_one_way() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     if not lint.exists():

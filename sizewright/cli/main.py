@@ -7,6 +7,7 @@ import sys
 import typer
 
 from sizewright.cli import init, memory, profile, recommend, schema, trials
+from sizewright.cli import run as run_verb
 
 app = typer.Typer(
     name="sizewright",
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("profile")(profile.profile)
 app.command("recommend")(recommend.recommend)
+app.command("run")(run_verb.run)
 app.command("memory")(memory.memory)
 app.add_typer(trials.app, name="trials")
 app.command("schema")(schema.schema)

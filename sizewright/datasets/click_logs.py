@@ -63,7 +63,7 @@ class ClickLog:
         self.dense_features, self.tables = dense_features, tables
         self.max_broken_share = max_broken_share
         self.report = ReadReport()
-        self._files = find_files(self.path, dense_features, tables)
+        self.files = find_files(self.path, dense_features, tables)
 
     def batches(self, batch_size: int, *, shard: tuple[int, int] = (0, 1), repeat: bool = False) -> Iterator[Batch]:
         """Batches of `batch_size` rows: labels (n,), dense (n, dense_features), ids (n, tables).
@@ -78,42 +78,61 @@ class ClickLog:
             raise ValueError("batch_size must be at least 1")
         return rebatch(self._parts(shard, repeat), batch_size)
 
+    def parse(self, file: LogFile, block: Block, lines_before: int | None, faults: int = _FAULTS_KEPT) -> Parsed:
+        """The rows of a block of one of `files`, counted in `report`; at most `faults` broken ones are described.
+
+        `lines_before` is how many lines of the file precede the block, if that is known. Raises ClickLogError when so
+        many rows were broken by now that it is no chance.
+        """
+        parsed = parse_block(block.data, file.separator, self.dense_features, self.tables, faults)
+        self._count(file, block, parsed, lines_before)
+        if self.report.rows >= _LEAST_ROWS:
+            self.check()
+        return parsed
+
+    def check(self) -> None:
+        """Raises ClickLogError when the share of broken rows in `report` is above `max_broken_share`."""
+        report = self.report
+        if report.broken > self.max_broken_share * report.rows:
+            raise ClickLogError(
+                f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
+                f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
+                "Mend the log, or raise data.max_broken_share in the job file to leave such rows out.",
+            )
+
     def _parts(self, shard: tuple[int, int], repeat: bool) -> Iterator[Batch]:
         keep_freed_memory()
         while True:
             before, good = self.report.rows, 0
-            for number, file in enumerate(self._files):
+            for number, file in enumerate(self.files):
                 for batch in self._file(file, number, shard):
                     good += len(batch.labels)
                     yield batch
             if not good and (repeat or shard[1] == 1):
-                raise self._nothing(self.report.rows - before, shard)
+                raise self.nothing(self.report.rows - before, shard)
             if not repeat:
                 return
 
     def _file(self, file: LogFile, number: int, shard: tuple[int, int]) -> Iterator[Batch]:
         part, parts = shard
-        total = sum(each.size for each in self._files)
+        total = sum(each.size for each in self.files)
         block_bytes = min(BLOCK_BYTES, max(256, math.ceil(total / (4 * parts))))
         lines_before = int(file.header)
         rows, broken = 0, 0
         for block in cut(file, block_bytes, (part - number) % parts, parts):
-            parsed = parse_block(block.data, file.separator, self.dense_features, self.tables, _FAULTS_KEPT)
-            self._count(file, block, parsed, lines_before if parts == 1 else None)
+            parsed = self.parse(file, block, lines_before if parts == 1 else None)
             lines_before += parsed.lines
             rows, broken = rows + len(parsed.batch.labels) + parsed.broken, broken + parsed.broken
-            if self.report.rows >= _LEAST_ROWS:
-                self._check()
             if len(parsed.batch.labels):
                 yield parsed.batch
         if rows:
-            self._check()
+            self.check()
 
     def _count(self, file: LogFile, block: Block, parsed: Parsed, lines_before: int | None) -> None:
         faults = self.report.faults
         if parsed.faults and len(faults) < _FAULTS_KEPT:
             starts = np.cumsum([0, *(len(line) + 1 for line in block.data.split(b"\n"))])
-            for line, problem in parsed.faults:
+            for line, problem in parsed.faults[:_FAULTS_KEPT]:
                 number = None if lines_before is None else lines_before + line + 1
                 fault = Fault(path=file.path, offset=block.offset + int(starts[line]), line=number, problem=problem)
                 faults += (fault,) if fault not in faults else ()
@@ -123,16 +142,8 @@ class ClickLog:
             faults=faults[:_FAULTS_KEPT],
         )
 
-    def _check(self) -> None:
-        report = self.report
-        if report.broken > self.max_broken_share * report.rows:
-            raise ClickLogError(
-                f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
-                f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
-                "Mend the log, or raise data.max_broken_share in the job file to leave such rows out.",
-            )
-
-    def _nothing(self, rows: int, shard: tuple[int, int]) -> ClickLogError:
+    def nothing(self, rows: int, shard: tuple[int, int] = (0, 1)) -> ClickLogError:
+        """The error of a log, or of a shard of it, in which none of the `rows` read can be trained on."""
         if shard[1] > 1:
             message = f"{self.path} is too small: part {shard[0] + 1} of {shard[1]} has no row to train on."
             return ClickLogError(message, "Use fewer workers or a longer log.")
@@ -152,16 +163,17 @@ def rebatch(parts: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
             rows += min(start, end)
             if rows < batch_size:
                 continue
-            yield _join(waiting)
+            yield join(waiting)
         while start + batch_size <= end:
             yield select(part, slice(start, start + batch_size))
             start += batch_size
         waiting, rows = [select(part, slice(start, None))], end - start
     if rows:
-        yield _join(waiting)
+        yield join(waiting)
 
 
-def _join(parts: list[Batch]) -> Batch:
+def join(parts: list[Batch]) -> Batch:
+    """One batch of all the rows, in order."""
     if len(parts) == 1:
         return parts[0]
     return Batch(

@@ -63,13 +63,20 @@ class SyntheticLog:
         """
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(shard[0],)))
         while True:
-            dense, ids = self._features(rng, batch_size)
-            labels = rng.random(batch_size) < _logistic(self._logit(dense, ids))
-            yield Batch(labels.astype(np.float32), dense, ids)
+            yield self._draw(rng, batch_size)
+
+    def block(self, number: int, count: int) -> Batch:
+        """`count` samples that depend on the seed and `number` alone, whichever blocks were drawn before."""
+        return self._draw(np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(0, 1, number))), count)
 
     def true_probability(self, batch: Batch) -> NDArray[np.float32]:
         """The probability (n,) of a click that each label was drawn with."""
         return _logistic(self._logit(batch.dense, batch.ids))
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Batch:
+        dense, ids = self._features(rng, count)
+        labels = rng.random(count) < _logistic(self._logit(dense, ids))
+        return Batch(labels.astype(np.float32), dense, ids)
 
     def _features(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         levels = rng.integers(_LEVELS, size=(count, self.dense_features), dtype=np.uint16)

@@ -1,5 +1,5 @@
 """One file per executor: carrying out plans, and rendering them as manifests."""
 
-from sizewright.executors._base import executor_names, get_executor
+from sizewright.executors.registry import executor_names, get_executor
 
 __all__ = ["executor_names", "get_executor"]

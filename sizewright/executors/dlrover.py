@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from sizewright.errors import InputError
-from sizewright.executors._base import (
+from sizewright.executors.kubernetes import (
     BATCH_SIZE_ENV,
     GPU_RESOURCE,
     metadata,
     only_group,
-    require_launch,
     resource_requirements,
-    to_yaml,
 )
+from sizewright.executors.manifest import to_yaml
+from sizewright.executors.render_only import RenderOnly, require_launch
 from sizewright.spec import ROLES, Group, Plan, Role
 
 # DLRover reads CPU requests to a tenth of a core, so that 250m would become 0.2 and 40m nothing.
@@ -23,7 +23,7 @@ _RESTARTS = 3
 _LONGEST_NAME = 63 - len("elasticjob--dlrover-master")
 
 
-class DlroverExecutor:
+class DlroverExecutor(RenderOnly):
     """Renders launch plans as ElasticJobs (`elastic.iml.github.io/v1alpha1`)."""
 
     name = "dlrover"

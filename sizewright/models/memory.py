@@ -1,10 +1,10 @@
 """Bytes per PS and per worker: counted from tables and optimizer, the rest learned from measured peaks.
 
-    PS:     base + rows·(width + state)·4 + index places·12 + dense·(1 + state)·4/p + buffers
+    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state)·4/p + buffers
     worker: base + weights and gradients + m·bytes per sample
 
 The counted parts follow the engine's own data structures: rows with their optimizer state in
-float32, and a hash index of at most half load with 12 bytes a place. What they leave out (the interpreter, libraries,
+float32, a hash index of at most half load with 4 bytes a place, and a key and a mark for each row (9 bytes). What they leave out (the interpreter, libraries,
 allocator) is one constant a role: the greatest excess of a measured peak over the counted part, or, before any
 trial, what was seen on the reference host.
 """
@@ -26,7 +26,8 @@ from sizewright.spec.units import MIB
 DEFAULT_PS_BASE_BYTES = 130 * MIB
 DEFAULT_WORKER_BASE_BYTES = 420 * MIB
 MARGIN = 0.15  # as Kubernetes VPA adds to its targets
-INDEX_BYTES_PER_PLACE = 12
+INDEX_BYTES_PER_PLACE = 4
+INDEX_BYTES_PER_ROW = 9
 LEAST_INDEX_PLACES = 1024
 # The largest partition of hashed keys exceeds the mean by some standard deviations of a binomial.
 _PARTITION_SIGMAS = 4.0
@@ -51,9 +52,9 @@ def table_bytes(job: Job) -> int:
 
 
 def index_bytes(rows: Floats) -> Floats:
-    """Bytes of the hash index of a partition of `rows` rows: a power of two of places, at most half full."""
+    """Bytes of the hash index of a partition of `rows` rows: a power of two of places, at most half full; a key and a mark a row."""
     places = 2.0 ** np.ceil(np.log2(np.maximum(rows, 1) * 2))
-    return cast(Floats, INDEX_BYTES_PER_PLACE * np.maximum(places, LEAST_INDEX_PLACES))
+    return cast(Floats, INDEX_BYTES_PER_PLACE * np.maximum(places, LEAST_INDEX_PLACES) + INDEX_BYTES_PER_ROW * rows)
 
 
 def largest_partition(rows: float, ps: Floats) -> Floats:

@@ -3,11 +3,13 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
+from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
 from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
-from sizewright.spec.plan import Executor, Plan
+from sizewright.spec.outcome import Change, Failure, Outcome, Status
+from sizewright.spec.plan import Plan
 from sizewright.spec.recommendation import (
     Alternative,
     Estimate,
@@ -23,14 +25,19 @@ __all__ = [
     "Allocation",
     "Alternative",
     "Bounds",
+    "Capabilities",
+    "Change",
+    "ChangeCost",
     "Cluster",
     "Data",
     "Deploy",
     "Estimate",
     "Evidence",
     "Executor",
+    "Failure",
     "Gpu",
     "Group",
+    "Handle",
     "HostKind",
     "Job",
     "LimitedBy",
@@ -39,6 +46,7 @@ __all__ = [
     "Model",
     "Objective",
     "Optimizer",
+    "Outcome",
     "Plan",
     "Prediction",
     "Prices",
@@ -50,6 +58,7 @@ __all__ = [
     "Role",
     "RoleBounds",
     "ServerOption",
+    "Status",
     "TableMemory",
     "Tables",
     "Training",

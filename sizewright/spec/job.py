@@ -44,6 +44,10 @@ class Training(Record):
     )
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
+    embedding_device: Literal["cpu", "cuda"] = Field("cpu", description="where a PS keeps its rows")
+    max_staleness: int | None = Field(
+        None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
+    )
     dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")
 
 
@@ -93,6 +97,9 @@ class Job(Record):
         told = self.model_dump(mode="json", include={"model", "data", "training"})
         del told["training"]["samples"], told["data"]["max_broken_share"]
         del told["model"]["tables"]["counted"]
+        for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
+            if told["training"][name] == usual:
+                del told["training"][name]
         if self.data.path:
             told["data"]["path"] = os.path.abspath(self.data.path)
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]

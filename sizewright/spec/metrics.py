@@ -31,22 +31,37 @@ class ReplicaMetrics(Record):
     push_s: float = 0.0
     wait_s: float = 0.0
     unique_rows: int = 0
-    network_bytes: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    device_memory_bytes: int = 0
     loss: float = 0.0
 
     exchanges: int = 0
+    pushes: int = 0
     busy_s: float = 0.0
     lookups: int = 0
     rows: int = 0
     embedding_bytes: int = 0
     index_bytes: int = 0
 
+    @property
+    def name(self) -> str:
+        """Such as `ps-1`; a replica that comes later never gets the name of one that went."""
+        return f"{self.role}-{self.index}"
+
+    @property
+    def network_bytes(self) -> int:
+        """Bytes sent and received."""
+        return self.bytes_sent + self.bytes_received
+
 
 class Metrics(Record):
-    """All replicas of a job, and the CPU seconds of the engine itself."""
+    """All replicas of a job, the CPU seconds of the engine itself, and the samples trained by all workers ever."""
 
     replicas: tuple[ReplicaMetrics, ...]
     engine_cpu_s: float = 0.0
+    samples_trained: int = 0
+    samples_left: int | None = None
 
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
         """The replicas of a role."""

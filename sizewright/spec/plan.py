@@ -1,9 +1,9 @@
-"""A plan: what an executor is to do, and the seam that every executor stands behind."""
+"""A plan: what an executor is to do."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -31,12 +31,7 @@ class Plan(Record):
         """Read a plan file. Raises JobError with one sentence for every user mistake."""
         return parse(cls, load_yaml(path, "plan"), str(path))
 
-
-class Executor(Protocol):
-    """Carries out plans; here it renders them for others to carry out."""
-
-    name: str
-
-    def render(self, plan: Plan) -> str:
-        """The manifest that this executor's platform understands."""
-        ...
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether a running job stays as it is: a `keep`, or a target that it has already."""
+        return self.kind == "keep" or self.target == self.current

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.training.hash_index import HashIndex, Keys, Slots
 from sizewright.training.optimizers import Floats, UpdateRule
+from sizewright.training.row_arrays import DeviceRows, HostRows
 
 TABLE_SHIFT = 40  # ids stay below 2**40, tables below 2**22
+# Hashed keys fill partitions unevenly; what is reserved and not used costs nothing.
+_SLACK = 1.02
+_ALL_READERS = np.uint8(0xFF)
+Mask = NDArray[np.bool_]
 
 
 def make_keys(ids: NDArray[np.int64]) -> Keys:
@@ -17,8 +25,12 @@ def make_keys(ids: NDArray[np.int64]) -> Keys:
     return (ids + tables).ravel()
 
 
-# Hashed keys fill partitions unevenly; what is reserved and not used costs nothing.
-_SLACK = 1.02
+class Rows(NamedTuple):
+    """Rows on their way: `keys` (n,), `weights` (n, width), optimizer `state` (n, state width)."""
+
+    keys: Keys
+    weights: Floats
+    state: Floats
 
 
 class EmbeddingStore:
@@ -26,17 +38,29 @@ class EmbeddingStore:
 
     Rows that are not touched cost no memory: the arrays are reserved for `expected_rows`
     and the host gives pages on first use. Beyond that they double, and for a moment
-    the old and the new array both exist.
+    the old and the new array both exist. New rows are drawn within ±1/√width times `spread`.
+
+    Each row remembers which of up to eight readers (a snapshot, a move) have not seen its present value.
     """
 
-    def __init__(self, width: int, rule: UpdateRule, *, expected_rows: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        width: int,
+        rule: UpdateRule,
+        *,
+        expected_rows: int = 0,
+        seed: int = 0,
+        spread: float = 1.0,
+        device: str = "cpu",
+    ) -> None:
         self.width = width
-        self._rule = rule
+        self.state_width = rule.state_width(width)
         self._index = HashIndex(expected_rows)
         self._rng = np.random.default_rng(seed)
+        self._bound = np.float32(spread / np.sqrt(width))
         capacity = int(expected_rows * _SLACK) + 1024
-        self._weights = np.zeros((capacity, width), np.float32)
-        self._state = np.zeros((capacity, rule.state_width(width)), np.float32)
+        self._arrays = HostRows(width, rule, capacity) if device == "cpu" else DeviceRows(width, rule, capacity, device)
+        self._unread = np.zeros(capacity, np.uint8)
 
     @property
     def rows(self) -> int:
@@ -46,50 +70,93 @@ class EmbeddingStore:
     @property
     def embedding_bytes(self) -> int:
         """Bytes of existing rows and their optimizer state."""
-        return self.rows * (self.width + self._state.shape[1]) * 4
+        return self.rows * (self.width + self.state_width) * 4
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the hash index."""
-        return self._index.nbytes
+        """Bytes of the hash index, and of one mark a row."""
+        return self._index.nbytes + self._index.top
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes that the rows take in a GPU's memory."""
+        return self._arrays.device_bytes
 
     def locate(self, keys: Keys) -> Slots:
         """Row numbers of distinct keys; unseen keys get a new row."""
         slots, new = self._index.find_or_add(keys)
-        if new:
+        if len(new):
             self._make_rows(new)
         return slots
 
     def read(self, slots: Slots) -> Floats:
         """Weights (n, width) of rows."""
-        return self._weights.take(slots, axis=0)
+        return self._arrays.read(slots)
 
     def update(self, slots: Slots, grads: Floats) -> None:
         """Apply gradients (n, width) to distinct rows."""
-        weights, state = self._weights.take(slots, axis=0), self._state.take(slots, axis=0)
-        self._rule.update(weights, state, grads)
-        self._weights[slots] = weights
-        self._state[slots] = state
+        self._arrays.update(slots, grads)
+        self._unread[slots] = _ALL_READERS
 
     def fill(self, keys: Keys, chunk: int = 1 << 18) -> None:
         """Create the rows of distinct keys, so that a measurement starts at a known occupancy."""
         for start in range(0, len(keys), chunk):
             self.locate(keys[start : start + chunk])
 
-    def _make_rows(self, new: int) -> None:
-        start, end = self.rows - new, self.rows
-        if end > len(self._weights):
-            self._grow(max(end, 2 * len(self._weights)))
-        bound = 1 / np.sqrt(self.width)
-        weights = self._weights[start:end]
-        self._rng.random(out=weights, dtype=np.float32)
-        weights -= np.float32(0.5)
-        weights *= np.float32(2 * bound)
-        self._state[start:end] = 0  # touched now, so that memory is at its level before measuring
+    def insert(self, rows: Rows) -> None:
+        """Put rows as they are in place of what is there."""
+        slots, new = self._index.find_or_add(rows.keys)
+        if len(new):
+            self._reserve()
+        self._arrays.put(slots, rows.weights, rows.state)
+        self._unread[slots] = _ALL_READERS
 
-    def _grow(self, capacity: int) -> None:
-        for name in ("_weights", "_state"):
-            old = getattr(self, name)
-            new = np.zeros((capacity, old.shape[1]), np.float32)
-            new[: len(old)] = old
-            setattr(self, name, new)
+    def slots(self, start: int, end: int) -> tuple[Slots, Keys]:
+        """Existing rows among the numbers [start, end), and their keys; `end` beyond the last is cut."""
+        keys = self._index.keys_of(slice(start, min(end, self._index.top)))
+        there = np.flatnonzero(keys >= 0)
+        return there + start, keys[there]
+
+    @property
+    def top(self) -> int:
+        """The number after the greatest row number in use."""
+        return self._index.top
+
+    def unread(self, reader: int, start: int, end: int) -> Slots:
+        """Rows among the numbers [start, end) whose present value the reader has not taken."""
+        return np.flatnonzero(self._unread[start:end] & np.uint8(1 << reader)) + start
+
+    def take(self, slots: Slots, reader: int, wanted: Callable[[Keys], Mask] | None = None) -> Rows:
+        """Copies of rows for a reader, who has then seen them; without those that do not exist or are not wanted."""
+        self._unread[slots] &= np.uint8(~np.uint8(1 << reader))
+        keys = self._index.keys_of(slots)
+        kept = keys >= 0
+        if wanted is not None:
+            kept &= wanted(keys)
+        if not kept.all():
+            slots, keys = slots[kept], keys[kept]
+        return Rows(keys, *self._arrays.take(slots))
+
+    def forget_reader(self, reader: int) -> None:
+        """Take all rows as not seen by a reader."""
+        self._unread[: self.top] |= np.uint8(1 << reader)
+
+    def remove(self, keys: Keys) -> None:
+        """Forget distinct keys that are known."""
+        self._unread[self._index.remove(keys)] = 0
+
+    def _make_rows(self, new: Slots) -> None:
+        self._reserve()
+        weights = self._rng.random((len(new), self.width), dtype=np.float32)
+        weights -= np.float32(0.5)
+        weights *= np.float32(2) * self._bound
+        # The state is written too, so that memory is at its level before measuring.
+        self._arrays.put(new, weights, np.zeros((len(new), self.state_width), np.float32))
+        self._unread[new] = _ALL_READERS
+
+    def _reserve(self) -> None:
+        if self._index.top <= self._arrays.capacity:
+            return
+        capacity = max(self._index.top, 2 * self._arrays.capacity)
+        self._arrays.grow(capacity)
+        self._unread = np.concatenate([self._unread, np.zeros(capacity - len(self._unread), np.uint8)])

@@ -6,8 +6,11 @@ import contextlib
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import signal
+import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,11 +22,20 @@ import psutil
 from sizewright.errors import EngineError, MissingExtraError
 from sizewright.training.cgroups import CgroupTree
 
+NAMESPACE = "sizewright"
+NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
+"""Where a machine has several addresses: the one that its Ray node was started with."""
 _OBJECT_STORE_BYTES = 100 * 1024**2
+_ANSWER_S = 5.0
 
 
-def import_ray() -> ModuleType:
-    """Ray, or one clear error with the pip line when it or torch is missing."""
+def import_ray(*, own: bool = True) -> ModuleType:
+    """Ray, or one clear error with the pip line when it or torch is missing.
+
+    A Ray of our `own` takes calls only from those who know its token; Ray reads that when it is imported first.
+    """
+    if own and "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
     # Ray's memory watch would end replicas by the host's memory; here their own limit decides.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -39,16 +51,28 @@ def import_ray() -> ModuleType:
 
 
 class Engine:
-    """A local Ray, or the one that this process is already connected to."""
+    """A Ray of our own on this host, the cluster at `address`, or the one that this process is already connected to."""
 
-    def __init__(self, group: CgroupTree | None = None) -> None:
-        self.ray = import_ray()
+    def __init__(self, group: CgroupTree | None = None, *, address: str | None = None) -> None:
+        self.ray = import_ray(own=address is None)
+        self.address = address
         self._group = group.child("engine") if group else None
         self._owned = not self.ray.is_initialized()
         self._folder: Path | None = None
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
-        if self._owned:
+        if address is not None:
+            self._connect(address)
+        elif self._owned:
             self._start()
+
+    @property
+    def local(self) -> bool:
+        """Whether all replicas run on this host."""
+        return self.address is None
+
+    def ip(self) -> str:
+        """The address under which other machines of the cluster reach this one."""
+        return "127.0.0.1" if self.local else str(self.ray.util.get_node_ip_address())
 
     def cpu_used_s(self) -> float:
         """CPU seconds of Ray's own processes: no replica is charged for them."""
@@ -64,8 +88,8 @@ class Engine:
 
     def alive(self) -> bool:
         """Whether Ray's own processes still run; one that we did not start is taken to."""
-        if not self._owned:
-            return True
+        if not self._owned or not self.local:
+            return bool(self.ray.is_initialized())
         names = []
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
@@ -79,6 +103,27 @@ class Engine:
             self.ray.shutdown()  # also what a start that failed half-way has left
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _connect(self, address: str) -> None:
+        _check_answers(address)
+        if not self._owned:
+            raise EngineError(
+                "This process is connected to a Ray already.", "End that first: ray.shutdown(), or leave --address out."
+            )
+        try:
+            with _callers_handlers():
+                self.ray.init(
+                    address=address,
+                    namespace=NAMESPACE,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                    **({"_node_ip_address": os.environ[NODE_IP_VARIABLE]} if NODE_IP_VARIABLE in os.environ else {}),
+                )
+        except BaseException as error:
+            self.stop()
+            if not isinstance(error, Exception):
+                raise
+            raise _cannot_join(address, error) from error
 
     def _start(self) -> None:
         _check_shared_memory()
@@ -94,6 +139,7 @@ class Engine:
         try:
             self.ray.init(
                 address="local",
+                namespace=NAMESPACE,
                 num_cpus=os.cpu_count(),
                 include_dashboard=False,
                 log_to_driver=False,
@@ -137,6 +183,31 @@ def _elsewhere(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise EngineError(
+            f"'{address}' is no address of a Ray cluster.", "Write it as HOST:PORT, such as 10.0.0.5:6379."
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+        raise EngineError(
+            f"No Ray cluster answers at {address}: {reason}.",
+            "Check the address, or start one there: ray start --head.",
+        ) from None
+
+
+def _cannot_join(address: str, error: Exception) -> EngineError:
+    told = " ".join(str(error).split())[:200] or type(error).__name__
+    return EngineError(
+        f"The Ray cluster at {address} could not be joined: {told.rstrip('.')}.",
+        "Check it with: ray status; and that RAY_AUTH_MODE and RAY_AUTH_TOKEN are those of the cluster.",
+    )
 
 
 def _check_shared_memory(folder: Path = Path("/dev/shm")) -> None:

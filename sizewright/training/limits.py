@@ -12,7 +12,7 @@ from pathlib import Path
 from sizewright.errors import LimitError, ReplicaDiedError
 from sizewright.spec import LimitedBy
 from sizewright.spec.units import format_bytes
-from sizewright.training.cgroups import PERIOD_US, CgroupTree
+from sizewright.training.cgroups import PERIOD_US, USUAL_WEIGHT, CgroupTree
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class ReplicaLimits:
         self._before_bytes = _status_bytes("VmRSS")  # charged elsewhere, yet part of what the replica needs
         if self._group:
             self._group.join()
+            self.stand_back(True)
 
     @property
     def limited_by(self) -> LimitedBy:
@@ -52,9 +53,15 @@ class ReplicaLimits:
         """
         if self._group:
             self._group.set_cpu(cores)
+            self.stand_back(cores is None)
             self._limited_by = "none" if cores is None else "cgroup"
         elif hasattr(os, "sched_setaffinity"):
             self._limited_by = _pin(cores, first_core)
+
+    def stand_back(self, back: bool) -> None:
+        """While it loads, a replica takes only what others leave of the host."""
+        if self._group:
+            self._group.set_weight(USUAL_WEIGHT // 64 if back else USUAL_WEIGHT)
 
     def set_memory(self, limit_bytes: int | None) -> None:
         """Hold to `limit_bytes`; 0 or None lifts the limit. Only control groups can.

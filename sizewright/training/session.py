@@ -1,4 +1,4 @@
-"""A session: one job trained at an allocation that `scale` can change; here a change starts the job anew."""
+"""A session: one job that trains, and whose replicas change in number and size while it does."""
 
 from __future__ import annotations
 
@@ -9,46 +9,85 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
-from sizewright.errors import EngineDiedError, EngineError, ReplicaDiedError, SizewrightError, TrialTimeoutError
-from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics, Role
-from sizewright.training.actors import PsActor, WorkerActor
-from sizewright.training.cgroups import find_cgroups
-from sizewright.training.engine import Engine
-from sizewright.training.host import host_cores
+from sizewright.errors import EngineError, SizewrightError
+from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
+from sizewright.training.cgroups import MIN_QUOTA_US, PERIOD_US
+from sizewright.training.crew import Crew
+from sizewright.training.engine import NAMESPACE, Engine
+from sizewright.training.fleet import Fleet, Member
+from sizewright.training.keeper import read_info
+from sizewright.training.lease_server import LeaseServer
+from sizewright.training.leases import LeaseBook
+from sizewright.training.machine import Machine
+from sizewright.training.outcomes import Ledger
+from sizewright.training.program import BuiltIn, Program
+from sizewright.training.recovery import Recovery
+from sizewright.training.snapshots import Snapshots
+from sizewright.training.transport import RayTransport, TcpTransport
 from sizewright.training.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 3
-_PATIENCE_S = 5.0
-_AGAIN = "Run the same command again; it goes on with the rest."
 _SESSION_NUMBERS = itertools.count()
-_ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
 
 
 class Session:
-    """Starts Ray once; replicas that an allocation does not need stay loaded and idle for a later one.
+    """Starts Ray, or joins the cluster at `address`, once. Use as a context manager: leaving it ends every process
+    and removes every control group.
 
-    Use as a context manager: leaving it ends every process and removes every control group.
+    Without `samples` it trains for ever over tables filled to their rows, as trials do. With `samples` each sample is
+    trained exactly once as long as nothing fails. `reserve` says how many idle, loaded replicas of each role are kept
+    at hand. Every `snapshot_s` seconds what has changed is kept in memory elsewhere, and on disk below `folder`;
+    `resume` is such a folder of an earlier run. With `recover` new replicas take the places of those that die.
     """
 
-    def __init__(self, job: Job, *, timeout_s: float = 120.0) -> None:
-        if job.training.device != "cpu":
-            raise EngineError(
-                f"Trials run on the CPU only, and the job's training.device is {job.training.device}.",
-                "Bring measurements of your own: sizewright trials import FILE --job JOB.",
-            )
+    def __init__(
+        self,
+        job: Job,
+        *,
+        address: str | None = None,
+        samples: int | None = None,
+        snapshot_s: float | None = None,
+        folder: str | Path | None = None,
+        resume: str | Path | None = None,
+        recover: bool = False,
+        reserve: Mapping[str, int] | None = None,
+        transport: Literal["tcp", "ray"] = "tcp",
+        program: Program | None = None,
+        timeout_s: float = 120.0,
+    ) -> None:
         self.job = job.with_absolute_path()
-        self.allocation: Allocation | None = None
-        self._timeout_s = timeout_s
+        self._resume = str(resume) if resume is not None else None
+        trained = read_info(resume, self.job)[1].trained if resume is not None else []
+        self._recover = recover
+        self._changing = threading.Lock()  # a change that a user asks for
+        self._lock = threading.RLock()  # any work on the replicas
+        self._busy = ""
+        self._paused = False
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._replicas: dict[Role, list[Any]] = {"ps": [], "worker": []}
-        self._active: dict[Role, int] = {"ps": 0, "worker": 0}
-        self._tree = find_cgroups(f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}")
+        name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}"
+        self._machine = Machine(name)
         self._engine: Engine | None = None
+        self._crew: Crew | None = None
+        self._parts: list[LeaseServer] = []
         try:
-            self._engine = Engine(self._tree)
+            self._engine = Engine(self._machine.tree, address=address)
+            fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
+            fleet.wanted_reserve = dict(reserve or {})
+            book = LeaseBook(samples, batch_size=job.training.batch_size, trained=[(a, b) for a, b in trained])
+            self._leases = LeaseServer(book, self._token, self._engine.ip())
+            self._parts.append(self._leases)
+            way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
+            self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
+            self._crew.fill = samples is None
+            self._snapshots = Snapshots(
+                self._crew, self._token, interval_s=snapshot_s, folder=str(folder) if folder is not None else None
+            )
+            self._ledger = Ledger()
+            self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
         except BaseException:
             self.stop()
             raise
@@ -62,170 +101,253 @@ class Session:
     @property
     def whole_cores(self) -> bool:
         """Whether replicas can be held to whole cores only, for want of control groups."""
-        return self._tree is None
+        return any(offer.tree is None for offer in self._live.fleet.offers)
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """What trains now; None before the first `scale` and after `pause`."""
+        return self._crew.allocation if self._crew and self._crew.routing and not self._paused else None
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
-        """Train at `allocation`, tables filled to `table_scale` of their rows; returns once limits are on.
+        """Train at `allocation`; returns once it does, with limits on.
 
-        Raises EngineError when the host cannot hold it, ReplicaDiedError when a replica dies on the way.
+        While it trains at the same table scale the change is live: newcomers load while the others train on, leavers
+        finish their batch, rows move to where they will be. Another table scale starts training anew, as a paused
+        session does when its servers change. Raises EngineError when the hosts cannot hold it or another change is
+        under way, and other errors when a replica fails; what trained before trains on then.
         """
-        _check_host(allocation)
-        self.pause()
-        for role in self._replicas:
-            self._grow(role, allocation)
-        self._launch(allocation, table_scale)
-        self._await_steps(_FIRST_STEPS)
-        self._limit(allocation)
-        self.allocation = allocation
+        self._check(allocation)
+        with self._change("scale", allocation.describe()):
+            crew = self._live
+            if (
+                crew.routing is None
+                or table_scale != crew.scale
+                or (self._paused and not _same_servers(crew.allocation, allocation))
+            ):
+                self._launch(allocation, table_scale)
+            elif self._paused:
+                self._resume_at(allocation)
+            else:
+                crew.change(allocation)
+            self._paused = False
+            self.job = crew.job
+        self._fill_reserve()
+
+    def replace(self, name: str) -> str:
+        """Put a new process in the place of a replica such as `ps-1`, and return its name."""
+        with self._change("replace", name):
+            old = next((member for member in self._live.members if member.name == name), None)
+            if old is None:
+                known = ", ".join(member.name for member in self._live.members)
+                raise EngineError(f"There is no replica {name}.", f"There are: {known}.")
+            assert old.resources is not None
+            return self._live.replace(old, old.resources).name
 
     def pause(self) -> None:
         """Stop training, replicas stay loaded; the next `scale` goes on."""
-        self.allocation = None
-        self._halt()
+        with self._lock:
+            if self._live.routing is not None and not self._paused:
+                self._live.pause()
+                self._live.fleet.get([m.actor.set_cpu.remote(None) for m in self._live.servers])
+                self._paused = True
 
     def observe(self) -> Metrics:
-        """Sums of every replica. Raises ReplicaDiedError when one has died or its training has failed."""
-        readings: list[ReplicaMetrics] = self._get([a.observe.remote() for a in self._all()])
-        for fault in self._get([a.fault.remote() for a in self._all()]):
-            if fault:
-                raise self._died(fault)
+        """Sums of every replica.
+
+        Raises ReplicaDiedError when one has died or its training has failed, unless the session recovers.
+        """
+        crew = self._live
+        if self._recovery.gave_up is not None:
+            raise self._recovery.gave_up
+        members = list(crew.members)
+        readings = self._readings(members)
+        for member, reading in readings:
+            if member.role == "ps":
+                crew.seen_pushes[member.index + 1] = reading.pushes
+        with self._leases.lock:
+            trained, left = self._leases.book.trained, self._leases.book.remaining()
         assert self._engine is not None
-        return Metrics(replicas=tuple(readings), engine_cpu_s=self._engine.cpu_used_s())
+        return Metrics(
+            replicas=tuple(reading for _, reading in readings),
+            engine_cpu_s=self._engine.cpu_used_s(),
+            samples_trained=trained,
+            samples_left=left,
+        )
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether all samples are trained; waits at most `timeout_s` for it. Raises what ended the session."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._leases.finished.wait(0.1):
+            if self._recovery.gave_up is not None:
+                raise self._recovery.gave_up
+            if not self._recover:
+                self.observe()
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        return True
+
+    def outcome(self) -> Outcome:
+        """What has been trained, changed, lost and repeated so far."""
+        with self._leases.lock:
+            trained, finished = self._leases.book.trained, self._leases.book.finished
+        return self._ledger.outcome(trained, finished, self._recovery.gave_up, self._recovery.failures, self._snapshots)
+
+    def checkpoint(self, folder: str | Path) -> None:
+        """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
+        with self._change("checkpoint", str(folder)):
+            crew = self._live
+            self._open_keeper()
+            self._snapshots.take()  # most rows while training goes on
+            crew.pause()
+            try:
+                self._snapshots.take()
+                with self._leases.lock:
+                    trained = self._leases.book.trained_ranges()
+            finally:
+                crew.resume()
+            self._snapshots.save(str(folder), trained)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""
-        names = [f"{role}-{i}" for role, count in self._active.items() for i in range(count)]
-        return dict(zip(names, self._get([a.pid.remote() for a in self._all()]), strict=True))
+        members = self._live.members
+        return dict(zip((m.name for m in members), self._get([m.actor.pid.remote() for m in members]), strict=True))
+
+    def step_times(self) -> dict[str, list[float]]:
+        """When the last steps of each worker ended, on its machine's monotonic clock."""
+        workers = list(self._live.workers)
+        times = self._live.fleet.get([worker.actor.step_times.remote() for worker in workers])
+        return dict(zip((worker.name for worker in workers), times, strict=True))
 
     def discard(self) -> None:
         """End all replicas, for instance after a failure; Ray stays for the next `scale`."""
-        assert self._engine is not None
-        groups = [self._tree.child(name) for name in self._names()] if self._tree else []
-        for group in groups:
-            group.set_cpu(None)  # a throttled process takes seconds to end
-        for actors in self._replicas.values():
-            for actor in actors:
-                self._engine.ray.kill(actor, no_restart=True)
-            actors.clear()
-        self._active = dict.fromkeys(self._active, 0)
-        for group in groups:
-            group.remove()
+        with self._lock:
+            crew = self._live
+            crew.fleet.kill(crew.members)
+            crew.servers, crew.workers, crew.routing = [], [], None
 
     def stop(self) -> None:
         """End everything that this session started; a further Ctrl-C does not cut it short."""
         with _uninterrupted():
             try:
-                if self._engine and self._engine.alive():
-                    self.discard()
+                if self._crew is not None:
+                    self._ledger.stop()
+                    self._recovery.stop()
+                    self._snapshots.stop()
+                    if self._engine and self._engine.alive():
+                        self.discard()
+                        self._crew.fleet.close()
+                    self._crew = None
             finally:
+                for part in self._parts:
+                    part.close()
+                self._parts = []
                 if self._engine:
                     self._engine.stop()
                     self._engine = None
-                if self._tree:
-                    self._tree.remove()
-                    self._tree = None
+                self._machine.close()
 
-    def _names(self) -> list[str]:
-        return [f"{role}-{i}" for role, actors in self._replicas.items() for i in range(len(actors))]
+    @property
+    def _live(self) -> Crew:
+        if self._crew is None:
+            raise EngineError("The session has been stopped.", "Start a new one.")
+        return self._crew
 
-    def _in_use(self, role: Role) -> list[Any]:
-        return self._replicas[role][: self._active[role]]
+    def _launch(self, allocation: Allocation, table_scale: float) -> None:
+        crew = self._live
+        first = crew.routing is None and not crew.servers
+        self._paused = False
+        if self._resume is not None and first:
+            self._open_keeper()
+            self._snapshots.load(self._resume)
+            crew.launch(allocation, table_scale, self._snapshots.restore)
+        else:
+            crew.launch(allocation, table_scale)
+        crew.await_steps(_FIRST_STEPS)
+        if first:
+            self._ledger.start()
+            if self._snapshots.wanted:
+                self._open_keeper()
+                self._snapshots.start(lambda: not self._busy)
+            if self._recover:
+                self._recovery.start()
 
-    def _all(self) -> list[Any]:
-        return [*self._in_use("ps"), *self._in_use("worker")]
+    def _resume_at(self, allocation: Allocation) -> None:
+        """A paused session goes on with its servers as they are and other workers."""
+        self._live.regather(allocation)
+        self._live.await_steps(_FIRST_STEPS)
 
-    def _grow(self, role: Role, allocation: Allocation) -> None:
-        assert self._engine is not None
-        actors, wanted = self._replicas[role], allocation.replicas(role)
-        # Cores are held by the control group, so Ray's own count of them must not stand in the way.
-        make = self._engine.ray.remote(num_cpus=0, max_restarts=0)(_ACTORS[role])
-        while len(actors) < wanted:
-            actors.append(make.remote(self._tree, len(actors)))
-        self._active[role] = wanted
+    def _open_keeper(self) -> None:
+        self._snapshots.open(self._live.first_dense)
 
-    def _halt(self) -> None:
-        self._get([a.halt.remote() for a in self._in_use("worker")])
-        self._get([a.close.remote() for a in self._in_use("ps")])
-        self._get([a.set_cpu.remote(None) for a in self._all()])
+    def _fill_reserve(self) -> None:
+        with self._lock:
+            self._live.fill_reserve()
 
-    def _launch(self, allocation: Allocation, scale: float) -> None:
-        servers, workers = self._in_use("ps"), self._in_use("worker")
-        sizes = list(allocation.each("worker"))
-        job = self.job.with_batch_size(allocation.batch_size)
-        weights = [w.load.remote(job, r.memory_bytes) for w, r in zip(workers, sizes, strict=True)]
-        self._get(weights)
-        addresses = self._get(
-            [
-                s.prepare.remote(job, scale, len(servers), len(workers), weights[0], self._token, r.memory_bytes)
-                for s, r in zip(servers, allocation.each("ps"), strict=True)
-            ]
-        )
-        common = (job, scale, len(workers), addresses, self._token)
-        self._get([w.start.remote(*common, r.cpu) for w, r in zip(workers, sizes, strict=True)])
-
-    def _limit(self, allocation: Allocation) -> None:
-        first_core, set_ = 0.0, []
-        for role in ("ps", "worker"):
-            for actor, resources in zip(self._in_use(role), allocation.each(role), strict=True):
-                set_.append(actor.set_cpu.remote(resources.cpu, int(first_core)))
-                first_core += resources.cpu
-        self._get(set_)
-
-    def _await_steps(self, steps: int) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while any(worker.steps < steps for worker in self.observe().of("worker")):
-            if time.monotonic() > deadline:
-                raise TrialTimeoutError(
-                    f"No worker finished {steps} steps in {self._timeout_s:g} s.",
-                    "Give the replicas more cores, or the job a smaller batch.",
-                )
-            time.sleep(0.02)
-
-    def _get(self, refs: list[Any]) -> Any:
-        assert self._engine is not None
-        ray = self._engine.ray
+    @contextlib.contextmanager
+    def _change(self, kind: str, description: str) -> Iterator[None]:
+        if not self._changing.acquire(blocking=False):
+            raise EngineError(f"A change is under way ({self._busy}); the job trains on.", "Ask again when it is done.")
         try:
-            return self._wait_for(refs)
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, SizewrightError):
-                raise cause from None
-            raise self._died(f"{type(cause).__name__}: {cause}") from None
-        except ray.exceptions.GetTimeoutError:
-            raise TrialTimeoutError(
-                f"A replica did not answer within {self._timeout_s:g} s.", "Give it more cores, or try again."
-            ) from None
-        except ray.exceptions.RayActorError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise self._died(last if "creation task" in str(error) else "its process ended") from None
-        except ray.exceptions.RayError as error:
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
+            self._busy = f"{kind} {description}"
+            with self._lock:
+                start = time.monotonic()
+                yield
+                self._ledger.changed(kind, time.monotonic() - start, description)
+        finally:
+            self._busy = ""
+            self._changing.release()
 
-    def _wait_for(self, refs: list[Any]) -> Any:
-        """`ray.get` in short waits, since it may wait for ever on a Ray that has died."""
-        assert self._engine is not None
-        ray, deadline = self._engine.ray, time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return ray.get(refs, timeout=min(_PATIENCE_S, self._timeout_s))
-            except ray.exceptions.GetTimeoutError:
-                if not self._engine.alive():
-                    raise EngineDiedError("Ray's own processes have ended.", _AGAIN) from None
-                if time.monotonic() > deadline:
-                    raise
+    def _readings(self, members: list[Member]) -> list[tuple[Member, ReplicaMetrics]]:
+        if not self._recover:
+            readings = self._get([m.actor.observe.remote() for m in members])
+            for fault in self._get([m.actor.fault.remote() for m in members]):
+                if fault:
+                    raise self._live.fleet.died(fault, members)
+            return list(zip(members, readings, strict=True))
+        found = []
+        for member, ref in [(m, m.actor.observe.remote()) for m in members]:
+            with contextlib.suppress(SizewrightError):  # recovery will see to it
+                found.append((member, self._live.fleet.get([ref])[0]))
+        return found
 
-    def _died(self, why: str) -> SizewrightError:
-        for name in self._names() if self._tree else ():
-            assert self._tree is not None
-            with contextlib.suppress(OSError):
-                if self._tree.child(name).oom_kills():
-                    told = f"{name} was ended for using more memory than it was given."
-                    return ReplicaDiedError(told, "Raise its memory.", oom=True)
-        assert self._engine is not None
-        if not self._engine.alive():
-            return EngineDiedError("Ray's own processes have ended.", _AGAIN)
-        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "The other trials go on.")
+    def _get(self, refs: list[Any]) -> list[Any]:
+        """Results of calls; when a replica has died, memory is told as the cause where it was."""
+        fleet = self._live.fleet
+        try:
+            return fleet.get(refs)
+        except SizewrightError as error:
+            for member in self._live.members:
+                if fleet.was_oom(member):
+                    raise fleet.died(str(error), [member]) from None
+            raise
+
+    def _check(self, allocation: Allocation) -> None:
+        """Raises before anything is touched."""
+        if not allocation.replicas("worker") or not allocation.replicas("ps"):
+            raise EngineError("The allocation needs at least one worker and one PS.", "Set replicas to 1 or more.")
+        offers = self._live.fleet.offers
+        cores = sum(offer.cores for offer in offers)
+        if allocation.cores() > cores + 1e-9:
+            where = "this host has" if len(offers) == 1 else f"the {len(offers)} machines have"
+            raise EngineError(
+                f"The allocation asks for {allocation.cores():g} cores and {where} {cores:g}.",
+                "Ask for fewer, or run on a larger host.",
+            )
+        least = MIN_QUOTA_US / PERIOD_US
+        for size in (*allocation.each("worker"), *allocation.each("ps")):
+            _check_cores(size, least, self.whole_cores)
+
+
+def _check_cores(size: Resources, least: float, whole: bool) -> None:
+    if size.cpu < least and not whole:
+        raise EngineError(
+            f"{size.cpu:g} cores are below the least that can be held steadily ({least:g}).",
+            "Raise the least cpu in the job's bounds.",
+        )
+
+
+def _same_servers(a: Allocation, b: Allocation) -> bool:
+    return list(a.each("ps")) == list(b.each("ps"))
 
 
 @contextlib.contextmanager
@@ -239,14 +361,3 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _check_host(allocation: Allocation) -> None:
-    cores = host_cores()
-    if allocation.cores() > cores + 1e-9:
-        raise EngineError(
-            f"The allocation asks for {allocation.cores():g} cores and this host has {cores:g}.",
-            "Ask for fewer, or run on a larger host.",
-        )
-    if not allocation.replicas("worker") or not allocation.replicas("ps"):
-        raise EngineError("The allocation needs at least one worker and one PS.", "Set replicas to 1 or more.")

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from sizewright.datasets.batch import Batch
 from sizewright.training.embedding import make_keys
+from sizewright.training.exchange import LEAVE, NO_FLOATS, WANT_DENSE
+from sizewright.training.feed import Feed, Portion
 from sizewright.training.optimizers import Floats
-from sizewright.training.partition import Lookup, dense_slices, make_lookup
-from sizewright.training.wire import REPLY_HEAD_BYTES, Request, receive_into, receive_reply_head, send_request
+from sizewright.training.router import Pull, Push, Router
+from sizewright.training.routing import Lookup
+from sizewright.training.weights import FlatWeights
 
-_NOTHING = np.empty(0, np.float32)
+Loss = Callable[[Tensor, Tensor], Tensor]
+_KEPT_STEPS = 8192
 
 
 @dataclass
@@ -35,7 +37,8 @@ class WorkerCounters:
     push_s: float = 0.0
     wait_s: float = 0.0
     unique_rows: int = 0
-    network_bytes: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     loss: float = 0.0
 
     def reading(self) -> dict[str, float]:
@@ -44,151 +47,152 @@ class WorkerCounters:
 
 
 class _Step(NamedTuple):
-    """A batch on its way: pulled, or to be pushed."""
+    """A batch on its way: asked for, or computed and to be pushed."""
 
     tag: int
-    batch: Batch
+    version: int
+    portion: Portion
     lookup: Lookup
     row_grads: Floats
-
-
-class FlatWeights:
-    """All dense weights of a network in one vector, and their gradients in another."""
-
-    def __init__(self, network: nn.Module) -> None:
-        parameters = list(network.parameters())
-        size = sum(p.numel() for p in parameters)
-        self._weights, self._grads = torch.zeros(size), torch.zeros(size)
-        start = 0
-        for p in parameters:
-            end = start + p.numel()
-            self._weights[start:end] = p.data.flatten()
-            p.data = self._weights[start:end].view_as(p)
-            p.grad = self._grads[start:end].view_as(p)
-            start = end
-        self.weights: Floats = self._weights.numpy()
-        self.grads: Floats = self._grads.numpy()
 
 
 class Worker:
     """Trains one network against parameter servers.
 
     Asynchronous: rows of the next batch travel while this one computes, so they lack its gradient
-    (a staleness of one step of its own). Synchronous: nothing overlaps, and the PS merge the workers' pushes.
+    (a staleness of one step of its own). Synchronous: nothing overlaps, and the servers merge the workers' pushes.
     """
 
     def __init__(
         self,
         network: nn.Module,
-        row_width: int,
-        batches: Iterator[Batch],
-        links: list[socket.socket],
+        loss: Loss,
+        feed: Feed,
+        router: Router,
         *,
         sync: bool = False,
         dense_sync_steps: int = 1,
+        device: str = "cpu",
     ) -> None:
         self.counters = WorkerCounters()
-        self._network = network
-        self._width = row_width
-        self._batches = batches
-        self._links = links
+        self.step_times: deque[float] = deque(maxlen=_KEPT_STEPS)
+        self._device = torch.device(device)
+        self._network = network.to(self._device)
+        self._loss = loss
+        self._feed = feed
+        self._router = router
         self._sync = sync
         self._dense_every = dense_sync_steps
-        self._flat = FlatWeights(network)
-        self._slices = dense_slices(self._flat.weights.size, len(links))
-        self._loss = nn.BCEWithLogitsLoss()
+        self._flat = FlatWeights(self._network)
         self._tag = 0
+        self._fresh = True  # no dense weights have been pulled yet
         self._ready: tuple[_Step, Floats] | None = None
         self._done: _Step | None = None
+        self._sent: _Step | None = None
 
-    def step(self) -> None:
-        """Train one batch. Raises ConnectionError when a parameter server has gone."""
+    def step(self) -> bool:
+        """Train one batch; False when there is none at present, and then everything has been pushed.
+
+        Raises ConnectionError when a parameter server has gone and no routing without it came in time.
+        """
         if self._ready is None:
-            self._ready = self._receive(self._ask())
+            asked = self._ask()
+            if asked is None:
+                self.leave()
+                return False
+            self._ready = asked, self._receive(asked)
         step, rows = self._ready
         if self._sync:
             self._done = self._compute(step, rows)
-            self._ready = self._receive(self._ask())
+            asked = self._ask()
         else:
             asked = self._ask()
+            if asked is None:
+                self._flush(0)
             self._done = self._compute(step, rows)
-            self._ready = self._receive(asked)
-        self._count(len(step.batch.labels))
+        self._ready = (asked, self._receive(asked)) if asked else None
+        self._count(len(step.portion.batch.labels))
+        return True
+
+    def leave(self) -> None:
+        """Push what is computed, give back what is not, and let nobody wait for this worker."""
+        self._ready = None
+        self._flush(LEAVE)
+        self._feed.hand_back()
+        self._fresh = True
+
+    def dense_weights(self) -> Floats:
+        """A copy of the dense weights (d,)."""
+        return self._flat.weights.copy()
 
     def _count(self, samples: int) -> None:
         counters = self.counters
         counters.steps += 1
         counters.samples += samples
         counters.last_step_at_s = time.perf_counter()
+        counters.bytes_sent, counters.bytes_received = self._router.sent_bytes, self._router.received_bytes
+        self.step_times.append(time.monotonic())
 
-    def close(self) -> None:
-        """Drop the connections; a step that waits on one ends with ConnectionError."""
-        for link in self._links:
-            with contextlib.suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-            link.close()
-
-    def _ask(self) -> _Step:
-        """Send the last gradients and ask for the rows of the next batch."""
+    def _ask(self) -> _Step | None:
+        """Send the last gradients and ask for the rows of the next batch; None, and nothing sent, without a batch."""
         clock = [time.perf_counter()]
-        batch = next(self._batches)
+        portion = self._feed.next()
         clock.append(time.perf_counter())
-        lookup = make_lookup(make_keys(batch.ids), len(self._links))
+        self.counters.data_s += clock[1] - clock[0]
+        if portion is None:
+            return None
+        lookup = self._router.routing.lookup(make_keys(portion.batch.ids))
         self._tag += 1
-        asked = _Step(self._tag, batch, lookup, _NOTHING)
+        asked = _Step(self._tag, self._router.routing.version, portion, lookup, NO_FLOATS)
         clock.append(time.perf_counter())
-        self._send(asked)
+        self._send(asked, WANT_DENSE if self._fresh or self._tag % self._dense_every == 0 else 0)
         clock.append(time.perf_counter())
-        counters = self.counters
-        counters.data_s += clock[1] - clock[0]
-        counters.pull_s += clock[2] - clock[1]
-        counters.push_s += clock[3] - clock[2]
-        counters.unique_rows += len(lookup.keys)
+        self.counters.pull_s += clock[2] - clock[1]
+        self.counters.push_s += clock[3] - clock[2]
+        self.counters.unique_rows += len(lookup.keys)
         return asked
 
-    def _send(self, asked: _Step) -> None:
-        done, dense_due = self._done, self._tag % self._dense_every == 0
-        grads_at = keys_at = 0
-        for i, link in enumerate(self._links):
-            rows = done.lookup.counts[i] if done else 0
-            grads = done.row_grads[grads_at : grads_at + rows] if done else np.empty((0, self._width), np.float32)
-            dense = self._flat.grads[self._slices[i]] if done and dense_due else _NOTHING
-            keys = asked.lookup.keys[keys_at : keys_at + asked.lookup.counts[i]]
-            request = Request(done.tag if done else 0, grads, dense, asked.tag, keys, dense_due)
-            self.counters.network_bytes += send_request(link, request)
-            grads_at += rows
-            keys_at += len(keys)
-        if dense_due:
-            self._flat.grads.fill(0)
+    def _send(self, asked: _Step | None, flags: int) -> None:
+        self._sent, self._done = self._done, None
+        due = flags & (WANT_DENSE | LEAVE) and not self._fresh
+        push = Push(self._sent.tag, self._sent.version, self._sent.lookup, self._sent.row_grads) if self._sent else None
+        pull = Pull(asked.tag, asked.lookup) if asked else None
+        self._router.send(push, pull, self._flat.take_grads() if due else NO_FLOATS, flags)
+        self._fresh &= asked is None
 
-    def _receive(self, asked: _Step) -> tuple[_Step, Floats]:
-        counters = self.counters
-        rows = np.empty((len(asked.lookup.keys), self._width), np.float32)
-        at = 0
-        for link, part in zip(self._links, self._slices, strict=True):
-            start = time.perf_counter()
-            count, dense_size = receive_reply_head(link)
-            arrived = time.perf_counter()
-            whole = receive_into(link, rows[at : at + count])
-            if dense_size:
-                whole &= receive_into(link, self._flat.weights[part])
-            if not whole:
-                raise ConnectionError("the parameter server closed the connection")
-            at += count
-            counters.wait_s += arrived - start
-            counters.pull_s += time.perf_counter() - arrived
-            counters.network_bytes += REPLY_HEAD_BYTES + count * self._width * 4 + dense_size * 4
-        return asked, rows
+    def _flush(self, flags: int) -> None:
+        """Push without a pull."""
+        if self._done is None and not flags:
+            return
+        self._send(None, flags)
+        self._collect(np.empty((0, self._router.width), np.float32))
+
+    def _receive(self, asked: _Step) -> Floats:
+        rows = np.empty((len(asked.lookup.keys), self._router.width), np.float32)
+        self._collect(rows)
+        return rows
+
+    def _collect(self, rows: Floats) -> None:
+        waited, read = self._router.receive(rows, self._flat.weights)
+        self.counters.wait_s += waited
+        self.counters.pull_s += read
+        self._flat.put_weights()
+        if self._sent is not None:
+            self._feed.trained(self._sent.portion, self._sent.tag)
+            self._sent = None
 
     def _compute(self, step: _Step, rows: Floats) -> _Step:
         start = time.perf_counter()
-        pulled = torch.from_numpy(rows).requires_grad_()
-        shape = (len(step.batch.labels), step.batch.ids.shape[1], self._width)
-        embedded = nn.functional.embedding(torch.from_numpy(step.lookup.inverse), pulled).view(shape)
-        logits = self._network(torch.from_numpy(step.batch.dense), embedded)
-        loss = self._loss(logits, torch.from_numpy(step.batch.labels))
-        loss.backward()
+        batch = step.portion.batch
+        pulled = torch.from_numpy(rows).to(self._device).requires_grad_()
+        shape = (*batch.ids.shape, rows.shape[1])
+        inverse = torch.from_numpy(step.lookup.inverse).to(self._device)
+        embedded = nn.functional.embedding(inverse, pulled).view(shape)
+        outputs = self._network(torch.from_numpy(batch.dense).to(self._device), embedded)
+        loss = self._loss(outputs, torch.from_numpy(batch.labels).to(self._device))
+        loss.backward()  # type: ignore[no-untyped-call]
         assert pulled.grad is not None
+        grads: Floats = pulled.grad.cpu().numpy()
         self.counters.compute_s += time.perf_counter() - start
         self.counters.loss += float(loss.detach())
-        return step._replace(row_grads=pulled.grad.numpy())
+        return step._replace(row_grads=grads)

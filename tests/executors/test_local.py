@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sizewright.errors import JobError
 from sizewright.executors.local import LocalExecutor, load_plan
 from sizewright.spec import Allocation, Bounds, Deploy, Gpu, Group, Job, Plan
+from sizewright.testing import ManualClock
+from sizewright.testing.fake_session import FakeSession, default_throughput
 
 TARGET = Allocation(
     worker=(Group(replicas=2, cpu=0.5, memory_bytes=2**30, gpu=Gpu(count=1)),),
@@ -52,8 +54,23 @@ def test_no_text_is_lost_or_breaks_the_file(text: str) -> None:
 def test_the_header_says_what_it_is_and_how_to_run_it() -> None:
     header = "\n".join(line for line in LocalExecutor().render(PLANS["launch"]).splitlines() if line.startswith("#"))
     assert f"launch {TARGET.describe()}" in header
-    assert "from sizewright.training.session import Session" in header
-    assert "plan.target" in header
+    for line in (
+        'get_executor("local")',
+        "executor.launch(load_plan(",
+        "executor.observe(handle)",
+        "executor.stop(handle)",
+    ):
+        assert line in header
+    assert "adjust(handle, load_plan(" in LocalExecutor().render(PLANS["adjust"])
+
+
+def test_the_python_of_the_header_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "this-file.yaml"
+    path.write_text(LocalExecutor().render(PLANS["launch"]), encoding="utf-8")
+    code = [line.removeprefix("#     ") for line in path.read_text().splitlines() if line.startswith("#     ")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalExecutor, "_open", lambda _, job: FakeSession(job, ManualClock(), default_throughput))
+    exec("\n".join(code), {})
 
 
 def test_a_plan_file_that_is_none_is_refused(tmp_path: Path) -> None:

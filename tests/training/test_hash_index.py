@@ -14,7 +14,7 @@ BATCHES = st.lists(st.lists(KEYS, unique=True, max_size=60), max_size=12)
 
 def add(index: HashIndex, keys: list[int]) -> tuple[list[int], int]:
     slots, new = index.find_or_add(np.array(keys, np.int64))
-    return slots.tolist(), new
+    return slots.tolist(), len(new)
 
 
 @settings(max_examples=150, deadline=None)
@@ -58,8 +58,8 @@ def test_bytes_are_those_that_the_memory_model_counts(rows: int) -> None:
     index = HashIndex()
     for start in range(0, rows, 300):
         add(index, list(range(start, min(start + 300, rows))))
-        assert index.nbytes == index_bytes(np.array(float(index.size)))
-    assert HashIndex(rows).nbytes == index.nbytes
+        assert index.nbytes + index.size == index_bytes(np.array(float(index.size)))
+    assert HashIndex(rows).nbytes == index.nbytes - rows * 8
 
 
 @given(rows=st.integers(0, 10**9))
@@ -80,4 +80,36 @@ def test_known_keys_never_make_it_grow() -> None:
     assert add(index, keys[::-1]) == (rows[::-1], 0)
     assert index.nbytes == before
     assert add(index, [last]) == ([512], 1)
-    assert index.nbytes == 2 * before
+    assert index.nbytes - 513 * 8 == 2 * (before - 512 * 8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps=st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 60), unique=True, max_size=40)), max_size=25))
+def test_removed_keys_are_forgotten_and_others_keep_their_rows(steps: list[tuple[bool, list[int]]]) -> None:
+    index, known = HashIndex(), dict[int, int]()
+    for adding, keys in steps:
+        if adding:
+            slots, new = index.find_or_add(np.array(keys, np.int64))
+            found = dict(zip(keys, slots.tolist(), strict=True))
+            assert {key: row for key, row in found.items() if key in known} == {k: known[k] for k in keys if k in known}
+            assert sorted(new.tolist()) == sorted(row for key, row in found.items() if key not in known)
+            known |= found
+        else:
+            mine = [key for key in keys if key in known]
+            freed = index.remove(np.array(mine, np.int64)).tolist()
+            assert freed == [known.pop(key) for key in mine]
+        assert index.size == len(known) == len(set(known.values()))
+        everything = np.array([*known, 999], np.int64)
+        assert index.find(everything).tolist() == [*known.values(), -1]
+        assert index.keys_of(np.array([*known.values()], np.int64)).tolist() == [*known]
+
+
+def test_removing_and_adding_for_ever_does_not_grow() -> None:
+    index, rng = HashIndex(), np.random.default_rng(0)
+    for _ in range(300):
+        keys = rng.choice(10**9, 400, replace=False)
+        index.find_or_add(keys)
+        index.remove(keys)
+    assert index.size == 0
+    assert index.top == 400
+    assert index.nbytes == HashIndex().nbytes + 400 * 8

@@ -1,40 +1,16 @@
-"""What renderers share: finding one by name, Kubernetes quantities and metadata, YAML with a comment header."""
+"""What manifests for Kubernetes share: quantities, resource requirements, metadata."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import math
-from typing import Any, cast
-
-import yaml
+from typing import Any
 
 from sizewright.errors import InputError
-from sizewright.spec import Allocation, Executor, Group, Plan, Resources, Role
+from sizewright.spec import Allocation, Group, Plan, Resources, Role
 from sizewright.spec.units import MIB
 
 GPU_RESOURCE = "nvidia.com/gpu"
 BATCH_SIZE_ENV = "SIZEWRIGHT_BATCH_SIZE"
-
-_EXECUTORS = {
-    "dlrover": "sizewright.executors.dlrover:DlroverExecutor",
-    "local": "sizewright.executors.local:LocalExecutor",
-}
-
-
-def executor_names() -> list[str]:
-    """The names that `get_executor` knows, sorted."""
-    return sorted(_EXECUTORS)
-
-
-def get_executor(name: str) -> Executor:
-    """The executor of that name; raises InputError that lists the known ones."""
-    if name not in _EXECUTORS:
-        close = difflib.get_close_matches(name, _EXECUTORS, n=1, cutoff=0.5)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
-        raise InputError(f"There is no executor '{name}'{hint}", f"Known: {', '.join(executor_names())}.")
-    module, _, attribute = _EXECUTORS[name].partition(":")
-    return cast(Executor, getattr(importlib.import_module(module), attribute)())
 
 
 def cpu_quantity(cores: float, step_m: int = 1) -> str:
@@ -75,15 +51,6 @@ def metadata(plan: Plan) -> dict[str, Any]:
     }
 
 
-def require_launch(plan: Plan, executor: str) -> None:
-    """Raises InputError unless the plan starts a job."""
-    if plan.kind != "launch":
-        raise InputError(
-            f"The {executor} executor renders plans that launch a job; plan {plan.id} is of kind '{plan.kind}'.",
-            "Make a launch plan of its target.",
-        )
-
-
 def only_group(allocation: Allocation, role: Role) -> Group | None:
     """The one group of a role that has replicas, none where no group has; raises InputError where several have."""
     groups = [group for group in getattr(allocation, role) if group.replicas]
@@ -94,23 +61,3 @@ def only_group(allocation: Allocation, role: Role) -> Group | None:
             "Make the groups equal, or merge them into one.",
         )
     return groups[0] if groups else None
-
-
-def to_yaml(header: list[str], document: dict[str, Any]) -> str:
-    """A YAML document below comment lines; text may run over several lines."""
-    lines = [line for text in header for line in text.splitlines() or [""]]
-    comment = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in lines)
-    body = _dump(document, allow_unicode=True)
-    # PyYAML writes these line breaks as they are and then reads them as spaces.
-    if any(line_break in body for line_break in "\x85\u2028\u2029"):
-        body = _dump(document, allow_unicode=False)
-    return comment + body
-
-
-def _dump(document: dict[str, Any], *, allow_unicode: bool) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=allow_unicode, width=120)
-
-
-def _printable(line: str) -> str:
-    # YAML readers refuse control characters even in comments.
-    return "".join(character if character.isprintable() else " " for character in line)

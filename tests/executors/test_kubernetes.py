@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from sizewright.errors import InputError
-from sizewright.executors import executor_names, get_executor
-from sizewright.executors._base import cpu_quantity, memory_quantity, resource_requirements, to_yaml
+from sizewright.executors.kubernetes import cpu_quantity, memory_quantity, resource_requirements
 from sizewright.spec import Gpu, Group
 from sizewright.spec.units import GIB, MIB
 
@@ -43,19 +41,3 @@ def test_a_replica_asks_for_what_its_group_has() -> None:
 def test_an_infinite_number_of_cores_is_refused() -> None:
     with pytest.raises(InputError, match="not a number of cores"):
         cpu_quantity(float("inf"))
-
-
-def test_a_comment_cannot_break_the_document() -> None:
-    assert yaml.safe_load(to_yaml(["one\ntwo: 3\x07"], {"a": 1})) == {"a": 1}
-
-
-def test_executors_are_found_by_name() -> None:
-    for name in executor_names():
-        assert get_executor(name).name == name
-
-
-def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no executor 'slurm'\. Known: dlrover, local\."):
-        get_executor("slurm")
-    with pytest.raises(InputError, match="did you mean 'dlrover'"):
-        get_executor("dlrovr")

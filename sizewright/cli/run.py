@@ -1,0 +1,102 @@
+"""`sizewright run`: train a plan's job, with a live line, and say what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import Output
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sizewright.executors.run import RunProgress
+    from sizewright.spec import Outcome
+
+_EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 130}
+
+_Count = Optional[int]  # noqa: UP045
+_Text = Optional[str]  # noqa: UP045
+
+
+def run(
+    plan: Annotated[str, typer.Argument(metavar="PLAN_OR_JOB", help="A plan file, or a job file with its sizes.")],
+    output: Output = Format.table,
+    address: Annotated[_Text, typer.Option("--address", help="HOST:PORT of a running Ray to train on.")] = None,
+    folder: Annotated[_Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
+    resume: Annotated[_Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
+    samples: Annotated[_Count, typer.Option("--samples", min=1, help="Train so many, not the job's own.")] = None,
+    workers: Annotated[_Count, typer.Option("--workers", min=1, help="For a job file: how many workers.")] = None,
+    ps: Annotated[_Count, typer.Option("--ps", min=1, help="For a job file: how many PS.")] = None,
+    worker_cpu: Annotated[_Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
+    ps_cpu: Annotated[_Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
+    worker_memory: Annotated[_Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
+    ps_memory: Annotated[_Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
+) -> None:
+    """Train a plan's job until all samples are trained. Exits 1 when it failed, 130 when it was stopped by Ctrl-C."""
+    import sys
+    from contextlib import redirect_stdout
+
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from sizewright import api
+    from sizewright.cli.output import show, stderr
+    from sizewright.executors.plan_files import plan_from_file
+
+    given = {"workers": workers, "ps": ps, "worker_cpu": worker_cpu, "ps_cpu": ps_cpu}
+    given |= {"worker_memory": worker_memory, "ps_memory": ps_memory}
+    loaded = plan_from_file(plan, {name: size for name, size in given.items() if size is not None})
+    options = {"samples": samples, "folder": folder, "resume": resume} | ({"address": address} if address else {})
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr()) as bar:
+        task = bar.add_task("starting", total=samples or loaded.job.training.samples)
+
+        def advance(now: RunProgress) -> None:
+            bar.update(task, completed=now.samples, description=_describe(now))
+
+        try:
+            with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
+                executor = "ray" if address else "local"
+                outcome = api.run(loaded, executor=executor, progress=advance, **options)
+        except KeyboardInterrupt:
+            stderr().print("Stopped before it trained.")
+            raise typer.Exit(_EXIT_CODES["stopped"]) from None
+        bar.update(task, completed=outcome.samples)
+    show(outcome, output, lambda console: _print(console, outcome))
+    raise typer.Exit(_EXIT_CODES[outcome.status])
+
+
+def _describe(now: RunProgress) -> str:
+    plural = "" if now.workers == 1 else "s"
+    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {now.workers} worker{plural} + {now.ps} PS"
+
+
+def _print(console: Console, outcome: Outcome) -> None:
+    """The outcome in sentences; failures and changes as tables, where there are any."""
+    from sizewright.spec.units import format_seconds
+
+    rate = outcome.samples / outcome.duration_s if outcome.duration_s else 0.0
+    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)} ({rate:,.0f} samples/s)"
+    console.print(f"{outcome.status.capitalize()}: {text}", style="bold red" if outcome.status == "failed" else "bold")
+    if outcome.message:
+        console.print(outcome.message)
+    if outcome.samples_repeated or outcome.updates_lost:
+        console.print(f"{outcome.samples_repeated:,} samples repeated, {outcome.updates_lost:,} updates lost.")
+    if outcome.snapshots or outcome.snapshot_faults:
+        faults = f"; {outcome.snapshot_faults} could not be written" if outcome.snapshot_faults else ""
+        console.print(f"{outcome.snapshots} snapshots{faults}.")
+    _print_failures(console, outcome)
+    _print_changes(console, outcome)
+
+
+def _print_failures(console: Console, outcome: Outcome) -> None:
+    for f in outcome.failures:
+        recovered = "not recovered" if f.recovered_s is None else f"recovered in {f.recovered_s:.1f} s"
+        console.print(f"• at {f.at_s:.1f} s {f.replica} was lost ({f.cause}), {recovered}. {f.action}".rstrip())
+
+
+def _print_changes(console: Console, outcome: Outcome) -> None:
+    for c in outcome.changes:
+        console.print(f"• at {c.at_s:.1f} s {c.kind} in {c.seconds:.2f} s: {c.description}")

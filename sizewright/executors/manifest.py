@@ -1,0 +1,27 @@
+"""Plans as YAML documents below a comment header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+
+def to_yaml(header: list[str], document: dict[str, Any]) -> str:
+    """A YAML document below comment lines; text may run over several lines."""
+    lines = [line for text in header for line in text.splitlines() or [""]]
+    comment = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in lines)
+    body = _dump(document, allow_unicode=True)
+    # PyYAML writes these line breaks as they are and then reads them as spaces.
+    if any(line_break in body for line_break in "\x85\u2028\u2029"):
+        body = _dump(document, allow_unicode=False)
+    return comment + body
+
+
+def _dump(document: dict[str, Any], *, allow_unicode: bool) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=allow_unicode, width=120)
+
+
+def _printable(line: str) -> str:
+    # YAML readers refuse control characters even in comments.
+    return "".join(character if character.isprintable() else " " for character in line)

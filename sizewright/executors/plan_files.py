@@ -1,0 +1,54 @@
+"""Launch plans: of a recommendation's target, from a file, or of sizes that a user chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sizewright.datasets.trials import now
+from sizewright.errors import InputError
+from sizewright.spec import Allocation, Job, Plan
+from sizewright.spec._base import load_yaml, parse
+
+NEEDED_SIZES = ("workers", "ps", "worker_cpu", "ps_cpu")
+
+
+def launch_plan(job: Job, target: Allocation, reason: str = "Chosen by its user.") -> Plan:
+    """The plan that launches an allocation."""
+    return Plan(id=f"{job.name}-{now():%Y%m%d%H%M%S}", kind="launch", job=job, target=target, reason=reason)
+
+
+def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
+    """A plan file's plan; or a job file's job at `sizes`, which then must have all of NEEDED_SIZES.
+
+    `worker_memory` and `ps_memory` may be among them; cores and memory may be written with units.
+    Raises JobError for a file that is neither, InputError when sizes are missing or too many.
+    """
+    if "target" in load_yaml(path, "plan"):
+        if sizes:
+            raise InputError(
+                f"{path} is a plan and has an allocation already.",
+                f"Leave out {_options(sizes)}, or pass the job file.",
+            )
+        return Plan.load(path)
+    job = Job.load(path)
+    missing = [name for name in NEEDED_SIZES if name not in sizes]
+    if missing:
+        raise InputError(
+            f"{path} is a job without a plan, and {_options(missing)} are not given.",
+            f"Make a plan first: sizewright recommend {path} --out plan.yaml; or give those sizes.",
+        )
+    return launch_plan(job, _allocation(job, sizes))
+
+
+def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
+    groups = {
+        role: [{"replicas": sizes[count], "cpu": sizes[f"{role}_cpu"], "memory_bytes": sizes.get(f"{role}_memory", 0)}]
+        for role, count in (("worker", "workers"), ("ps", "ps"))
+    }
+    return parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes))
+
+
+def _options(names: Any) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

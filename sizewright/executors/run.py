@@ -1,0 +1,72 @@
+"""Running a plan to its end: launch, look now and then, stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sizewright.errors import SizewrightError
+from sizewright.executors.registry import unsupported
+from sizewright.spec import Executor, Metrics, Outcome, Plan
+
+Clock = Callable[[], float]
+_NEEDED = ("launch", "observe", "stop")
+
+
+class RunProgress(NamedTuple):
+    """How far a running job is."""
+
+    samples: int
+    samples_per_s: float
+    workers: int
+    ps: int
+
+
+def run_plan(
+    executor: Executor,
+    plan: Plan,
+    *,
+    progress: Callable[[RunProgress], None] | None = None,
+    every_s: float = 0.5,
+    clock: Clock = time.monotonic,
+) -> Outcome:
+    """Launch a plan and wait until all samples are trained; `progress` is called every `every_s` seconds.
+
+    An interrupt (Ctrl-C) stops the job, whose outcome says so. A job that failed is an outcome too.
+    Raises UnsupportedError for an executor that only renders, and any error that kept the job from training.
+    """
+    for capability in _NEEDED:
+        if not getattr(executor.capabilities, capability):
+            raise unsupported(executor.name, capability)
+    handle = executor.launch(plan)
+    try:
+        meter = _Meter(clock)
+        while not executor.wait(handle, every_s):
+            if progress:
+                progress(meter.read(executor.observe(handle)))
+    except KeyboardInterrupt:
+        return executor.stop(handle)
+    except SizewrightError as error:
+        if (outcome := executor.stop(handle)).status == "failed":
+            return outcome if outcome.message else outcome.model_copy(update={"message": str(error)})
+        raise
+    except BaseException:
+        executor.stop(handle)
+        raise
+    return executor.stop(handle)
+
+
+class _Meter:
+    """Takes the rate between two looks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at, self._samples = clock(), 0
+
+    def read(self, metrics: Metrics) -> RunProgress:
+        now, samples = self._clock(), metrics.samples_trained
+        seconds, more = now - self._at, samples - self._samples
+        self._at, self._samples = now, samples
+        rate = more / seconds if seconds > 0 else 0.0
+        return RunProgress(samples, rate, len(metrics.of("worker")), len(metrics.of("ps")))

@@ -1,0 +1,192 @@
+"""What `local` and `ray` share: plans carried out by a `Session`, live, while the job trains on."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sizewright.errors import InputError
+from sizewright.executors.change_costs import LIVE_PRIOR, NO_CHANGE, START_PRIOR, ChangeCosts
+from sizewright.executors.manifest import to_yaml
+from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
+
+
+class TrainingSession(Protocol):
+    """What is asked of a session; the first `scale` starts the job, later ones change it live."""
+
+    allocation: Allocation | None
+
+    def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
+    def observe(self) -> Metrics: ...  # noqa: D102
+    def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102
+    def outcome(self) -> Outcome: ...  # noqa: D102
+    def stop(self) -> None: ...  # noqa: D102
+
+
+@dataclass
+class _Run:
+    """One job: its session, when its last plan was applied, and in the end what became of it."""
+
+    session: TrainingSession
+    applied_at: float
+    cooldown_s: float
+    outcome: Outcome | None = None
+
+
+class SessionExecutor:
+    """Trains jobs in sessions of this process: a handle is of use only in the process that launched it.
+
+    `samples` trains that many instead of the job's own; `folder` keeps snapshots, one every `snapshot_s` seconds,
+    for `resume`; `clock` counts seconds.
+    """
+
+    name: str
+    capabilities = Capabilities(launch=True, adjust=True, live=True, observe=True, stop=True, render=True)
+
+    def __init__(
+        self,
+        *,
+        samples: int | None = None,
+        snapshot_s: float | None = 10.0,
+        folder: str | Path | None = None,
+        resume: str | Path | None = None,
+        timeout_s: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
+        self._options: dict[str, Any] = {"samples": samples, "snapshot_s": snapshot_s, "folder": folder}
+        self._options |= {"resume": resume, "timeout_s": timeout_s}
+        self._clock = clock
+        self._runs: dict[str, _Run] = {}
+
+    def launch(self, plan: Plan) -> Handle:
+        """Start a session at the plan's target; returns once it trains, and leaves nothing when it cannot."""
+        if plan.kind != "launch":
+            raise InputError(
+                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
+                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
+            )
+        started = self._clock()
+        session = self._open(plan.job)
+        try:
+            session.scale(plan.target)
+        except BaseException:
+            session.stop()
+            raise
+        now = self._clock()
+        self.start_costs.add(now - started)
+        handle = Handle(executor=self.name, id=self._new_id(plan), job=plan.job.name)
+        self._runs[handle.id] = _Run(session, now, plan.cooldown_s)
+        return handle
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Bring the job to the plan's target while it trains on; how long that took is learned.
+
+        Raises InputError for a plan that is not for this job as it is now, or that comes within the cool-down.
+        """
+        run = self._running(handle)
+        self._check_adjust(run, handle, plan)
+        if plan.kind == "keep" or plan.target == run.session.allocation:
+            return
+        started = self._clock()
+        left_s = run.applied_at + run.cooldown_s - started
+        if left_s > 0:
+            raise InputError(
+                f"Job {handle.job} is in the cool-down of its last plan for another {left_s:.0f} s.",
+                f"Apply plan {plan.id} after that.",
+            )
+        run.session.scale(plan.target)
+        run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
+        self.change_costs.add(run.applied_at - started)
+
+    def observe(self, handle: Handle) -> Metrics:
+        """Sums of every replica."""
+        return self._running(handle).session.observe()
+
+    def wait(self, handle: Handle, timeout_s: float) -> bool:
+        """Whether the job has ended, trained in full or failed; waits at most `timeout_s` seconds for it."""
+        run = self._known(handle)
+        if run.outcome:
+            return True
+        return run.session.wait(timeout_s) or run.session.outcome().status != "running"
+
+    def stop(self, handle: Handle) -> Outcome:
+        """End the job with all its processes; a second stop returns the same outcome."""
+        run = self._known(handle)
+        if run.outcome is None:
+            run.session.stop()
+            run.outcome = run.session.outcome()
+        return run.outcome
+
+    def render(self, plan: Plan) -> str:
+        """The plan as YAML, of whatever kind; `load_plan` reads it back."""
+        return to_yaml(self._header(plan), plan.model_dump(mode="json", exclude_none=True))
+
+    def change_cost(self, plan: Plan) -> ChangeCost:
+        """Seconds that the plan takes, from launches or live changes measured so far; 0 where nothing changes."""
+        if plan.changes_nothing:
+            return NO_CHANGE
+        return (self.start_costs if plan.kind == "launch" else self.change_costs).estimate()
+
+    def _open(self, job: Job) -> TrainingSession:
+        """A session that has not begun. The engine is loaded here: rendering needs neither torch nor ray."""
+        from sizewright.training.session import Session
+
+        return Session(job, **self._options)
+
+    def _new_id(self, plan: Plan) -> str:
+        return f"{plan.job.name}-{uuid.uuid4().hex[:8]}"
+
+    def _made_with(self) -> str:
+        """How the header of a rendered plan makes this executor."""
+        return f'get_executor("{self.name}")'
+
+    def _known(self, handle: Handle) -> _Run:
+        if handle.executor != self.name or handle.id not in self._runs:
+            raise InputError(
+                f"The {self.name} executor of this process has no job {handle.id} of executor '{handle.executor}'.",
+                "Use a handle that its launch returned.",
+            )
+        return self._runs[handle.id]
+
+    def _running(self, handle: Handle) -> _Run:
+        run = self._known(handle)
+        if run.outcome:
+            raise InputError(f"Job {handle.id} was stopped ({run.outcome.status}).", "Launch it again to train on.")
+        return run
+
+    def _check_adjust(self, run: _Run, handle: Handle, plan: Plan) -> None:
+        if plan.kind == "launch":
+            raise InputError(f"Plan {plan.id} launches a job and cannot adjust {handle.id}.", "Pass it to launch.")
+        if plan.job.name != handle.job:
+            raise InputError(
+                f"Plan {plan.id} is for job {plan.job.name} and the handle for {handle.job}.",
+                "Pass the handle of the plan's own job.",
+            )
+        now = run.session.allocation
+        if plan.current is not None and plan.current != now:
+            raise InputError(
+                f"Plan {plan.id} was made for {plan.current.describe()} "
+                f"and {handle.job} runs {now.describe() if now else 'nothing yet'}.",
+                "Make a new plan from what runs now.",
+            )
+
+    def _header(self, plan: Plan) -> list[str]:
+        lines = [f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}", f"Why: {plan.reason}", ""]
+        if plan.kind != "launch":
+            return [*lines, f"Apply it to the running job: {self._made_with()}.adjust(handle, load_plan(...))", ""]
+        return [
+            *lines,
+            "To run it: sizewright run this-file.yaml, or in Python (pip install 'sizewright[profile]'):",
+            "    from sizewright.executors import get_executor",
+            "    from sizewright.executors.local import load_plan",
+            f"    executor = {self._made_with()}",
+            '    handle = executor.launch(load_plan("this-file.yaml"))  # it trains from here on',
+            "    print(executor.observe(handle))",
+            "    print(executor.stop(handle))",
+            "",
+        ]

@@ -1,0 +1,47 @@
+"""What became of a running job: samples trained, what failed on the way, what was changed and how long it took."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from sizewright.spec._base import Record
+
+Status = Literal["running", "finished", "stopped", "failed"]
+
+
+class Failure(Record):
+    """One replica lost, what it cost and what was done. Times are seconds since the job began."""
+
+    at_s: float
+    replica: str = Field(description="its name, such as ps-1")
+    cause: str = Field(description="killed, oom, node lost, or what the replica said")
+    recovered_s: float | None = Field(None, description="seconds until all trained again; none when they did not")
+    samples_repeated: int = Field(0, ge=0, description="samples trained twice")
+    updates_lost: int = Field(0, ge=0, description="updates of rows that no PS holds any more")
+    action: str = Field("", description="what was done, in a sentence")
+
+
+class Change(Record):
+    """One change of a running job."""
+
+    at_s: float = Field(description="seconds since the job began")
+    kind: str = Field(description="scale, replace or another")
+    seconds: float = Field(ge=0, description="how long it took")
+    description: str = ""
+
+
+class Outcome(Record):
+    """A job so far (`running`) or in all. `samples` counts each sample once; repeats are told beside it."""
+
+    status: Status
+    message: str = ""
+    samples: int = Field(0, ge=0, description="samples trained in all")
+    duration_s: float = Field(0.0, ge=0)
+    samples_repeated: int = Field(0, ge=0)
+    updates_lost: int = Field(0, ge=0)
+    failures: tuple[Failure, ...] = ()
+    changes: tuple[Change, ...] = ()
+    snapshots: int = Field(0, ge=0)
+    snapshot_faults: int = Field(0, ge=0, description="snapshots that could not be written")

@@ -1,0 +1,46 @@
+"""Signals that end a process, made to let its `with` blocks clean up, and clean up whole."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+@contextlib.contextmanager
+def signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that `with` blocks clean up."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    ending = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ending = []  # only the main thread may set handlers; its owner answers for signals
+    for number in ending:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold signals back, so that nothing stays half removed when Ctrl-C is pressed twice."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda received, _: held.append(received)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in held:
+            signal.raise_signal(received)

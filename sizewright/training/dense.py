@@ -1,0 +1,58 @@
+"""One server's slice of the dense weights, with optimizer state for each weight."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sizewright.spec import Optimizer
+from sizewright.training.optimizers import Floats, UpdateRule, make_rule
+
+
+def dense_rule(optimizer: Optimizer) -> UpdateRule:
+    """The rule of the dense weights: each is a row of its own, so row-wise Adagrad is Adagrad here."""
+    name = "adagrad" if optimizer.name == "rowwise_adagrad" else optimizer.name
+    return make_rule(optimizer.model_copy(update={"name": name}))
+
+
+class DenseSlice:
+    """Weights [start, start + n) of the whole vector."""
+
+    def __init__(self, start: int, weights: Floats, rule: UpdateRule) -> None:
+        self.start = start
+        self._rule = rule
+        self._weights = weights.reshape(-1, 1).copy()
+        self._state = np.zeros((len(self._weights), rule.state_width(1)), np.float32)
+
+    @property
+    def end(self) -> int:
+        """One past the last weight."""
+        return self.start + len(self._weights)
+
+    def copy(self) -> Floats:
+        """The weights (n,)."""
+        return self._weights[:, 0].copy()
+
+    def update(self, grads: Floats, start: int | None = None) -> None:
+        """Apply gradients (k,) of the weights from `start`; what lies outside of the slice is not looked at."""
+        begin = self.start if start is None else start
+        low, high = max(begin, self.start), min(begin + grads.size, self.end)
+        if low < high:
+            mine = slice(low - self.start, high - self.start)
+            part = grads[low - begin : high - begin].reshape(-1, 1)
+            self._rule.update(self._weights[mine], self._state[mine], part)
+
+    def part(self, start: int, end: int) -> tuple[int, Floats, Floats]:
+        """Where the overlap with [start, end) begins, and copies of its weights (k, 1) and state (k, state)."""
+        low, high = max(start, self.start), max(min(end, self.end), max(start, self.start))
+        mine = slice(low - self.start, high - self.start)
+        return low, self._weights[mine].copy(), self._state[mine].copy()
+
+    def put(self, start: int, weights: Floats, state: Floats) -> None:
+        """Put weights and state as they are; they must lie inside."""
+        mine = slice(start - self.start, start - self.start + len(weights))
+        self._weights[mine] = weights.reshape(-1, 1)
+        self._state[mine] = state
+
+    def like(self, start: int, end: int) -> DenseSlice:
+        """Another slice with the same rule, all zero."""
+        return DenseSlice(start, np.zeros(end - start, np.float32), self._rule)

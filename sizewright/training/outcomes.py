@@ -1,0 +1,61 @@
+"""Keeps account of a session: when it began, what was changed, what failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sizewright.errors import SizewrightError
+from sizewright.spec import Change, Failure, Outcome
+from sizewright.training.snapshots import Snapshots
+
+
+class Ledger:
+    """Times are seconds since `start`."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._changes: list[Change] = []
+
+    def start(self) -> None:
+        """Training begins."""
+        self._began = time.monotonic()
+
+    def stop(self) -> None:
+        """The session ends."""
+        self._ended = self._ended or time.monotonic()
+
+    def at_s(self) -> float:
+        """Seconds since training began."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    def changed(self, kind: str, seconds: float, description: str) -> None:
+        """A change of the running job is done."""
+        if self._began is not None:
+            change = Change(at_s=max(0.0, self.at_s() - seconds), kind=kind, seconds=seconds, description=description)
+            self._changes.append(change)
+
+    def outcome(
+        self,
+        samples: int,
+        finished: bool,
+        gave_up: SizewrightError | None,
+        failures: Sequence[Failure],
+        snapshots: Snapshots,
+    ) -> Outcome:
+        """All of it so far."""
+        status = "failed" if gave_up else "finished" if finished else "stopped" if self._ended else "running"
+        end = self._ended or time.monotonic()
+        return Outcome(
+            status=status,
+            message=str(gave_up or snapshots.fault),
+            samples=samples,
+            duration_s=0.0 if self._began is None else end - self._began,
+            samples_repeated=sum(failure.samples_repeated for failure in failures),
+            updates_lost=sum(failure.updates_lost for failure in failures),
+            failures=tuple(failures),
+            changes=tuple(self._changes),
+            snapshots=snapshots.taken,
+            snapshot_faults=snapshots.faults,
+        )

@@ -1,0 +1,170 @@
+"""Who trains together and who waits for whom: freely, within a bounded staleness, or in synchronous rounds.
+
+All methods are called under the server's lock, which `changed` belongs to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from sizewright.training.hash_index import Slots
+from sizewright.training.optimizers import Floats
+
+
+class Push(NamedTuple):
+    """One worker's gradients: `row_grads` (n, width) of the rows `slots`, and those of the server's dense weights."""
+
+    slots: Slots
+    row_grads: Floats
+    dense_grads: Floats
+
+
+Apply = Callable[[Push], None]
+
+
+class Pacing(ABC):
+    """Members are workers by number."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.members: set[int] = set()
+        self._changed = changed
+        self._waited = threading.local()
+        self._closed = False
+
+    @property
+    def waited_s(self) -> float:
+        """What the calling thread has waited for other workers, in all."""
+        return getattr(self._waited, "seconds", 0.0)
+
+    @abstractmethod
+    def join(self, worker: int) -> None:
+        """Make a worker a member, at a batch boundary."""
+
+    @abstractmethod
+    def push(self, worker: int, push: Push, apply: Apply) -> bool:
+        """Take a member's push; False when it was not applied because the round was broken off."""
+
+    @abstractmethod
+    def push_again(self, push: Push, apply: Apply) -> None:
+        """Take what another server refused: outside of rounds."""
+
+    def drop(self, worker: int) -> None:
+        """A worker that leaves or has died; nobody waits for it any more."""
+        self.members.discard(worker)
+        self._changed.notify_all()
+
+    def break_off(self) -> None:
+        """Refuse the pushes of an open round, where there are rounds."""
+        self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wake everybody that waits, for good."""
+        self._closed = True
+        self._changed.notify_all()
+
+    def _wait_for(self, ready: Callable[[], bool]) -> None:
+        start = time.perf_counter()
+        self._changed.wait_for(lambda: self._closed or ready())
+        self._waited.seconds = self.waited_s + time.perf_counter() - start
+        if self._closed:
+            raise ConnectionError("the parameter server has closed")
+
+
+class Free(Pacing):
+    """Asynchronous: every push is applied as it comes; with `staleness` a worker that is more than so many steps
+    ahead of the slowest member waits (stale synchronous parallel, Ho et al. 2013)."""
+
+    def __init__(self, changed: threading.Condition, staleness: int | None = None) -> None:
+        super().__init__(changed)
+        self._staleness = staleness
+        self._clocks: dict[int, int] = {}
+
+    def join(self, worker: int) -> None:  # noqa: D102
+        self.members.add(worker)
+        self._clocks[worker] = min(self._clocks.values(), default=0)
+
+    def push(self, worker: int, push: Push, apply: Apply) -> bool:  # noqa: D102
+        apply(push)
+        if self._staleness is not None:
+            self._clocks[worker] = self._clocks.get(worker, 0) + 1
+            self._changed.notify_all()
+            self._wait_for(lambda: self._ahead(worker) <= (self._staleness or 0))
+        return True
+
+    def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
+        apply(push)
+
+    def drop(self, worker: int) -> None:  # noqa: D102
+        self._clocks.pop(worker, None)
+        super().drop(worker)
+
+    def _ahead(self, worker: int) -> int:
+        return self._clocks.get(worker, 0) - min(self._clocks.values(), default=0)
+
+
+class Rounds(Pacing):
+    """Synchronous: the mean of one push of every member is applied as one update."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        super().__init__(changed)
+        self._pushes: dict[int, Push] = {}
+        self._number = 0
+        self._broken: set[int] = set()
+        self._apply: Apply | None = None
+
+    def join(self, worker: int) -> None:  # noqa: D102
+        self._wait_for(lambda: not self._pushes)  # a round that has begun goes on without it
+        self.members.add(worker)
+
+    def push(self, worker: int, push: Push, apply: Apply) -> bool:  # noqa: D102
+        mine = self._number
+        self._pushes[worker], self._apply = push, apply
+        self._finish_round()
+        self._wait_for(lambda: self._number != mine)
+        return mine not in self._broken
+
+    def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
+        share = np.float32(max(1, len(self.members)))
+        apply(Push(push.slots, push.row_grads / share, push.dense_grads / share))
+
+    def drop(self, worker: int) -> None:  # noqa: D102
+        self._pushes.pop(worker, None)
+        self.members.discard(worker)
+        self._finish_round()
+        self._changed.notify_all()
+
+    def break_off(self) -> None:  # noqa: D102
+        if self._pushes:
+            self._broken = {self._number}
+            self._next_round()
+
+    def _finish_round(self) -> None:
+        if self._pushes and self.members <= self._pushes.keys():
+            assert self._apply is not None
+            self._apply(mean_push(self._pushes.values()))
+            self._next_round()
+
+    def _next_round(self) -> None:
+        self._pushes = {}
+        self._number += 1
+        self._changed.notify_all()
+
+
+def mean_push(pushes: Iterable[Push]) -> Push:
+    """The mean of pushes; a row that some did not touch counts as a gradient of 0 there."""
+    pushes = list(pushes)
+    slots, inverse = np.unique(np.concatenate([push.slots for push in pushes]), return_inverse=True)
+    grads: Floats = np.zeros((len(slots), pushes[0].row_grads.shape[1]), np.float32)
+    np.add.at(grads, inverse, np.concatenate([push.row_grads for push in pushes]))
+    dense: Floats = np.zeros(max(push.dense_grads.size for push in pushes), np.float32)
+    for push in pushes:
+        if push.dense_grads.size:
+            dense += push.dense_grads
+    count = np.float32(len(pushes))
+    return Push(slots.astype(np.int64), grads / count, dense / count)

@@ -1,0 +1,93 @@
+"""How rows and dense weights travel between servers and to the keeper of snapshots: frames that are acknowledged."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from sizewright.training.embedding import Rows
+from sizewright.training.optimizers import Floats
+from sizewright.training.routing import Address
+from sizewright.training.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
+
+_FRAME = struct.Struct("<BQI2I")
+_ACK = b"\x06"
+# A stalled peer must not hold a change for ever.
+_TIMEOUT_S = 60.0
+
+
+class _Kind(IntEnum):
+    rows = 1
+    dense = 2
+    done = 3
+
+
+class Sink(Protocol):
+    """What takes rows in: a parameter server, or the keeper."""
+
+    def insert(self, rows: Rows) -> None:
+        """Put rows in place of what is there."""
+
+    def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
+        """Put dense weights (n, 1) and their state (n, k) from `start`."""
+
+    def arrived(self, version: int, source: int) -> None:
+        """A source has sent everything that belongs to a version."""
+
+
+class Peer:
+    """A connection to a sink elsewhere. Every method raises OSError when it has gone."""
+
+    def __init__(self, address: Address, token: bytes, source: int) -> None:
+        self._socket = connect(address, token, Hello(Caller.peer, source))
+        self._socket.settimeout(_TIMEOUT_S)
+        self.sent_bytes = 0
+
+    def insert(self, rows: Rows) -> None:
+        """Send rows; returns once they are in place."""
+        shape = (rows.weights.shape[1], rows.state.shape[1])
+        self._send(_FRAME.pack(_Kind.rows, 0, len(rows.keys), *shape), rows.keys, rows.weights, rows.state)
+
+    def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
+        """Send a part of the dense weights."""
+        self._send(_FRAME.pack(_Kind.dense, start, len(weights), weights.size // max(1, len(weights)), state.shape[1]),
+                   weights, state)  # fmt: skip
+
+    def done(self, version: int) -> None:
+        """Say that everything of a version has been sent."""
+        self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0))
+
+    def close(self) -> None:
+        """Close the connection."""
+        drop(self._socket)
+
+    def _send(self, head: bytes, *arrays: np.ndarray) -> None:
+        self.sent_bytes += send_arrays(self._socket, head, *arrays)
+        if receive_bytes(self._socket, 1) != _ACK:
+            raise ConnectionError("the other side closed the connection")
+
+
+def serve_peer(sock: socket.socket, source: int, sink: Sink) -> int:
+    """Feed a sink from a connection until it ends; returns the bytes received."""
+    received = 0
+    while (head := receive_bytes(sock, _FRAME.size)) is not None:
+        kind, start, count, width, state_width = _FRAME.unpack(head)
+        if kind == _Kind.done:
+            sink.arrived(start, source)
+            sock.sendall(_ACK)
+            continue
+        keys = np.empty(count if kind == _Kind.rows else 0, np.int64)
+        weights, state = np.empty((count, width), np.float32), np.empty((count, state_width), np.float32)
+        if not all(receive_into(sock, array) for array in (keys, weights, state)):
+            break
+        if kind == _Kind.rows:
+            sink.insert(Rows(keys, weights, state))
+        else:
+            sink.put_dense(start, weights, state)
+        received += _FRAME.size + keys.nbytes + weights.nbytes + state.nbytes
+        sock.sendall(_ACK)
+    return received

@@ -1,0 +1,213 @@
+"""One parameter server as a process of a session."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sizewright.spec import Job, Role
+from sizewright.training.dense import DenseSlice, dense_rule
+from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
+from sizewright.training.exchange import Reply, Request
+from sizewright.training.keeper import KEEPER
+from sizewright.training.moving import SNAPSHOT, Moved, Mover, copy_unread
+from sizewright.training.optimizers import Floats, make_rule
+from sizewright.training.pacing import Free, Rounds
+from sizewright.training.peers import Peer
+from sizewright.training.ps import Client, ParameterServer
+from sizewright.training.replica import Replica, Trees
+from sizewright.training.replica_server import PsServer
+from sizewright.training.routing import PARTITIONS, Address, Owners, Routing, partition_of
+
+
+class PsSetup(NamedTuple):
+    """What a server is to hold. A newcomer to a running session begins empty, at version 0."""
+
+    job: Job
+    number: int
+    token: bytes
+    host: str
+    memory_bytes: int
+    expected_rows: int
+    spread: float
+    staleness: int | None
+    dense: Floats
+    """The slice of the dense weights, from `dense_start`."""
+    dense_start: int
+    version: int = 0
+    fill: tuple[float, Owners] | None = None
+    """A table scale and the partitions whose rows are made at once."""
+
+
+class PsActor(Replica):
+    """Made once, prepared for any number of partitions one after the other."""
+
+    role: Role = "ps"
+
+    def __init__(self, trees: Trees, index: int) -> None:
+        super().__init__(trees, index)
+        self._ps: ParameterServer | None = None
+        self._server: PsServer | None = None
+        self._setup: PsSetup | None = None
+        self._store: EmbeddingStore | None = None
+        self._filled: object = None
+        self._mover: Mover | None = None
+        self._peers: dict[int, Peer] = {}
+        self._keeper: Peer | None = None
+        self._clients: dict[int, Client] = {}
+
+    def load(self) -> None:
+        """Libraries are loaded once this returns."""
+
+    def prepare(self, setup: PsSetup) -> Address:
+        """Make or fill the partitions and listen; returns the address."""
+        self.close()
+        job = setup.job
+        filled = setup.fill and (job.model, setup.fill[0], setup.fill[1].tobytes())
+        if not filled or self._filled != filled:
+            self._store = self._filled = None
+        self.limits.set_memory(setup.memory_bytes)
+        self.limits.reset_peaks()
+        if self._store is None:
+            self._store = self._make_store(setup)
+            self._filled = filled
+        dense = DenseSlice(setup.dense_start, setup.dense, dense_rule(job.model.optimizer))
+        sync = job.training.sync == "sync"
+        self._ps = ParameterServer(
+            self._store,
+            dense,
+            lambda changed: Rounds(changed) if sync else Free(changed, setup.staleness),
+            version=setup.version,
+        )
+        self._setup = setup
+        self._server = PsServer(self._ps, setup.token, setup.host)
+        return self._server.address
+
+    def close(self) -> None:
+        """Stop serving; filled rows stay, in case the next trial needs the same."""
+        if self._server:
+            self._server.close()
+        for peer in [*self._peers.values(), *([self._keeper] if self._keeper else [])]:
+            peer.close()
+        self._server = self._ps = self._keeper = self._mover = None
+        self._peers, self._clients = {}, {}
+
+    def discard(self) -> None:
+        """Stop serving and give the rows up."""
+        self.close()
+        self._store = self._filled = None
+
+    def exchange(self, worker: int, request: Request) -> Reply:
+        """Serve one exchange through Ray, where the direct connection is not used."""
+        return self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
+
+    def expect(self, version: int, sources: set[int], dense: slice, members: set[int]) -> None:
+        """See ParameterServer.expect; `members` train already."""
+        self._running.join(members)
+        self._running.expect(version, sources, dense)
+
+    def copy_to(self, target: Routing) -> None:
+        """Copy what this server will not hold under `target`, while training goes on."""
+        assert self._setup is not None
+        number, token = self._setup.number, self._setup.token
+        self._filled = None
+        self._peers = {s.id: Peer(s.address, token, number) for s in target.servers if s.id != number}
+        self._mover = Mover(self._running, number, target, self._peers)
+        self._mover.copy()
+
+    def finish_copy(self) -> Moved:
+        """The last moment of a move."""
+        assert self._mover is not None
+        return self._mover.finish()
+
+    def settle(self) -> None:
+        """After a change: free what is held elsewhere."""
+        self._running.settle()
+        if self._mover is not None:
+            self._mover.forget_moved()
+        for peer in self._peers.values():
+            peer.close()
+        self._peers, self._mover = {}, None
+
+    def roll_back(self, routing: Routing) -> int:
+        """A change has failed: hold again what `routing` says; returns the updates that are lost by that."""
+        assert self._setup is not None
+        lost = self._running.roll_back(routing.version)
+        self._mover = Mover(self._running, self._setup.number, routing, {})
+        self.settle()
+        return lost
+
+    def begin(self, version: int) -> None:
+        """A new version with everything as it is."""
+        self._running.begin(version)
+
+    def begin_with(self, version: int, dense: slice, weights: Floats) -> None:
+        """Begin a version with dense weights alone: the rows that were here are lost."""
+        ps = self._running
+        ps.put_dense(dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2])
+        ps.arrived(version, KEEPER)
+
+    def snapshot(self, keeper: Address, *, all_rows: bool = False) -> int:
+        """Send the keeper what has changed since the last time; returns the pushes that are in it for sure."""
+        assert self._setup is not None
+        if self._keeper is None:
+            self._keeper = Peer(keeper, self._setup.token, self._setup.number)
+            all_rows = True
+        ps = self._running
+        pushes = ps.counters.pushes
+        if all_rows:
+            with ps.locked() as store:
+                store.forget_reader(SNAPSHOT)
+        try:
+            copy_unread(ps, SNAPSHOT, self._keeper.insert)
+            with ps.locked():
+                part = ps.dense.part(ps.dense.start, ps.dense.end)
+            self._keeper.put_dense(*part)
+        except OSError:
+            self._keeper = None  # what it has got is not known: everything is sent again
+            raise
+        return pushes
+
+    def leave(self, worker: int) -> int:
+        """A worker has gone; returns the tag of its last push."""
+        return self._running.forget(worker)
+
+    def fault(self) -> str | None:
+        """What broke an exchange."""
+        return self._server.fault if self._server else None
+
+    @property
+    def _running(self) -> ParameterServer:
+        if self._ps is None:
+            raise ConnectionError("the parameter server has closed")
+        return self._ps
+
+    def _make_store(self, setup: PsSetup) -> EmbeddingStore:
+        job = setup.job
+        store = EmbeddingStore(
+            job.model.row_width,
+            make_rule(job.model.optimizer),
+            device=job.training.embedding_device,
+            expected_rows=setup.expected_rows,
+            seed=setup.number,
+            spread=setup.spread,
+        )
+        if setup.fill:
+            scale, partitions = setup.fill
+            mine = np.zeros(PARTITIONS, bool)
+            mine[partitions] = True
+            for table, rows in enumerate(job.model.tables.sizes(scale)):
+                keys = np.arange(rows, dtype=np.int64) + (table << TABLE_SHIFT)
+                store.fill(keys[mine[partition_of(keys)]])
+        return store
+
+    def _counters(self) -> dict[str, Any]:
+        ps, server = self._ps, self._server
+        if ps is None or server is None:
+            return {}
+        store = ps.store
+        sizes = {"rows": store.rows, "embedding_bytes": store.embedding_bytes, "index_bytes": store.index_bytes}
+        traffic = {"bytes_sent": server.sent_bytes, "bytes_received": server.received_bytes}
+        return asdict(ps.counters) | sizes | traffic | {"device_memory_bytes": store.device_bytes}

@@ -1,0 +1,152 @@
+"""Watches the replicas of a session and puts new ones in the places of those that have died."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from sizewright.errors import EngineError, SizewrightError
+from sizewright.spec import Failure, Resources
+from sizewright.spec.units import format_bytes
+from sizewright.training.crew import Crew
+from sizewright.training.fleet import Member
+from sizewright.training.snapshots import Snapshots
+
+_EVERY_S = 0.25
+_ANSWER_S = 10.0
+# A PS that was ended for its memory would be ended again with as much.
+OOM_FACTOR = 1.5
+_MOST_IN_A_ROW = 12
+
+
+class Recovery:
+    """`failures` say what each loss has cost. Gives up, with `gave_up`, when nothing is trained between failures."""
+
+    def __init__(self, crew: Crew, snapshots: Snapshots, lock: threading.RLock, clock: Callable[[], float]) -> None:
+        self.failures: list[Failure] = []
+        self.gave_up: SizewrightError | None = None
+        self._crew, self._snapshots, self._lock, self._clock = crew, snapshots, lock, clock
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._samples, self._in_a_row = -1, 0
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._thread = threading.Thread(target=self._run, daemon=True, name="recovery")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=60)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_EVERY_S) and self.gave_up is None:
+            with self._lock:
+                if self._stop.is_set() or self._crew.routing is None:
+                    continue
+                try:
+                    if dead := self._dead():
+                        self._recover(dead)
+                except SizewrightError as error:
+                    self._try_again(error)
+
+    def _try_again(self, error: SizewrightError) -> None:
+        """Another may have died meanwhile; the next look sees to it, unless that leads nowhere."""
+        trained = self._crew.leases.book.trained
+        self._in_a_row = self._in_a_row + 1 if trained == self._samples else 0
+        self._samples = trained
+        if self._in_a_row > _MOST_IN_A_ROW or isinstance(error, EngineError):
+            self.gave_up = error
+
+    def _dead(self) -> list[Member]:
+        """Members whose process has ended, or whose training has failed."""
+        fleet, members = self._crew.fleet, self._crew.members
+        asked = {member.actor.fault.remote(): member for member in members}
+        done, _ = fleet.ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
+        dead = []
+        for ref in done:
+            try:
+                if fleet.ray.get(ref) is not None:
+                    dead.append(asked[ref])
+            except fleet.ray.exceptions.RayError:
+                dead.append(asked[ref])
+        return dead
+
+    def _recover(self, dead: Sequence[Member]) -> None:
+        start, at_s = time.monotonic(), self._clock()
+        self._crew.fleet.find_machines()
+        servers = [member for member in dead if member.role == "ps"]
+        workers = [member for member in dead if member.role == "worker"]
+        causes = {member: self._crew.fleet.cause(member) for member in dead}
+        found = []
+        if servers:
+            lost = {member: self._lost(member) for member in servers}
+            sizes = [self._enough(member, causes[member]) for member in servers]
+            self._crew.restore(servers, sizes, self._snapshots.restore)
+            found += [self._server_failure(m, causes[m], lost[m], size) for m, size in zip(servers, sizes, strict=True)]
+        if workers:
+            repeated = {member: self._repeated(member) for member in workers}
+            self._crew.put_in_place(workers)
+            found += [
+                Failure(
+                    at_s=at_s,
+                    replica=member.name,
+                    cause=causes[member],
+                    samples_repeated=repeated[member],
+                    action="Its unfinished samples were leased again, and a new worker took its place.",
+                )
+                for member in workers
+            ]
+        took = time.monotonic() - start
+        self.failures += [f.model_copy(update={"at_s": at_s, "recovered_s": took}) for f in found]
+
+    def _enough(self, member: Member, cause: str) -> Resources:
+        """The size of the replacement: more memory where that was the cause, if a machine has it."""
+        size = member.resources
+        assert size is not None
+        if cause != "oom":
+            return size
+        wanted = int(size.memory_bytes * OOM_FACTOR)
+        if wanted > max(offer.memory_bytes for offer in self._crew.fleet.offers):
+            raise EngineError(
+                f"{member.name} needs more than {format_bytes(size.memory_bytes)} and no machine has "
+                f"{format_bytes(wanted)} left.",
+                "Spread the tables over more PS, or resume the last snapshot on a larger machine.",
+            )
+        return size.model_copy(update={"memory_bytes": wanted})
+
+    def _server_failure(self, member: Member, cause: str, lost: int, size: Resources) -> Failure:
+        source = "the last snapshot" if self._snapshots.on else "nothing, so that they begin anew"
+        action = f"Its partitions were restored from {source}."
+        if cause == "oom":
+            action += f" The new one has {format_bytes(size.memory_bytes)}."
+        return Failure(at_s=0.0, replica=member.name, cause=cause, updates_lost=lost, action=action)
+
+    def _lost(self, member: Member) -> int:
+        """Pushes that a server had acknowledged and its last snapshot does not surely have."""
+        acknowledged = 0
+        for worker in self._crew.workers:
+            try:
+                (count,) = self._crew.fleet.get([worker.actor.acknowledged.remote(member.index + 1)])
+            except SizewrightError:
+                continue
+            acknowledged += count
+        number = member.index + 1
+        known = max(acknowledged, self._crew.seen_pushes.get(number, 0))
+        return max(0, known - self._snapshots.pushes.get(number, 0))
+
+    def _repeated(self, worker: Member) -> int:
+        """Samples of a push that reached a server before the worker could report it: they are trained again."""
+        leases, number = self._crew.leases, worker.joined
+        tags = []
+        for server in self._crew.servers:
+            try:
+                tags += self._crew.fleet.get([server.actor.leave.remote(number)])
+            except SizewrightError:
+                continue
+        pushed = max(tags, default=0) - leases.reported.get(number, 0)
+        leases.drop(number)
+        return max(0, pushed) * self._crew.job.training.batch_size

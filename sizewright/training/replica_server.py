@@ -1,0 +1,112 @@
+"""Listens for workers and peers: one thread a connection, all behind one token."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from sizewright.training.exchange import receive_request, send_reply
+from sizewright.training.peers import Sink, serve_peer
+from sizewright.training.ps import Client, ParameterServer
+from sizewright.training.routing import Address
+from sizewright.training.wire import Caller, Hello, admit, drop
+
+# Python's default of 5 ms lets one busy thread hold back the others for whole steps.
+_SWITCH_INTERVAL_S = 0.0005
+# Threads are kept for later servers: a new one each would leave its malloc arena, full of freed arrays, behind.
+_THREADS = ThreadPoolExecutor(max_workers=1024)
+_CLOSE_TIMEOUT_S = 5.0
+
+Serve = Callable[[socket.socket, Hello], None]
+
+
+class Listener:
+    """Listens on a free port of `host` until closed; each admitted connection is served in a thread of its own."""
+
+    def __init__(self, token: bytes, serve: Serve, host: str = "127.0.0.1") -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self.fault: str | None = None
+        self._token, self._serve_link = token, serve
+        self._socket = socket.create_server((host, 0))
+        self._links: set[socket.socket] = set()
+        self._serving: set[Future[None]] = set()
+        self._listening = _THREADS.submit(self._listen)
+
+    @property
+    def address(self) -> Address:
+        """Host and port to connect to."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Stop listening and drop every connection; afterwards no thread serves one."""
+        drop(self._socket)
+        wait([self._listening], timeout=_CLOSE_TIMEOUT_S)
+        for link in list(self._links):
+            drop(link)
+        wait([self._listening, *self._serving], timeout=_CLOSE_TIMEOUT_S)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                link, _ = self._socket.accept()
+            except OSError:
+                return
+            self._links.add(link)
+            self._serving = {future for future in self._serving if not future.done()}
+            self._serving.add(_THREADS.submit(self._serve, link))
+
+    def _serve(self, link: socket.socket) -> None:
+        try:
+            hello = admit(link, self._token)
+            if hello is not None:
+                self._serve_link(link, hello)
+        except OSError:
+            pass  # the other side has gone
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+        finally:
+            self._links.discard(link)
+            link.close()
+
+
+class PsServer(Listener):
+    """Serves a parameter server to workers and to its peers."""
+
+    def __init__(self, ps: ParameterServer, token: bytes, host: str = "127.0.0.1") -> None:
+        self._ps = ps
+        self.sent_bytes = self.received_bytes = 0
+        super().__init__(token, self._serve_caller, host)
+
+    def close(self) -> None:
+        """Turn everybody away; afterwards no thread of the server holds its rows."""
+        self._ps.close()
+        super().close()
+
+    def _serve_caller(self, link: socket.socket, hello: Hello) -> None:
+        if hello.caller == Caller.worker:
+            self._serve_worker(link, hello.id)
+        else:
+            self.received_bytes += serve_peer(link, hello.id, self._ps)
+
+    def _serve_worker(self, link: socket.socket, worker: int) -> None:
+        client, width = Client(worker), self._ps.store.width
+        try:
+            while (request := receive_request(link, width)) is not None:
+                self.received_bytes += request.row_grads.nbytes + request.dense_grads.nbytes + request.keys.nbytes
+                self.sent_bytes += send_reply(link, self._ps.exchange(client, request))
+        finally:
+            self._ps.leave(worker)
+
+
+class SinkServer(Listener):
+    """Serves a sink of rows that is no parameter server."""
+
+    def __init__(self, sink: Sink, token: bytes, host: str = "127.0.0.1") -> None:
+        self._sink = sink
+        super().__init__(token, self._feed, host)
+
+    def _feed(self, link: socket.socket, hello: Hello) -> None:
+        serve_peer(link, hello.id, self._sink)

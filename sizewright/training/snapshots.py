@@ -1,0 +1,133 @@
+"""Snapshots of a running session: in memory at an interval, on disk where a folder is given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sizewright.errors import SizewrightError
+from sizewright.training.crew import Crew
+from sizewright.training.fleet import Member
+from sizewright.training.keeper import Keeper, SnapshotInfo
+from sizewright.training.optimizers import Floats
+from sizewright.training.routing import Owners
+
+_CONCURRENCY = 8
+
+
+class Snapshots:
+    """Owns the keeper. A server that is lost is restored from what was sent last; without a snapshot its rows begin
+    anew and the dense weights come from a worker."""
+
+    def __init__(self, crew: Crew, token: bytes, *, interval_s: float | None, folder: str | None) -> None:
+        self.taken = self.faults = 0
+        self.fault = ""
+        self.pushes: dict[int, int] = {}
+        """Pushes of each server that are surely in its last snapshot, by the server's number."""
+        self._crew, self._token = crew, token
+        self._interval_s, self._folder = interval_s, folder
+        self._keeper: Any = None
+        self._address: Any = None
+        self._stop = threading.Event()
+        self._one = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether there is anything to restore from."""
+        return self._keeper is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether they are taken at an interval."""
+        return self._interval_s is not None
+
+    def open(self, dense: Floats) -> None:
+        """Start the keeper, if there is none."""
+        if self._keeper is None:
+            fleet = self._crew.fleet
+            options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": _CONCURRENCY}
+            if not fleet.engine.local:  # where this process is, without which nothing goes on anyway
+                here = fleet.ray.get_runtime_context().get_node_id()
+                made = fleet.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+                options["scheduling_strategy"] = made(here, soft=False)
+            ip = fleet.engine.ip()
+            self._keeper = fleet.ray.remote(**options)(Keeper).remote(self._crew.job, dense, self._token, ip)
+            (self._address,) = fleet.get([self._keeper.address.remote()])
+
+    def load(self, folder: str) -> SnapshotInfo:
+        """Read a snapshot from disk into the keeper."""
+        (info,) = self._crew.fleet.get([self._keeper.load.remote(folder)])
+        return SnapshotInfo(*info)
+
+    def start(self, ready: Callable[[], bool]) -> None:
+        """Take one at each interval while `ready`."""
+        if self._interval_s is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True, name="snapshots")
+            self._thread.start()
+
+    def take(self) -> None:
+        """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
+        with self._one:
+            servers = list(self._crew.servers)
+            pushes = self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in servers])
+            self.pushes = {m.index + 1: count for m, count in zip(servers, pushes, strict=True)}
+            self.taken += 1
+
+    def save(self, folder: str, trained: list[tuple[int, int]]) -> None:
+        """Write what the keeper has to disk, as of these samples."""
+        self._crew.fleet.get([self._keeper.save.remote(folder, trained)])
+
+    def restore(self, member: Member, partitions: Owners, dense: slice, version: int) -> None:
+        """See Crew.restore."""
+        fleet = self._crew.fleet
+        if self._keeper is not None:
+            fleet.get([self._keeper.restore.remote(member.address, partitions, dense, version)])
+            return
+        weights = self._from_a_worker()
+        fleet.get([member.actor.begin_with.remote(version, dense, weights[dense])])
+
+    def stop(self) -> None:
+        """No further snapshots; the keeper ends."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        if self._keeper is not None:
+            self._crew.fleet.ray.kill(self._keeper, no_restart=True)
+            self._keeper = None
+
+    def _from_a_worker(self) -> Floats:
+        for worker in self._crew.workers:
+            try:
+                (weights,) = self._crew.fleet.get([worker.actor.dense_weights.remote()])
+            except SizewrightError:
+                continue
+            if weights is not None:
+                return np.asarray(weights, np.float32)
+        assert self._crew.routing is not None
+        return np.zeros(self._crew.routing.edges[-1], np.float32)
+
+    def _run(self, ready: Callable[[], bool]) -> None:
+        assert self._interval_s is not None
+        while not self._stop.wait(self._interval_s):
+            if not ready():
+                continue
+            with self._crew.leases.lock:
+                trained = self._crew.leases.book.trained_ranges()
+            try:
+                self.take()
+            except (SizewrightError, OSError):
+                continue  # a server has gone: recovery looks after it, and the next snapshot is whole
+            if self._folder is not None:
+                self._write(trained)
+
+    def _write(self, trained: list[tuple[int, int]]) -> None:
+        assert self._folder is not None
+        try:
+            self.save(self._folder, trained)
+        except SizewrightError as error:
+            self.faults += 1
+            self.fault = str(error)

@@ -1,0 +1,194 @@
+"""One worker as a process of a session, its loop in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from sizewright.errors import TrialTimeoutError
+from sizewright.spec import Job, Role
+from sizewright.training.optimizers import Floats
+from sizewright.training.program import Program
+from sizewright.training.replica import Replica, Trees
+from sizewright.training.routing import Address, Routing
+from sizewright.training.transport import Transport
+
+if TYPE_CHECKING:
+    from sizewright.training.feed import LeasedFeed
+    from sizewright.training.router import Router
+    from sizewright.training.worker import Worker
+
+_LEAVE_TIMEOUT_S = 60.0
+_WARM_UP_STEPS = 2
+_NO_DATA_REST_S = 0.02
+
+
+class WorkerSetup(NamedTuple):
+    """What a worker joins: `number` is of this joining alone."""
+
+    job: Job
+    program: Program
+    scale: float
+    number: int
+    routing: Routing
+    transport: Transport
+    leases: Address
+    token: bytes
+    cpu: float
+    first_core: int
+
+
+class WorkerActor(Replica):
+    """Loaded once; joins and leaves any number of times."""
+
+    role: Role = "worker"
+
+    def __init__(self, trees: Trees, index: int) -> None:
+        super().__init__(trees, index)
+        # One thread for all trials: a new one each would leave its malloc arena, full of freed batches, behind.
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._training: Future[None] | None = None
+        self._stop = threading.Event()
+        self._fault: str | None = None
+        self._warm: object = None
+        self._dense: Floats = np.empty(0, np.float32)
+        self._worker: Worker | None = None
+        self._router: Router | None = None
+        self._feed: LeasedFeed | None = None
+
+    def load(self, job: Job, program: Program) -> Floats:
+        """Load libraries, build the network and train it on a made-up batch; returns its first dense weights."""
+        if self._warm != (job.model, job.training.batch_size):
+            self._dense = self._pool.submit(_warm_up, job, program).result()
+            self._warm = (job.model, job.training.batch_size)
+        return self._dense
+
+    def start(self, setup: WorkerSetup) -> None:
+        """Connect, be held to the cores, and train until told to leave."""
+        import torch
+
+        from sizewright.training.feed import LeasedFeed
+        from sizewright.training.router import Router
+        from sizewright.training.wire import Caller, Hello, connect
+        from sizewright.training.worker import Worker
+
+        job = setup.job
+        self.limits.reset_peaks()
+        torch.set_num_threads(max(1, int(np.ceil(setup.cpu))))
+        source = setup.program.samples(job, setup.scale)
+        leases = connect(setup.leases, setup.token, Hello(Caller.worker, setup.number))
+        self._feed = LeasedFeed(leases, source, job.training.batch_size)
+        self._router = Router(setup.transport, setup.number, setup.routing, job.model.row_width)
+        self._worker = Worker(
+            setup.program.network(job),
+            setup.program.loss,
+            self._feed,
+            self._router,
+            sync=job.training.sync == "sync",
+            dense_sync_steps=job.training.dense_sync_steps,
+            device=job.training.device,
+        )
+        self._stop, self._fault = threading.Event(), None
+        self.limits.set_cpu(setup.cpu, setup.first_core)
+        self._training = self._pool.submit(self._train, self._worker, self._feed, self._stop)
+
+    def leave(self) -> None:
+        """Finish the batch at hand, push it, hand back the rest of the data, and go idle.
+
+        Raises TrialTimeoutError when the batch does not end.
+        """
+        self._stop.set()
+        if self._training and wait([self._training], timeout=_LEAVE_TIMEOUT_S).not_done:
+            raise TrialTimeoutError(f"Worker {self.index} did not end its step.", "Give it more cores.")
+        self._end()
+
+    def halt(self) -> None:
+        """Stop amid a step, for a session that ends."""
+        self._stop.set()
+        if self._router:
+            self._router.close()
+        if self._training:
+            wait([self._training], timeout=_LEAVE_TIMEOUT_S)
+        self._end()
+
+    def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
+        """See Router.announce."""
+        if self._router:
+            self._router.announce(routing, gone)
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """From the next batch on."""
+        if self._feed:
+            self._feed.batch_size = batch_size
+
+    def acknowledged(self, server: int) -> int:
+        """Pushes that a server has acknowledged."""
+        return self._router.acknowledged.get(server, 0) if self._router else 0
+
+    def dense_weights(self) -> Floats | None:
+        """The dense weights as this worker has them; None when it does not train."""
+        return self._worker.dense_weights() if self._worker else None
+
+    def step_times(self) -> list[float]:
+        """When the last steps ended, on this host's monotonic clock."""
+        return list(self._worker.step_times) if self._worker else []
+
+    def training(self) -> bool:
+        """Whether the loop runs."""
+        return self._training is not None and not self._training.done()
+
+    def fault(self) -> str | None:
+        """Why the loop ended, if it ended by itself."""
+        return self._fault
+
+    def _end(self) -> None:
+        if self._router:
+            self._router.close()
+        if self._feed:
+            self._feed.close()
+        self._training = self._worker = self._router = self._feed = None
+        self.limits.set_cpu(None)
+
+    def _train(self, worker: Worker, feed: LeasedFeed, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set() and not feed.finished:
+                if not worker.step() and not feed.finished:
+                    stop.wait(_NO_DATA_REST_S)
+            worker.leave()
+        except Exception as error:
+            if not stop.is_set():
+                self._fault = f"{type(error).__name__}: {error}"
+
+    def _counters(self) -> dict[str, Any]:
+        if self._worker is None:
+            return {}
+        return self._worker.counters.reading() | {"device_memory_bytes": _device_peak()}
+
+
+def _warm_up(job: Job, program: Program) -> Floats:
+    """The first steps of a process take several times as long as later ones: they are taken before it joins."""
+    import torch
+
+    from sizewright.training.weights import FlatWeights
+
+    torch.set_num_threads(1)
+    network = program.network(job).to(job.training.device)
+    first = FlatWeights(network).weights.copy()
+    batch, tables = job.training.batch_size, job.model.tables.count
+    for _ in range(_WARM_UP_STEPS):
+        ids = torch.zeros((batch, tables, job.model.row_width), device=job.training.device, requires_grad=True)
+        dense = torch.zeros((batch, job.model.dense_features), device=job.training.device)
+        program.loss(network(dense, ids), torch.zeros(batch, device=job.training.device)).backward()  # type: ignore[no-untyped-call]
+        time.sleep(0)
+    return first
+
+
+def _device_peak() -> int:
+    import torch
+
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0

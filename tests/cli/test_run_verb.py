@@ -1,0 +1,128 @@
+"""What `run` takes and prints; the job is trained by an executor in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright import api
+from sizewright.errors import EngineError
+from sizewright.executors import registry
+from sizewright.executors.local import LocalExecutor
+from sizewright.spec import Allocation, Job, Plan
+from sizewright.testing import FakeExecutor
+
+SIZES = ("--workers", 2, "--ps", 1, "--worker-cpu", "500m", "--ps-cpu", 1)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, example: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    target = Allocation.of(2, 1, 0.5, 1.0, 512)
+    made = Plan(id="p-1", kind="launch", job=Job.load(example), target=target, reason="")
+    path.write_text(LocalExecutor().render(made))
+    return path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
+    """What `local` and `ray` are meanwhile; `options` is what they were made with."""
+    made = FakeExecutor(samples=5_000)
+
+    def make(name: str) -> Any:
+        def executor(**options: Any) -> FakeExecutor:
+            made.name, made.options = name, options  # type: ignore[attr-defined]
+            return made
+
+        return executor
+
+    monkeypatch.setattr(registry, "_find", make)
+    return made
+
+
+def test_a_plan_is_trained_to_its_end(call, plan, fake):
+    result = call("run", plan, "-o", "json")
+    assert result.code == 0
+    told = json.loads(result.out)
+    assert (told["status"], told["samples"]) == ("finished", 5000)
+    assert fake.name == "local"
+    assert "2 workers + 1 PS" in result.err
+    assert "Finished: 5,000 samples in" in call("run", plan).out
+
+
+def test_an_address_and_folders_reach_the_executor(call, plan, fake):
+    call("run", plan, "--address", "h:1", "--folder", "snaps", "--resume", "old", "--samples", 77)
+    assert fake.name == "ray"
+    assert fake.options == {"address": "h:1", "folder": "snaps", "resume": "old", "samples": 77}
+
+
+def test_a_job_file_needs_a_plan_or_sizes(call, example, fake):
+    refused = call("run", example)
+    assert refused.code == 1
+    assert "sizewright recommend" in refused.err
+    assert "--out plan.yaml" in refused.err
+    some = call("run", example, "--workers", 2, "--ps", 1)
+    assert "--worker-cpu, --ps-cpu are not given" in some.err
+    assert call("run", example, *SIZES, "--ps-memory", "1Gi").code == 0
+    target = fake.calls[0].plan.target
+    assert target == Allocation.of(2, 1, 0.5, 1.0, 512, 0, 2**30)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--worker-cpu", "two"), ("--worker-cpu", 0), ("--ps-memory", "1Xi")])
+def test_sizes_that_cannot_be_are_one_sentence(call, example, fake, option, value):
+    result = call("run", example, *SIZES, option, value)
+    assert result.code == 1
+    assert len(result.err.strip().splitlines()) == 1
+    assert not fake.calls
+
+
+def test_a_plan_takes_no_sizes(call, plan, fake, tmp_path):
+    assert "has an allocation already. Leave out --ps," in call("run", plan, "--ps", 2).err
+    assert "No plan file" in call("run", tmp_path / "none.yaml").err
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(plan.read_text().replace("kind: launch", "kind: keep"))
+    assert "of kind 'keep' and cannot launch" in call("run", broken).err
+
+
+def test_a_failed_job_exits_1(call, plan, fake, monkeypatch):
+    observe = fake.observe
+
+    def lose(handle: Any) -> Any:
+        fake.fail_replica(handle, "ps-0", cause="oom", recovered_s=None)
+        return observe(handle)
+
+    monkeypatch.setattr(fake, "observe", lose)
+    result = call("run", plan)
+    assert result.code == 1
+    assert "Failed: " in result.out
+    assert "ps-0 was lost (oom), not recovered" in result.out
+
+
+def test_ctrl_c_prints_the_outcome_and_exits_130(call, plan, fake, monkeypatch):
+    def interrupt(_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake, "observe", interrupt)
+    result = call("run", plan, "-o", "json")
+    assert result.code == 130
+    assert json.loads(result.out)["status"] == "stopped"
+    monkeypatch.setattr(fake, "launch", interrupt)
+    early = call("run", plan)
+    assert (early.code, early.out) == (130, "")
+
+
+def test_an_engine_that_refuses_is_one_sentence(call, plan, fake):
+    fake.fail_next("launch", EngineError("The allocation asks for 9 cores and this host has 2."))
+    result = call("run", plan)
+    assert result.code == 1
+    assert result.err.strip().splitlines()[-1].startswith("Error: The allocation asks for 9 cores")
+
+
+def test_the_function_takes_files_records_and_executors(plan):
+    executor = FakeExecutor(samples=100)
+    assert api.run(plan, executor=executor) == api.run(Plan.load(plan), executor=FakeExecutor(samples=100))
+    with pytest.raises(api.InputError, match="made by name"):
+        api.run(plan, executor=executor, samples=3)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from sizewright.errors import InputError
+from sizewright.executors import executor_names, get_executor, registry
+from sizewright.executors.ray_cluster import RayExecutor
+from sizewright.testing import FakeExecutor
+
+
+def register(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    points = {"mine": EntryPoint("mine", value, registry.ENTRY_POINTS)}
+    monkeypatch.setattr(registry, "_registered", lambda: points)
+
+
+def test_executors_are_found_by_name() -> None:
+    assert {"dlrover", "local", "ray"} <= set(executor_names())
+    for name in ("dlrover", "local", "ray"):
+        assert get_executor(name).name == name
+
+
+def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"no executor 'slurm'\. Known: dlrover, local, ray\."):
+        get_executor("slurm")
+    with pytest.raises(InputError, match="did you mean 'dlrover'"):
+        get_executor("dlrovr")
+
+
+def test_options_are_passed_on_and_unknown_ones_refused() -> None:
+    executor = get_executor("ray", address="h:1")
+    assert isinstance(executor, RayExecutor)
+    assert 'address="h:1"' in executor._made_with()
+    with pytest.raises(InputError, match=r"options adress\. It takes: address, clock, folder"):
+        get_executor("ray", adress="h:1")
+    with pytest.raises(InputError, match=r"It takes: none\."):
+        get_executor("dlrover", address="h:1")
+
+
+def test_other_packages_register_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "sizewright.testing.fake:FakeExecutor")
+    assert executor_names() == ["dlrover", "local", "mine", "ray"]
+    made = get_executor("mine", samples=5)
+    assert isinstance(made, FakeExecutor)
+
+
+def test_one_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "no_such_package:Executor")
+    with pytest.raises(InputError, match="executor 'mine' cannot be loaded from no_such_package:Executor"):
+        get_executor("mine")

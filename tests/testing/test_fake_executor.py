@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import pytest
+
+from sizewright.errors import EngineError, InputError, ReplicaDiedError, UnsupportedError
+from sizewright.executors.run import RunProgress, run_plan
+from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Plan
+from sizewright.testing import FakeExecutor, ManualClock
+
+ONE = Allocation.of(1, 1, 1.0, 1.0, 100)
+TWO = Allocation.of(2, 2, 1.0, 1.0, 100)
+LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="")
+ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="", cooldown_s=60)
+
+
+def thousand_a_worker(allocation: Allocation) -> float:
+    return 1000.0 * allocation.replicas("worker")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(50.0)
+
+
+@pytest.fixture
+def fake(clock: ManualClock) -> FakeExecutor:
+    return FakeExecutor(clock=clock, throughput=thousand_a_worker, samples=100_000)
+
+
+def samples(metrics: Metrics) -> list[int]:
+    return [worker.samples for worker in metrics.of("worker")]
+
+
+def handle_of(fake: FakeExecutor) -> Handle:
+    return next(call.handle for call in fake.calls if call.handle)
+
+
+def test_sums_grow_with_the_clock_and_give_the_rate(fake: FakeExecutor, clock: ManualClock) -> None:
+    handle = fake.launch(LAUNCH)
+    first = fake.observe(handle)
+    clock.sleep(10.05)
+    last = fake.observe(handle)
+    (before,), (after,) = first.of("worker"), last.of("worker")
+    assert (after.steps, after.samples) == (100, 10_000)  # whole steps of 0.1 s
+    assert (after.samples - before.samples) / (after.last_step_at_s - 50.0) == pytest.approx(1000)
+    assert after.data_s + after.pull_s + after.compute_s + after.push_s == pytest.approx(10.05)
+    assert 0 < after.cpu_s <= 10.05
+    (ps,) = last.of("ps")
+    assert (ps.exchanges, ps.busy_s > 0, ps.memory_peak_bytes > 0) == (100, True, True)
+    assert last.engine_cpu_s > first.engine_cpu_s
+    assert fake.observe(handle) == last  # no time has passed
+
+
+def test_a_change_takes_its_cost_and_training_goes_on_meanwhile(fake: FakeExecutor, clock: ManualClock) -> None:
+    fake.cost = ChangeCost(seconds=4, lower=3, upper=5)
+    handle = fake.launch(LAUNCH)
+    clock.sleep(6)
+    fake.adjust(handle, ADJUST)
+    assert clock() == 60
+    assert samples(fake.observe(handle)) == [10_000, 0]  # what remains keeps its sums
+    clock.sleep(5)
+    assert samples(fake.observe(handle)) == [15_000, 5_000]
+    outcome = fake.stop(handle)
+    assert (outcome.status, outcome.samples, outcome.duration_s) == ("stopped", 20_000, 15)
+    assert [(change.at_s, change.seconds) for change in outcome.changes] == [(6, 4)]
+
+
+def test_a_change_that_is_not_live_costs_training_time(clock: ManualClock) -> None:
+    able = Capabilities(launch=True, adjust=True, observe=True, stop=True)
+    fake = FakeExecutor(clock=clock, throughput=thousand_a_worker, capabilities=able)
+    fake.cost = ChangeCost(seconds=90, lower=30, upper=180)
+    handle = fake.launch(LAUNCH)
+    clock.sleep(6)
+    fake.adjust(handle, ADJUST)
+    assert samples(fake.observe(handle)) == [6_000, 0]
+
+
+def test_the_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock) -> None:
+    handle = fake.launch(LAUNCH)
+    fake.adjust(handle, ADJUST)
+    back = ADJUST.model_copy(update={"current": TWO, "target": ONE})
+    with pytest.raises(InputError, match="cool-down of its last plan for another 60 s"):
+        fake.adjust(handle, back)
+    clock.sleep(60)
+    fake.adjust(handle, back)
+    assert len(samples(fake.observe(handle))) == 1
+
+
+def test_it_trains_its_samples_and_no_more(fake: FakeExecutor, clock: ManualClock) -> None:
+    handle = fake.launch(LAUNCH)
+    assert not fake.wait(handle, 99)
+    assert fake.wait(handle, 99)
+    assert clock() == 150
+    clock.sleep(1000)
+    assert sum(samples(fake.observe(handle))) == 100_000
+    outcome = fake.stop(handle)
+    assert (outcome.status, outcome.samples, outcome.duration_s) == ("finished", 100_000, 100)
+
+
+def test_calls_are_recorded_and_the_next_one_can_fail(fake: FakeExecutor) -> None:
+    handle = fake.launch(LAUNCH)
+    fake.fail_next("adjust", EngineError("no cores left."))
+    with pytest.raises(EngineError, match="no cores left"):
+        fake.adjust(handle, ADJUST)
+    assert len(samples(fake.observe(handle))) == 1
+    fake.adjust(handle, ADJUST)
+    assert [call.method for call in fake.calls] == ["launch", "adjust", "observe", "adjust"]
+    assert (fake.calls[1].handle, fake.calls[1].plan) == (handle, ADJUST)
+    with pytest.raises(ValueError, match="no method 'adjsut'"):
+        fake.fail_next("adjsut", EngineError(""))
+
+
+def test_another_takes_the_place_of_a_lost_replica(fake: FakeExecutor, clock: ManualClock) -> None:
+    handle = fake.launch(LAUNCH)
+    clock.sleep(5)
+    fake.fail_replica(handle, "worker-0", cause="oom", samples_repeated=7)
+    clock.sleep(1)
+    seen = fake.observe(handle)
+    assert samples(seen) == [1000]
+    assert [replica.name for replica in seen.replicas] == ["ps-0", "worker-1"]
+    assert (seen.samples_trained, seen.samples_left) == (6000, 94_000)
+    outcome = fake.stop(handle)
+    (failure,) = outcome.failures
+    assert (failure.at_s, failure.replica, failure.cause) == (5, "worker-0", "oom")
+    assert (outcome.status, outcome.samples, outcome.samples_repeated) == ("stopped", 6000, 7)
+    other = fake.launch(LAUNCH)
+    with pytest.raises(ValueError, match=r"no replica 'ps-3'; there are ps-0, worker-0"):
+        fake.fail_replica(other, "ps-3")
+
+
+def test_what_is_not_recovered_fails_the_job(fake: FakeExecutor) -> None:
+    handle = fake.launch(LAUNCH)
+    fake.fail_replica(handle, "ps-0", recovered_s=None)
+    with pytest.raises(ReplicaDiedError, match="ps-0 failed: killed"):
+        fake.observe(handle)
+    assert fake.wait(handle, 1)
+    assert fake.stop(handle).status == "failed"
+
+
+def test_the_same_calls_give_the_same_answers() -> None:
+    def told() -> tuple[Handle, Metrics]:
+        fake = FakeExecutor()
+        handle = fake.launch(LAUNCH)
+        fake.clock.sleep(3)
+        fake.adjust(handle, ADJUST)
+        return handle, fake.observe(handle)
+
+    assert told() == told()
+
+
+def test_a_plan_runs_to_its_end_with_progress(fake: FakeExecutor, clock: ManualClock) -> None:
+    seen: list[RunProgress] = []
+    outcome = run_plan(fake, LAUNCH, progress=seen.append, every_s=10, clock=clock)
+    assert (outcome.status, outcome.samples) == ("finished", 100_000)
+    assert [look.samples for look in seen] == list(range(10_000, 100_000, 10_000))
+    assert all(look.samples_per_s == pytest.approx(1000) for look in seen)
+    assert {(look.workers, look.ps) for look in seen} == {(1, 1)}
+
+
+def test_progress_counts_on_when_a_worker_begins_anew(fake: FakeExecutor, clock: ManualClock) -> None:
+    seen: list[int] = []
+
+    def look(now: RunProgress) -> None:
+        seen.append(now.samples)
+        if len(seen) == 2:
+            fake.fail_replica(handle_of(fake), "worker-0")
+
+    run_plan(fake, LAUNCH, progress=look, every_s=10, clock=clock)
+    assert seen[:4] == [10_000, 20_000, 30_000, 40_000]
+
+
+def test_an_interrupt_stops_the_job_and_tells_its_outcome(fake: FakeExecutor) -> None:
+    def interrupt(_: RunProgress) -> None:
+        raise KeyboardInterrupt
+
+    assert run_plan(fake, LAUNCH, progress=interrupt).status == "stopped"
+    assert fake.calls[-1].method == "stop"
+
+
+def test_a_run_that_fails_is_an_outcome_and_an_error_stops_it(fake: FakeExecutor) -> None:
+    def lose(_: RunProgress) -> None:
+        fake.fail_replica(handle_of(fake), "ps-0", recovered_s=None)
+
+    assert run_plan(fake, LAUNCH, progress=lose).status == "failed"
+    fake.fail_next("observe", EngineError("Ray is gone."))
+    with pytest.raises(EngineError, match="Ray is gone"):
+        run_plan(fake, LAUNCH, progress=lose)
+    assert fake.calls[-1].method == "stop"
+    with pytest.raises(UnsupportedError, match=r"fake executor cannot launch jobs\. Executors that can: local, ray\."):
+        run_plan(FakeExecutor(capabilities=Capabilities(render=True)), LAUNCH)
