@@ -18,7 +18,9 @@ from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, M
 class TrainingSession(Protocol):
     """What is asked of a session; the first `scale` starts the job, later ones change it live."""
 
-    allocation: Allocation | None
+    @property
+    def allocation(self) -> Allocation | None: ...  # noqa: D102
+
 
     def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
     def observe(self) -> Metrics: ...  # noqa: D102

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from sizewright.training.routing import Owners, Routing
 from sizewright.training.transport import Transport
 from sizewright.training.worker_actor import WorkerSetup
 
+_POLL_S = 0.005
+
 Restore = Callable[[Member, Owners, slice, int], None]
 """Gives a server rows of partitions and its dense slice, after which a version begins."""
 
@@ -40,11 +42,10 @@ class Crew:
         self.routing: Routing | None = None
         self.scale = 1.0
         self.fill = False
+        self.paused = False
         self.first_dense: Floats = np.empty(0, np.float32)
         self.moved: list[Moved] = []
         """What the last move took, server by server."""
-        self.seen_pushes: dict[int, int] = {}
-        """Pushes of each server when it was last observed."""
         self._token, self._transport = token, transport
         self._joined = 0
         self._versions = 0
@@ -62,6 +63,7 @@ class Crew:
     def launch(self, allocation: Allocation, scale: float, restore: Restore | None = None) -> None:
         """Start all anew at an allocation, with tables of `scale` times their rows."""
         self.halt()
+        self.paused = False
         self.job = self.job.with_batch_size(allocation.batch_size)
         self.leases.book.set_batch_size(allocation.batch_size)
         self.scale = scale
@@ -99,6 +101,7 @@ class Crew:
 
     def regather(self, allocation: Allocation) -> None:
         """After `pause`: go on with the same servers and other workers."""
+        self.paused = False
         self.job = self.job.with_batch_size(allocation.batch_size)
         self.leases.book.set_batch_size(allocation.batch_size)
         self.workers = self._gather("worker", self.workers, list(allocation.each("worker")))
@@ -177,11 +180,21 @@ class Crew:
 
     def pause(self) -> None:
         """Everything computed is pushed; workers stay loaded, servers keep their rows."""
-        self.fleet.get([worker.actor.leave.remote() for worker in self.workers])
+        self.paused = True
+        self._let_go(self.workers)
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        self._join(self.workers)
+        self.paused = False
+        self.rejoin()
+
+    def rejoin(self) -> None:
+        """Let workers train again that stopped for a change which then failed."""
+        if not self.paused and not self.leases.finished.is_set():
+            busy = self.fleet.get([worker.actor.training.remote() for worker in self.workers])
+            idle = [worker for worker, trains in zip(self.workers, busy, strict=True) if not trains]
+            if idle and not self.leases.finished.is_set():
+                self._join(idle)
 
     def halt(self) -> None:
         """Stop training without care for what is under way."""
@@ -325,8 +338,7 @@ class Crew:
     def _join(self, workers: Sequence[Member]) -> None:
         assert self.routing is not None
         present = [member for member in self.members if member not in workers]
-        firsts = accumulate((_size(m).cpu for m in [*present, *workers]), initial=0.0)
-        cores = dict(zip([*present, *workers], firsts, strict=False))
+        cores = _first_cores([*present, *workers])
         setups = []
         for worker in workers:
             self._joined += 1
@@ -334,23 +346,33 @@ class Crew:
             setups.append(
                 WorkerSetup(
                     self.job, self.program, self.scale, worker.joined, self.routing, self._transport,
-                    self.leases.address, self._token, _size(worker).cpu, int(cores[worker]),
+                    self.leases.address, self._token, _size(worker).cpu, cores[worker],
                 )
             )  # fmt: skip
         self.fleet.get([w.actor.start.remote(setup) for w, setup in zip(workers, setups, strict=True)])
 
-    def _leave(self, workers: Sequence[Member]) -> None:
+    def _let_go(self, workers: Sequence[Member]) -> None:
+        """Wait until workers have left. Raises when a server dies on the way: they wait for its successor then."""
         self.fleet.get([worker.actor.leave.remote() for worker in workers])
+        deadline = time.monotonic() + self.fleet.timeout_s
+        while any(self.fleet.get([worker.actor.training.remote() for worker in workers])):
+            self.fleet.get([server.actor.pid.remote() for server in self.servers])
+            if time.monotonic() > deadline:
+                raise TrialTimeoutError(f"A worker did not end its step in {self.fleet.timeout_s:g} s.", "Try again.")
+            time.sleep(_POLL_S)
+        self.fleet.get([worker.actor.end.remote() for worker in workers])
+
+    def _leave(self, workers: Sequence[Member]) -> None:
+        self._let_go(workers)
         self.workers = [worker for worker in self.workers if worker not in workers]
         for worker in workers:
             self.fleet.get([server.actor.leave.remote(worker.joined) for server in self.servers])
         self.retire(workers)
 
     def _hold(self, members: Sequence[Member]) -> None:
-        """Put CPU limits on; whole cores are counted from the first of the host."""
-        firsts = list(accumulate((_size(m).cpu for m in self.members), initial=0.0))
-        first = dict(zip(self.members, firsts, strict=False))
-        self.fleet.get([m.actor.set_cpu.remote(_size(m).cpu, int(first[m])) for m in members])
+        """Put CPU limits on."""
+        first = _first_cores(self.members)
+        self.fleet.get([m.actor.set_cpu.remote(_size(m).cpu, first[m]) for m in members])
 
     def _resize(self, pairs: Sequence[tuple[Member, Resources]]) -> None:
         changed = [(m, size) for m, size in pairs if size != _size(m)]
@@ -399,6 +421,16 @@ def _size(member: Member) -> Resources:
 
 def _sizes(members: Iterable[Member]) -> list[Resources]:
     return [_size(member) for member in members]
+
+
+def _first_cores(members: Iterable[Member]) -> dict[Member, int]:
+    """Where replicas can be held to whole cores only, these are counted from the first of each machine."""
+    taken: dict[str, float] = {}
+    first = {}
+    for member in members:
+        first[member] = int(taken.get(member.node, 0.0))
+        taken[member.node] = taken.get(member.node, 0.0) + _size(member).cpu
+    return first
 
 
 def _in_place(servers: Sequence[Member], gone: Sequence[Member], new: Sequence[Member]) -> list[Member]:

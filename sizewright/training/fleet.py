@@ -8,20 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sizewright.errors import EngineDiedError, EngineError, ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.errors import EngineDiedError, ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Resources, Role
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.machine import Machine, Offer
+from sizewright.training.placement import Placement, Seat
 from sizewright.training.ps_actor import PsActor
 from sizewright.training.routing import Address, Server
 from sizewright.training.worker_actor import WorkerActor
 
 _PATIENCE_S = 5.0
+_MACHINE_S = 10.0
 _AGAIN = "Run the same command again; it goes on with the rest."
 _ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
-# Training, control, snapshots and moves run side by side in a replica.
-_CONCURRENCY = 16
-_STRATEGIES = {"ps": "SPREAD", "worker": "PACK"}
+# Training, control, snapshots and moves run side by side; through Ray each worker's exchange takes one of a server's.
+_CONCURRENCY: dict[Role, int] = {"ps": 64, "worker": 16}
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class Member:
     role: Role
     index: int
     actor: Any
-    placement: Any = None
+    seat: Seat | None = None
     node: str = ""
     resources: Resources | None = None
     address: Address | None = None
@@ -63,6 +64,7 @@ class Fleet:
         self._here = here
         self._machines: dict[str, Any] = {}
         self._offers: dict[str, Offer] = {}
+        self._placement = Placement(engine.ray, timeout_s=timeout_s)
         self._next: dict[Role, int] = {"ps": 0, "worker": 0}
         self.find_machines()
 
@@ -76,10 +78,18 @@ class Fleet:
             del self._machines[gone]
             self._offers.pop(gone, None)
         remote = self.ray.remote(num_cpus=0)(Machine)
+        offers = {}
         for node in alive - self._machines.keys():
             there = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
             self._machines[node] = remote.options(scheduling_strategy=there).remote(f"{self.name}-{node[:8]}")
-            self._offers[node] = self.get([self._machines[node].offer.remote()])[0]
+            offers[node] = self._machines[node].offer.remote()
+        for node, ref in offers.items():
+            try:
+                (self._offers[node],) = self.get([ref])
+            except SizewrightError:
+                if node in self.alive_nodes():
+                    raise
+                del self._machines[node]  # it was lost just now
 
     def alive_nodes(self) -> set[str]:
         """Nodes of the cluster by their Ray number; one without a number for this host alone."""
@@ -98,8 +108,12 @@ class Fleet:
         while not fresh and self.reserve[role] and len(found) < len(sizes):
             found.append(self.reserve[role].pop(0))
         missing = sizes[len(found) :]
-        placements = self._place(role, missing) if missing and not self.engine.local else [{}] * len(missing)
-        found += [self._spawn(role, size, options) for size, options in zip(missing, placements, strict=True)]
+        if missing:
+            try:
+                found += self._spawn(role, missing)
+            except BaseException:
+                self.reserve[role] = found + self.reserve[role]
+                raise
         return found
 
     def keep(self, members: Iterable[Member]) -> None:
@@ -109,26 +123,27 @@ class Fleet:
 
     def kill(self, members: Sequence[Member]) -> None:
         """End replicas and remove their control groups."""
-        for member in members:
-            self._machine(member, "lift", [member.name])
+        self._ask_machines(members, "lift")
         for member in members:
             with contextlib.suppress(Exception):
                 self.ray.kill(member.actor, no_restart=True)
-            if member.placement is not None:
-                with contextlib.suppress(Exception):
-                    self.ray.util.remove_placement_group(member.placement)
-        for member in members:
-            self._machine(member, "remove", [member.name])
+        self.release(members)
+        self._ask_machines(members, "remove")
+
+    def release(self, members: Iterable[Member]) -> None:
+        """Give back what replicas that end or have ended hold of the cluster."""
+        self._placement.give_back([member.seat for member in members if member.seat])
 
     def close(self) -> None:
         """End the reserve and what watches over other machines."""
         self.kill([*self.reserve["ps"], *self.reserve["worker"]])
         self.reserve = {"ps": [], "worker": []}
-        for machine in self._machines.values():
+        machines, self._machines = list(self._machines.values()), {}
+        with contextlib.suppress(Exception):
+            self._settle([machine.close.remote() for machine in machines])
+        for machine in machines:
             with contextlib.suppress(Exception):
-                self.ray.get(machine.close.remote(), timeout=_PATIENCE_S)
                 self.ray.kill(machine, no_restart=True)
-        self._machines = {}
 
     def get(self, refs: Sequence[Any]) -> list[Any]:
         """The results of calls, in order; whatever went wrong is one of our errors."""
@@ -163,7 +178,15 @@ class Fleet:
 
     def was_oom(self, member: Member) -> bool:
         """Whether memory has ended a process of this replica."""
-        return bool(self._machine(member, "oom_kills", member.name))
+        if self.engine.local:
+            return self._here.oom_kills(member.name) > 0
+        machine = self._machines.get(member.node)
+        if machine is None or member.node not in self.alive_nodes():
+            return False
+        try:
+            return bool(self.ray.get(machine.oom_kills.remote(member.name), timeout=_MACHINE_S))
+        except self.ray.exceptions.RayError:
+            return False
 
     def cause(self, member: Member) -> str:
         """Why a replica ended, as far as can be told."""
@@ -171,44 +194,38 @@ class Fleet:
             return "oom"
         return "killed" if member.node in self.alive_nodes() else "node lost"
 
-    def _spawn(self, role: Role, size: Resources, options: dict[str, Any]) -> Member:
-        index = self._next[role]
-        self._next[role] += 1
+    def _spawn(self, role: Role, sizes: Sequence[Resources]) -> list[Member]:
+        seats: list[Seat | None] = [None] * len(sizes)
+        if not self.engine.local:
+            self.find_machines()  # nodes may have come since
+            seats = [*self._placement.take(role, sizes)]
         trees = {node: offer.tree for node, offer in self._offers.items()}
-        # On one host cores are held by the control group, so Ray's own count of them must not stand in the way.
-        remote = self.ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_CONCURRENCY)(_ACTORS[role])
-        named = {"name": f"{self.name}-{role}-{index}", "namespace": NAMESPACE}
-        strategy = {key: value for key, value in options.items() if key != "placement"}
-        actor = remote.options(**named, **strategy).remote(trees, index)
-        return Member(role, index, actor, options.get("placement"), resources=size)
+        members = []
+        for size, seat in zip(sizes, seats, strict=True):
+            index = self._next[role]
+            self._next[role] += 1
+            # On one host cores are held by the control group, so Ray's own count of them must not stand in the way.
+            options = self._placement.options(seat) if seat else {"num_cpus": 0}
+            actor = self.ray.remote(max_restarts=0, max_concurrency=_CONCURRENCY[role], **options)(_ACTORS[role])
+            made = actor.options(name=f"{self.name}-{role}-{index}", namespace=NAMESPACE).remote(trees, index)
+            members.append(Member(role, index, made, seat, seat.node if seat else "", resources=size))
+        return members
 
-    def _place(self, role: Role, sizes: Sequence[Resources]) -> list[dict[str, Any]]:
-        """A placement group for an increment: one is fixed once it is made."""
-        group = self.ray.util.placement_group([{"CPU": size.cpu} for size in sizes], strategy=_STRATEGIES[role])
-        if not group.wait(timeout_seconds=self.timeout_s):
-            self.ray.util.remove_placement_group(group)
-            raise EngineError(
-                f"The cluster has no room for {len(sizes)} {role} of {sizes[0].cpu:g} cores.",
-                "Ask for fewer or smaller ones, or add a node.",
-            )
-        made = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        only = group if len(sizes) == 1 else None  # one that others live in must outlast its first leaver
-        return [
-            {"scheduling_strategy": made(group, i), "num_cpus": size.cpu, "placement": only}
-            for i, size in enumerate(sizes)
-        ]
-
-    def _machine(self, member: Member, method: str, *arguments: Any) -> Any:
-        """Ask the machine of a replica; None when it has gone."""
+    def _ask_machines(self, members: Sequence[Member], method: str) -> None:
+        """Let the machines of replicas do something about them; one that has gone is passed over."""
         if self.engine.local:
-            return getattr(self._here, method)(*arguments)
-        machine = self._machines.get(member.node)
-        if machine is None:
-            return None
-        try:
-            return self.ray.get(getattr(machine, method).remote(*arguments), timeout=_PATIENCE_S * 2)
-        except Exception:
-            return None
+            getattr(self._here, method)([member.name for member in members])
+            return
+        names: dict[str, list[str]] = {}
+        for member in members:
+            names.setdefault(member.node, []).append(member.name)
+        there = names.keys() & self._machines.keys() & self.alive_nodes()
+        self._settle([getattr(self._machines[node], method).remote(names[node]) for node in there])
+
+    def _settle(self, refs: Sequence[Any]) -> None:
+        """Wait for calls, whatever comes of them, but not for ever."""
+        if refs:
+            self.ray.wait(list(refs), num_returns=len(refs), timeout=_MACHINE_S)
 
     def _wait_for(self, refs: list[Any]) -> list[Any]:
         """`ray.get` in short waits, since it may wait for ever on a Ray that has died."""

@@ -25,6 +25,8 @@ class LeaseServer:
         self.finished = threading.Event()
         self.reported: dict[int, int] = {}
         """The tag of the last push that each worker has reported."""
+        self.reports = 0
+        """Batches that have reached every server, as often as they did."""
         self._clock = clock
         self._listener = Listener(token, self._serve, host)
 
@@ -62,6 +64,7 @@ class LeaseServer:
                 self.book.report(worker, lease, until, self._clock())
                 if tag:
                     self.reported[worker] = tag
+                    self.reports += 1
                 if self.book.finished:
                     self.finished.set()
             else:

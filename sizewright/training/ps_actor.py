@@ -149,14 +149,13 @@ class PsActor(Replica):
         ps.put_dense(dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2])
         ps.arrived(version, KEEPER)
 
-    def snapshot(self, keeper: Address, *, all_rows: bool = False) -> int:
-        """Send the keeper what has changed since the last time; returns the pushes that are in it for sure."""
+    def snapshot(self, keeper: Address, *, all_rows: bool = False) -> None:
+        """Send the keeper what has changed since the last time."""
         assert self._setup is not None
         if self._keeper is None:
             self._keeper = Peer(keeper, self._setup.token, self._setup.number)
             all_rows = True
         ps = self._running
-        pushes = ps.counters.pushes
         if all_rows:
             with ps.locked() as store:
                 store.forget_reader(SNAPSHOT)
@@ -168,7 +167,6 @@ class PsActor(Replica):
         except OSError:
             self._keeper = None  # what it has got is not known: everything is sent again
             raise
-        return pushes
 
     def leave(self, worker: int) -> int:
         """A worker has gone; returns the tag of its last push."""

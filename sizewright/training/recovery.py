@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from sizewright.errors import EngineError, SizewrightError
+from sizewright.errors import EngineDiedError, EngineError, SizewrightError
 from sizewright.spec import Failure, Resources
 from sizewright.spec.units import format_bytes
 from sizewright.training.crew import Crew
@@ -17,7 +17,7 @@ _EVERY_S = 0.25
 _ANSWER_S = 10.0
 # A PS that was ended for its memory would be ended again with as much.
 OOM_FACTOR = 1.5
-_MOST_IN_A_ROW = 12
+_MOST_IN_A_ROW, _MOST_REFUSALS = 12, 3
 
 
 class Recovery:
@@ -45,20 +45,27 @@ class Recovery:
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S) and self.gave_up is None:
             with self._lock:
-                if self._stop.is_set() or self._crew.routing is None:
-                    continue
-                try:
-                    if dead := self._dead():
-                        self._recover(dead)
-                except SizewrightError as error:
-                    self._try_again(error)
+                if not self._stop.is_set():
+                    self.look()
+
+    def look(self) -> None:
+        """Replace what has died; for callers that hold the lock."""
+        if self._crew.routing is None:
+            return
+        try:
+            if dead := self._dead():
+                self._recover(dead)
+            self._crew.rejoin()
+        except SizewrightError as error:
+            self._try_again(error)
 
     def _try_again(self, error: SizewrightError) -> None:
         """Another may have died meanwhile; the next look sees to it, unless that leads nowhere."""
         trained = self._crew.leases.book.trained
         self._in_a_row = self._in_a_row + 1 if trained == self._samples else 0
         self._samples = trained
-        if self._in_a_row > _MOST_IN_A_ROW or isinstance(error, EngineError):
+        most = _MOST_REFUSALS if isinstance(error, EngineError) else _MOST_IN_A_ROW
+        if self._in_a_row >= most or isinstance(error, EngineDiedError):
             self.gave_up = error
 
     def _dead(self) -> list[Member]:
@@ -71,6 +78,8 @@ class Recovery:
             try:
                 if fleet.ray.get(ref) is not None:
                     dead.append(asked[ref])
+            except fleet.ray.exceptions.ActorUnavailableError:
+                continue  # its node may be about to be declared lost, or to answer again
             except fleet.ray.exceptions.RayError:
                 dead.append(asked[ref])
         return dead
@@ -81,12 +90,13 @@ class Recovery:
         servers = [member for member in dead if member.role == "ps"]
         workers = [member for member in dead if member.role == "worker"]
         causes = {member: self._crew.fleet.cause(member) for member in dead}
+        self._crew.fleet.release(dead)  # their successors may need the room
         found = []
         if servers:
-            lost = {member: self._lost(member) for member in servers}
+            lost = self._crew.leases.reports - self._snapshots.reports
             sizes = [self._enough(member, causes[member]) for member in servers]
             self._crew.restore(servers, sizes, self._snapshots.restore)
-            found += [self._server_failure(m, causes[m], lost[m], size) for m, size in zip(servers, sizes, strict=True)]
+            found += [self._server_failure(m, causes[m], lost, size) for m, size in zip(servers, sizes, strict=True)]
         if workers:
             repeated = {member: self._repeated(member) for member in workers}
             self._crew.put_in_place(workers)
@@ -124,19 +134,6 @@ class Recovery:
         if cause == "oom":
             action += f" The new one has {format_bytes(size.memory_bytes)}."
         return Failure(at_s=0.0, replica=member.name, cause=cause, updates_lost=lost, action=action)
-
-    def _lost(self, member: Member) -> int:
-        """Pushes that a server had acknowledged and its last snapshot does not surely have."""
-        acknowledged = 0
-        for worker in self._crew.workers:
-            try:
-                (count,) = self._crew.fleet.get([worker.actor.acknowledged.remote(member.index + 1)])
-            except SizewrightError:
-                continue
-            acknowledged += count
-        number = member.index + 1
-        known = max(acknowledged, self._crew.seen_pushes.get(number, 0))
-        return max(0, known - self._snapshots.pushes.get(number, 0))
 
     def _repeated(self, worker: Member) -> int:
         """Samples of a push that reached a server before the worker could report it: they are trained again."""

@@ -66,7 +66,6 @@ class Session:
         self._changing = threading.Lock()  # a change that a user asks for
         self._lock = threading.RLock()  # any work on the replicas
         self._busy = ""
-        self._paused = False
         self._token = secrets.token_bytes(TOKEN_BYTES)
         name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}"
         self._machine = Machine(name)
@@ -106,7 +105,7 @@ class Session:
     @property
     def allocation(self) -> Allocation | None:
         """What trains now; None before the first `scale` and after `pause`."""
-        return self._crew.allocation if self._crew and self._crew.routing and not self._paused else None
+        return self._crew.allocation if self._crew and self._crew.routing and not self._crew.paused else None
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         """Train at `allocation`; returns once it does, with limits on.
@@ -122,15 +121,14 @@ class Session:
             if (
                 crew.routing is None
                 or table_scale != crew.scale
-                or (self._paused and not _same_servers(crew.allocation, allocation))
+                or (crew.paused and not _same_servers(crew.allocation, allocation))
             ):
                 self._launch(allocation, table_scale)
-            elif self._paused:
+            elif crew.paused:
                 self._resume_at(allocation)
             else:
                 crew.change(allocation)
-            self._paused = False
-            self.job = crew.job
+                self.job = crew.job
         self._fill_reserve()
 
     def replace(self, name: str) -> str:
@@ -146,24 +144,18 @@ class Session:
     def pause(self) -> None:
         """Stop training, replicas stay loaded; the next `scale` goes on."""
         with self._lock:
-            if self._live.routing is not None and not self._paused:
+            if self._live.routing is not None and not self._live.paused:
                 self._live.pause()
                 self._live.fleet.get([m.actor.set_cpu.remote(None) for m in self._live.servers])
-                self._paused = True
 
     def observe(self) -> Metrics:
         """Sums of every replica.
 
         Raises ReplicaDiedError when one has died or its training has failed, unless the session recovers.
         """
-        crew = self._live
         if self._recovery.gave_up is not None:
             raise self._recovery.gave_up
-        members = list(crew.members)
-        readings = self._readings(members)
-        for member, reading in readings:
-            if member.role == "ps":
-                crew.seen_pushes[member.index + 1] = reading.pushes
+        readings = self._readings()
         with self._leases.lock:
             trained, left = self._leases.book.trained, self._leases.book.remaining()
         assert self._engine is not None
@@ -209,8 +201,7 @@ class Session:
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""
-        members = self._live.members
-        return dict(zip((m.name for m in members), self._get([m.actor.pid.remote() for m in members]), strict=True))
+        return {member.name: pid for member, pid in self._ask("pid")}
 
     def step_times(self) -> dict[str, list[float]]:
         """When the last steps of each worker ended, on its machine's monotonic clock."""
@@ -255,7 +246,6 @@ class Session:
     def _launch(self, allocation: Allocation, table_scale: float) -> None:
         crew = self._live
         first = crew.routing is None and not crew.servers
-        self._paused = False
         if self._resume is not None and first:
             self._open_keeper()
             self._snapshots.load(self._resume)
@@ -290,6 +280,8 @@ class Session:
         try:
             self._busy = f"{kind} {description}"
             with self._lock:
+                if self._recover:
+                    self._recovery.look()
                 start = time.monotonic()
                 yield
                 self._ledger.changed(kind, time.monotonic() - start, description)
@@ -297,16 +289,23 @@ class Session:
             self._busy = ""
             self._changing.release()
 
-    def _readings(self, members: list[Member]) -> list[tuple[Member, ReplicaMetrics]]:
+    def _readings(self) -> list[tuple[Member, ReplicaMetrics]]:
+        readings = self._ask("observe")
         if not self._recover:
-            readings = self._get([m.actor.observe.remote() for m in members])
-            for fault in self._get([m.actor.fault.remote() for m in members]):
+            for fault in self._get([m.actor.fault.remote() for m in self._live.members]):
                 if fault:
-                    raise self._live.fleet.died(fault, members)
-            return list(zip(members, readings, strict=True))
+                    raise self._live.fleet.died(fault, self._live.members)
+        return readings
+
+    def _ask(self, method: str) -> list[tuple[Member, Any]]:
+        """What every replica answers; a session that recovers leaves out those that have just died."""
+        asked = [(member, getattr(member.actor, method).remote()) for member in self._live.members]
+        if not self._recover:
+            members = [member for member, _ in asked]
+            return list(zip(members, self._get([ref for _, ref in asked]), strict=True))
         found = []
-        for member, ref in [(m, m.actor.observe.remote()) for m in members]:
-            with contextlib.suppress(SizewrightError):  # recovery will see to it
+        for member, ref in asked:
+            with contextlib.suppress(SizewrightError):
                 found.append((member, self._live.fleet.get([ref])[0]))
         return found
 

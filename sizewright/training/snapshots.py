@@ -25,8 +25,8 @@ class Snapshots:
     def __init__(self, crew: Crew, token: bytes, *, interval_s: float | None, folder: str | None) -> None:
         self.taken = self.faults = 0
         self.fault = ""
-        self.pushes: dict[int, int] = {}
-        """Pushes of each server that are surely in its last snapshot, by the server's number."""
+        self.reports = 0
+        """Batches that are surely in the last snapshot."""
         self._crew, self._token = crew, token
         self._interval_s, self._folder = interval_s, folder
         self._keeper: Any = None
@@ -72,9 +72,9 @@ class Snapshots:
     def take(self) -> None:
         """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
         with self._one:
-            servers = list(self._crew.servers)
-            pushes = self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in servers])
-            self.pushes = {m.index + 1: count for m, count in zip(servers, pushes, strict=True)}
+            reports = self._crew.leases.reports
+            self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in self._crew.servers])
+            self.reports = reports
             self.taken += 1
 
     def save(self, folder: str, trained: list[tuple[int, int]]) -> None:

@@ -98,11 +98,11 @@ class WorkerActor(Replica):
         self._training = self._pool.submit(self._train, self._worker, self._feed, self._stop)
 
     def leave(self) -> None:
-        """Finish the batch at hand, push it, hand back the rest of the data, and go idle.
-
-        Raises TrialTimeoutError when the batch does not end.
-        """
+        """Finish the batch at hand, push it, hand back the rest of the data; `training` tells when that is done."""
         self._stop.set()
+
+    def end(self) -> None:
+        """Go idle after `leave`."""
         if self._training and wait([self._training], timeout=_LEAVE_TIMEOUT_S).not_done:
             raise TrialTimeoutError(f"Worker {self.index} did not end its step.", "Give it more cores.")
         self._end()

@@ -1,0 +1,118 @@
+"""Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
+
+`cluster_driver.py change tcp|ray` changes the number of replicas while they train; `lose` waits to be told on its
+standard input that a node has been killed; `join ADDRESS` only joins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Literal
+
+from sizewright.errors import EngineError
+from sizewright.spec import Allocation, Data, Job, Metrics, Model, Optimizer, Tables, Training
+from sizewright.training.session import Session
+
+ADDRESS = os.environ["SIZEWRIGHT_ADDRESS"]
+BATCH = 64
+PATIENCE_S = 120.0
+
+
+def small_job() -> Job:
+    tables = Tables(count=3, rows=(300, 500, 2000), dim=4)
+    model = Model(
+        family="dlrm",
+        dense_features=5,
+        tables=tables,
+        bottom_mlp=(16,),
+        top_mlp=(16,),
+        optimizer=Optimizer(name="adagrad", learning_rate=0.05),
+    )
+    return Job(model=model, data=Data(zipf=1.0), training=Training(batch_size=BATCH, sync="async"))
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def nodes(session: Session) -> dict[str, str]:
+    """The address of each replica's machine."""
+    import ray
+
+    ips = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    assert session._crew is not None
+    return {member.name: ips[member.node] for member in session._crew.members}
+
+
+def counts(metrics: Metrics) -> dict[str, Any]:
+    return {f"{r.role}-{r.index}": [r.bytes_sent, r.bytes_received, r.pushes] for r in metrics.replicas}
+
+
+def left_over(session_pids: dict[str, int]) -> dict[str, Any]:
+    """What the cluster still holds of sessions that have ended, once it has had some seconds to end it."""
+    import ray
+    from ray._private import state
+
+    from sizewright.training.engine import NODE_IP_VARIABLE
+
+    ray.init(address=ADDRESS, _node_ip_address=os.environ[NODE_IP_VARIABLE], logging_level=50, log_to_driver=False)
+    end = time.monotonic() + 10
+    while True:
+        actors = [actor["ActorClassName"] for actor in state.actors().values() if actor["State"] != "DEAD"]
+        groups = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
+        pids = [name for name, pid in session_pids.items() if os.path.exists(f"/proc/{pid}")]
+        if time.monotonic() > end or not (actors or groups or pids):
+            return {"actors": actors, "groups": len(groups), "processes": pids}
+        time.sleep(0.2)
+
+
+def change(transport: Literal["tcp", "ray"], samples: int) -> None:
+    with Session(small_job(), address=ADDRESS, samples=samples, transport=transport) as session:
+        session.scale(Allocation.of(2, 3, 0.4, 0.3, BATCH))
+        pids = session.pids()
+        say(nodes=nodes(session))
+        session.scale(Allocation.of(3, 2, 0.4, 0.3, BATCH))
+        old = next(name for name in session.pids() if name.startswith("ps-"))
+        new = session.replace(old)
+        say(nodes=nodes(session), replaced=[old, new], trained=session.observe().samples_trained)
+        pids |= session.pids()
+        time.sleep(1.0)
+        say(counts=counts(session.observe()))
+        session.wait(PATIENCE_S)
+        say(outcome=session.outcome().model_dump(mode="json"))
+    say(left=left_over(pids))
+
+
+def lose(samples: int) -> None:
+    with Session(small_job(), address=ADDRESS, samples=samples, snapshot_s=1.0, recover=True) as session:
+        session.scale(Allocation.of(2, 3, 0.4, 0.3, BATCH))
+        time.sleep(3.0)
+        first, start = counts(session.observe()), time.monotonic()
+        time.sleep(1.0)
+        then, took = counts(session.observe()), time.monotonic() - start
+        rates = {name: (count[2] - first[name][2]) / took for name, count in then.items()}
+        say(nodes=nodes(session), rates=rates, trained=session.observe().samples_trained)
+        sys.stdin.readline()
+        session.wait(PATIENCE_S)
+        say(nodes=nodes(session), outcome=session.outcome().model_dump(mode="json"))
+
+
+def join(address: str) -> None:
+    start = time.monotonic()
+    try:
+        Session(small_job(), address=address).stop()
+    except EngineError as error:
+        say(error=str(error), seconds=time.monotonic() - start)
+
+
+if __name__ == "__main__":
+    say(pid=os.getpid())
+    if sys.argv[1] == "change":
+        change("ray" if sys.argv[2] == "ray" else "tcp", int(sys.argv[3]))
+    elif sys.argv[1] == "lose":
+        lose(int(sys.argv[2]))
+    else:
+        join(sys.argv[2])
