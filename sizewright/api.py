@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -40,9 +39,11 @@ def profile(
     trials: int = 9,
     fresh: bool = False,
     accept_drift: bool = False,
+    address: str | None = None,
     progress: Callable[[Progress, int], None] | None = None,
 ) -> list[Trial]:
-    """Run a series of real trial steps of the job on this host and keep every trial in the store.
+    """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
+    keep every trial in the store.
 
     `trials` allocations are measured, the first of them at three table scales and once more at the end. An
     unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
@@ -53,29 +54,23 @@ def profile(
     """
     from sizewright.profiler.spread import SpreadPlanner
     from sizewright.profiler.workflow import profile_job
-    from sizewright.training.host import available_memory_bytes, host_cores
     from sizewright.training.session import Session
 
     job = load_job(job)
     check_log(job)
     job = _counted(job)
-    scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * available_memory_bytes())
-    with _open(store, create=True) as opened, Session(job) as session:
+    with _open(store, create=True) as opened, Session(job, address=address) as session:
+        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
         def planner() -> SpreadPlanner:
             whole = session.whole_cores
-            cores = host_cores() * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
             return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
 
-        return profile_job(
-            session,
-            planner,
-            opened,
-            host=socket.gethostname(),
-            fresh=fresh,
-            accept_drift=accept_drift,
-            progress=progress,
-        )
+        first = planner()
+        # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
+        session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
+        return profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress)
 
 
 def recommend(

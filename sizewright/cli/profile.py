@@ -25,6 +25,9 @@ def profile(
         bool,
         typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
     ] = False,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Measure on the Ray cluster at HOST:PORT instead of this host.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a new series instead of going on with the last.")
     ] = False,
@@ -54,7 +57,13 @@ def profile(
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 finished = api.profile(
-                    described, store=opened, trials=trials, fresh=fresh, accept_drift=accept_drift, progress=advance
+                    described,
+                    store=opened,
+                    trials=trials,
+                    fresh=fresh,
+                    accept_drift=accept_drift,
+                    address=address,
+                    progress=advance,
                 )
         except KeyboardInterrupt:
             console.print("Stopped. Finished trials are kept; the same command goes on with the rest.")

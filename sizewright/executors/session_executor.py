@@ -21,7 +21,6 @@ class TrainingSession(Protocol):
     @property
     def allocation(self) -> Allocation | None: ...  # noqa: D102
 
-
     def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
     def observe(self) -> Metrics: ...  # noqa: D102
     def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102

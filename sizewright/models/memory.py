@@ -3,10 +3,10 @@
     PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state)·4/p + buffers
     worker: base + weights and gradients + m·bytes per sample
 
-The counted parts follow the engine's own data structures: rows with their optimizer state in
-float32, a hash index of at most half load with 4 bytes a place, and a key and a mark for each row (9 bytes). What they leave out (the interpreter, libraries,
-allocator) is one constant a role: the greatest excess of a measured peak over the counted part, or, before any
-trial, what was seen on the reference host.
+The counted parts follow the engine's own data structures: rows with their optimizer state in float32, a hash index
+of at most half load with 4 bytes a place, and a key and a mark for each row (9 bytes). What they leave out (the
+interpreter, libraries, allocator) is one constant a role: the greatest excess of a measured peak over the counted
+part, or, before any trial, what was seen on the reference host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table_bytes(job: Job) -> int:
 
 
 def index_bytes(rows: Floats) -> Floats:
-    """Bytes of the hash index of a partition of `rows` rows: a power of two of places, at most half full; a key and a mark a row."""
+    """Bytes of the hash index of `rows` rows: places, a power of two and at most half full; a key and a mark a row."""
     places = 2.0 ** np.ceil(np.log2(np.maximum(rows, 1) * 2))
     return cast(Floats, INDEX_BYTES_PER_PLACE * np.maximum(places, LEAST_INDEX_PLACES) + INDEX_BYTES_PER_ROW * rows)
 

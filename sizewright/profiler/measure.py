@@ -23,6 +23,10 @@ class Trainer(Protocol):
 
     job: Job
 
+    @property
+    def host(self) -> str:
+        """Where it trains."""
+
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         """Train at this allocation; returns once every worker has finished a step."""
 

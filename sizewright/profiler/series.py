@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -87,7 +86,7 @@ def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
 
 
 def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callable[[], float]) -> Trial:
-    about: dict[str, object] = {"host": socket.gethostname()}
+    about: dict[str, object] = {"host": trainer.host}
     try:
         trainer.pause()
         about["host_speed"] = host_speed()

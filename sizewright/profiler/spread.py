@@ -13,7 +13,7 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import JobError
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point, TrialPlanner
-from sizewright.spec import Allocation, Job
+from sizewright.spec import Allocation, Job, Role
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
 _LEAST_CORES = 0.1
@@ -23,8 +23,8 @@ _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0,
 class SpreadPlanner(TrialPlanner):
     """`count` allocations within `host_cores`, spread in the logarithm of every axis; scales 1, 1/4 and 1/16.
 
-    Trials with as many replicas follow each other, so that few processes are started; the scales come right
-    after the anchor, which is measured first and last.
+    The scales come right after the anchor, which is measured first and last. The others shrink, and those with as
+    many PS follow each other: going to fewer replicas is cheap, and rows need not be placed anew.
     """
 
     def __init__(
@@ -44,6 +44,10 @@ class SpreadPlanner(TrialPlanner):
     def points(self) -> list[Point]:
         """What is still to be measured, in order."""
         return list(self._queue)
+
+    def most(self, role: Role) -> int:
+        """Replicas of a role at the allocation that has the most of them."""
+        return max((point.allocation.replicas(role) for point in self._queue), default=0)
 
     def left(self) -> int:  # noqa: D102
         return len(self._queue)
@@ -104,7 +108,7 @@ def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: 
     scaled = logs / np.where(spread > 0, spread, 1.0)
     chosen = _farthest_first(scaled, min(count, len(candidates)))
     picked = [candidates[i] for i in chosen]
-    first, rest = picked[0], sorted(picked[1:], key=lambda c: (c[0], c[1]))
+    first, rest = picked[0], sorted(picked[1:], key=lambda c: (c[1], c[0]), reverse=True)
     return [Allocation.of(int(w), int(p), wc, pc, job.training.batch_size) for w, p, wc, pc in (first, *rest)]
 
 

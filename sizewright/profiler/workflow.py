@@ -21,7 +21,6 @@ def profile_job(
     planner: Callable[[], TrialPlanner],
     store: TrialStore,
     *,
-    host: str,
     fresh: bool = False,
     accept_drift: bool = False,
     progress: Callable[[Progress, int], None] | None = None,
@@ -33,7 +32,7 @@ def profile_job(
     Raises TrialVoidError when both attempts drift.
     """
     job_hash = trainer.job.hash
-    series, finished = (None, []) if fresh else latest_series(store, job_hash, host)
+    series, finished = (None, []) if fresh else latest_series(store, job_hash, trainer.host)
     for _ in range(_ATTEMPTS):
         series = series or f"{job_hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()

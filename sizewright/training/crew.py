@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ from sizewright.training.transport import Transport
 from sizewright.training.worker_actor import WorkerSetup
 
 _POLL_S = 0.005
+ROLES: tuple[Role, ...] = ("ps", "worker")
 
 Restore = Callable[[Member, Owners, slice, int], None]
 """Gives a server rows of partitions and its dense slice, after which a version begins."""
@@ -81,8 +82,8 @@ class Crew:
         jobs = self.job.with_batch_size(allocation.batch_size)
         ps = match([(m, _size(m)) for m in self.servers], list(allocation.each("ps")), "ps")
         workers = match([(m, _size(m)) for m in self.workers], list(allocation.each("worker")), "worker")
-        new_servers = self.fleet.start("ps", ps.new)
-        new_workers = self._or_kill(new_servers, lambda: self.fleet.start("worker", workers.new))
+        new_servers = self.fleet.start("ps", ps.new, leaving=ps.gone)
+        new_workers = self._or_kill(new_servers, lambda: self.fleet.start("worker", workers.new, leaving=workers.gone))
         newcomers = [*new_servers, *new_workers]
         with self._ended_unless_done(newcomers):
             self._size(new_servers, ps.new)
@@ -115,7 +116,7 @@ class Crew:
         while True:
             faults = self.fleet.get([member.actor.fault.remote() for member in self.members])
             if fault := next((fault for fault in faults if fault), None):
-                raise self.fleet.died(fault, self.members)
+                raise self.fleet.died(fault)
             done = [m.steps for m in self.fleet.get([worker.actor.observe.remote() for worker in self.workers])]
             if min(done) >= steps or self.leases.finished.is_set():
                 return
@@ -128,7 +129,7 @@ class Crew:
 
     def replace(self, old: Member, size: Resources) -> Member:
         """Another process in the place of a replica that trains; returns it."""
-        (new,) = self.fleet.start(old.role, [size])
+        (new,) = self.fleet.start(old.role, [size], leaving=[old])
         with self._ended_unless_done([new]):
             self._size([new], [size])
             self._load([new])
@@ -206,23 +207,33 @@ class Crew:
     def retire(self, members: Iterable[Member]) -> None:
         """Replicas that train no more go into the reserve where it has room, else they end."""
         for member in members:
-            if self._wanted(member.role) > len(self.fleet.reserve[member.role]):
+            if self._room(member.role) > len(self.fleet.reserve[member.role]):
                 self.fleet.get([_idle(member)])
                 self.fleet.keep([member])
             else:
                 self.fleet.kill([member])
 
+    def load_ahead(self, counts: Mapping[Role, int], size: Resources) -> None:
+        """Have so many loaded replicas of each role, training or idle, and keep them until the session ends."""
+        self.fleet.wanted_in_all = counts
+        new = []
+        for role, count in counts.items():
+            missing = count - len(self._of(role)) - len(self.fleet.reserve[role])
+            new += self.fleet.start(role, [size] * max(0, missing), fresh=True)
+        self._load(new)
+        self.fleet.keep(new)
+
     def fill_reserve(self) -> None:
         """Start what the reserve lacks, in the background."""
-        of_role: dict[Role, list[Member]] = {"ps": self.servers, "worker": self.workers}
-        for role, present in of_role.items():
-            missing = self._wanted(role) - len(self.fleet.reserve[role])
+        for role in ROLES:
+            missing, present = self.fleet.wanted_reserve.get(role, 0) - len(self.fleet.reserve[role]), self._of(role)
             if missing > 0 and present:
                 self.fleet.keep(self.fleet.start(role, [_size(present[0])] * missing, fresh=True))
 
     def _gather(self, role: Role, present: list[Member], sizes: list[Resources]) -> list[Member]:
         """Members for these sizes: those at hand first."""
         kept, surplus = present[: len(sizes)], present[len(sizes) :]
+        del present[len(sizes) :]
         self.retire(surplus)
         members = [*kept, *self.fleet.start(role, sizes[len(kept) :])]
         self._size(members, sizes)
@@ -394,8 +405,12 @@ class Crew:
     def _numbers(self) -> set[int]:
         return {worker.joined for worker in self.workers}
 
-    def _wanted(self, role: str) -> int:
-        return self.fleet.wanted_reserve.get(role, 0)
+    def _of(self, role: Role) -> list[Member]:
+        return self.servers if role == "ps" else self.workers
+
+    def _room(self, role: Role) -> int:
+        """How many idle replicas of a role may be kept."""
+        return max(self.fleet.wanted_reserve.get(role, 0), self.fleet.wanted_in_all.get(role, 0) - len(self._of(role)))
 
     def _or_kill(self, members: Sequence[Member], start: Callable[[], list[Member]]) -> list[Member]:
         with self._ended_unless_done(members):

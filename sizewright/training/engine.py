@@ -27,6 +27,9 @@ NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
 """Where a machine has several addresses: the one that its Ray node was started with."""
 _OBJECT_STORE_BYTES = 100 * 1024**2
 _ANSWER_S = 5.0
+# Ray speaks HTTP/2, where either side begins with its settings.
+_SETTINGS, _FRAME_TYPE = b"\x04", slice(3, 4)
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 
 
 def import_ray(*, own: bool = True) -> ModuleType:
@@ -59,6 +62,7 @@ class Engine:
         self._group = group.child("engine") if group else None
         self._owned = not self.ray.is_initialized()
         self._folder: Path | None = None
+        self._quiet = contextlib.ExitStack()
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
         if address is not None:
             self._connect(address)
@@ -101,6 +105,7 @@ class Engine:
         """Shut Ray down if we started it, and remove its files."""
         if self._owned:
             self.ray.shutdown()  # also what a start that failed half-way has left
+        self._quiet.close()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -110,6 +115,7 @@ class Engine:
             raise EngineError(
                 "This process is connected to a Ray already.", "End that first: ray.shutdown(), or leave --address out."
             )
+        self._quiet.enter_context(_own_output(self.ray))
         try:
             with _callers_handlers():
                 self.ray.init(
@@ -128,6 +134,7 @@ class Engine:
     def _start(self) -> None:
         _check_shared_memory()
         self._folder = Path(tempfile.mkdtemp(prefix="szw-"))
+        self._quiet.enter_context(_own_output(self.ray))
         with _callers_handlers(), _elsewhere(self._folder):
             self._init_ray()
         if self._group:
@@ -175,6 +182,18 @@ def _callers_handlers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _own_output(ray: ModuleType) -> Iterator[None]:
+    """Ray prints amid our output why a process ended, and a lost node's log; it has no setting against it."""
+    worker = ray._private.worker
+    prints = getattr(worker, "print_to_stdstream", None)
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = prints
+
+
+@contextlib.contextmanager
 def _elsewhere(folder: Path) -> Iterator[None]:
     """Ray's workers import from the folder in which it was started: not from the user's, whatever lies there."""
     before = Path.cwd()
@@ -193,7 +212,11 @@ def _check_answers(address: str) -> None:
             f"'{address}' is no address of a Ray cluster.", "Write it as HOST:PORT, such as 10.0.0.5:6379."
         )
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as link:
+            link.sendall(_HELLO)
+            answer = link.recv(len(_HELLO))
+        if answer[_FRAME_TYPE] != _SETTINGS and os.environ.get("RAY_USE_TLS", "0") != "1":
+            raise ConnectionError("what answers there is no Ray")
     except (OSError, OverflowError) as error:
         reason = "no answer" if isinstance(error, TimeoutError) else str(error)
         raise EngineError(

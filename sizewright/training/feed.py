@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import deque
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -63,6 +64,7 @@ class LeasedFeed:
         self._link, self._source = link, source
         self._lease, self._at, self._end = 0, 0, 0
         self._asked = False
+        self._given: deque[tuple[int, int, bool]] = deque()  # lease, until and whether there is anything to train
 
     def next(self) -> Portion | None:  # noqa: D102
         while True:
@@ -73,12 +75,15 @@ class LeasedFeed:
                 self._ask()
             batch = self._source.read(start, self._at - start)
             portion = Portion(batch, self._lease, self._at)
+            self._given.append((portion.lease, portion.until, len(batch.labels) > 0))
             if len(batch.labels):
                 return portion
-            self.trained(portion, 0)  # all of its rows are broken
+            self._report_empty()
 
     def trained(self, portion: Portion, tag: int) -> None:  # noqa: D102
+        self._given.popleft()
         self._link.sendall(ASK.pack(Op.trained, portion.lease, portion.until, tag))
+        self._report_empty()
 
     def hand_back(self) -> None:  # noqa: D102
         self._link.sendall(ASK.pack(Op.hand_back, 0, 0, 0))
@@ -86,10 +91,17 @@ class LeasedFeed:
             self._answer()
             self._link.sendall(ASK.pack(Op.hand_back, 0, 0, 0))
         self._at = self._end = 0
+        self._given.clear()
 
     def close(self) -> None:
         """Close the connection: what has not been trained goes back."""
         drop(self._link)
+
+    def _report_empty(self) -> None:
+        """Batches whose rows are all broken, once those before them are trained: a report covers all before it."""
+        while self._given and not self._given[0][2]:
+            lease, until, _ = self._given.popleft()
+            self._link.sendall(ASK.pack(Op.trained, lease, until, 0))
 
     def _ask(self) -> None:
         if not self._asked:

@@ -12,13 +12,13 @@ from sizewright.errors import EngineDiedError, ReplicaDiedError, SizewrightError
 from sizewright.spec import Resources, Role
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.machine import Machine, Offer
+from sizewright.training.machines import Machines
 from sizewright.training.placement import Placement, Seat
 from sizewright.training.ps_actor import PsActor
 from sizewright.training.routing import Address, Server
 from sizewright.training.worker_actor import WorkerActor
 
 _PATIENCE_S = 5.0
-_MACHINE_S = 10.0
 _AGAIN = "Run the same command again; it goes on with the rest."
 _ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
 # Training, control, snapshots and moves run side by side; through Ray each worker's exchange takes one of a server's.
@@ -61,56 +61,45 @@ class Fleet:
         self.reserve: dict[Role, list[Member]] = {"ps": [], "worker": []}
         self.wanted_reserve: Mapping[str, int] = {}
         """How many idle, loaded replicas of each role are to be at hand."""
-        self._here = here
-        self._machines: dict[str, Any] = {}
-        self._offers: dict[str, Offer] = {}
+        self.wanted_in_all: Mapping[Role, int] = {}
+        """How many loaded replicas of each role there are to be, idle ones counted."""
+        self._machines = Machines(engine, name, here)
         self._placement = Placement(engine.ray, timeout_s=timeout_s)
         self._next: dict[Role, int] = {"ps": 0, "worker": 0}
-        self.find_machines()
+        self._members: list[Member] = []
+        try:
+            self.find_machines()
+        except BaseException:
+            self.close()
+            raise
 
     def find_machines(self) -> None:
         """Look which machines the cluster has now."""
-        if self.engine.local:
-            self._offers = {"": self._here.offer()}
-            return
-        alive = self.alive_nodes()
-        for gone in self._machines.keys() - alive:
-            del self._machines[gone]
-            self._offers.pop(gone, None)
-        remote = self.ray.remote(num_cpus=0)(Machine)
-        offers = {}
-        for node in alive - self._machines.keys():
-            there = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-            self._machines[node] = remote.options(scheduling_strategy=there).remote(f"{self.name}-{node[:8]}")
-            offers[node] = self._machines[node].offer.remote()
-        for node, ref in offers.items():
-            try:
-                (self._offers[node],) = self.get([ref])
-            except SizewrightError:
-                if node in self.alive_nodes():
-                    raise
-                del self._machines[node]  # it was lost just now
-
-    def alive_nodes(self) -> set[str]:
-        """Nodes of the cluster by their Ray number; one without a number for this host alone."""
-        if self.engine.local:
-            return {""}
-        return {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+        for gone in self._machines.find():
+            for role, idle in self.reserve.items():
+                self.release([member for member in idle if member.node == gone])
+                self.reserve[role] = [member for member in idle if member.node != gone]
 
     @property
     def offers(self) -> list[Offer]:
         """What the machines have."""
-        return list(self._offers.values())
+        return list(self._machines.offers.values())
 
-    def start(self, role: Role, sizes: Sequence[Resources], *, fresh: bool = False) -> list[Member]:
-        """Replicas for these sizes, from the reserve first; cold ones load libraries while others go on."""
+    def start(
+        self, role: Role, sizes: Sequence[Resources], *, fresh: bool = False, leaving: Iterable[Member] = ()
+    ) -> list[Member]:
+        """Replicas for these sizes, from the reserve first; cold ones load libraries while others go on.
+
+        On a cluster they go where they would with `leaving` gone.
+        """
+        self.find_machines()
         found: list[Member] = []
         while not fresh and self.reserve[role] and len(found) < len(sizes):
             found.append(self.reserve[role].pop(0))
         missing = sizes[len(found) :]
         if missing:
             try:
-                found += self._spawn(role, missing)
+                found += self._spawn(role, missing, [member.seat for member in leaving if member.seat])
             except BaseException:
                 self.reserve[role] = found + self.reserve[role]
                 raise
@@ -123,12 +112,13 @@ class Fleet:
 
     def kill(self, members: Sequence[Member]) -> None:
         """End replicas and remove their control groups."""
-        self._ask_machines(members, "lift")
+        self._machines.ask("lift", _by_node(members))
         for member in members:
             with contextlib.suppress(Exception):
                 self.ray.kill(member.actor, no_restart=True)
         self.release(members)
-        self._ask_machines(members, "remove")
+        self._machines.ask("remove", _by_node(members))
+        self._members = [member for member in self._members if member not in members]
 
     def release(self, members: Iterable[Member]) -> None:
         """Give back what replicas that end or have ended hold of the cluster."""
@@ -138,12 +128,7 @@ class Fleet:
         """End the reserve and what watches over other machines."""
         self.kill([*self.reserve["ps"], *self.reserve["worker"]])
         self.reserve = {"ps": [], "worker": []}
-        machines, self._machines = list(self._machines.values()), {}
-        with contextlib.suppress(Exception):
-            self._settle([machine.close.remote() for machine in machines])
-        for machine in machines:
-            with contextlib.suppress(Exception):
-                self.ray.kill(machine, no_restart=True)
+        self._machines.close()
 
     def get(self, refs: Sequence[Any]) -> list[Any]:
         """The results of calls, in order; whatever went wrong is one of our errors."""
@@ -165,41 +150,30 @@ class Fleet:
             told = str(error).strip().splitlines() or [type(error).__name__]
             raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
 
-    def died(self, why: str, members: Iterable[Member] = ()) -> SizewrightError:
+    def died(self, why: str) -> SizewrightError:
         """The error for a replica that has ended, which names memory where that was the cause."""
-        for member in members:
-            if self.was_oom(member):
-                return ReplicaDiedError(
-                    f"{member.name} was ended for using more memory than it was given.", "Raise its memory.", oom=True
-                )
+        for name in self._ended_for_memory(self._members):
+            return ReplicaDiedError(
+                f"{name} was ended for using more memory than it was given.", "Raise its memory.", oom=True
+            )
         if not self.engine.alive():
             return EngineDiedError("Ray's own processes have ended.", _AGAIN)
-        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "The other trials go on.")
-
-    def was_oom(self, member: Member) -> bool:
-        """Whether memory has ended a process of this replica."""
-        if self.engine.local:
-            return self._here.oom_kills(member.name) > 0
-        machine = self._machines.get(member.node)
-        if machine is None or member.node not in self.alive_nodes():
-            return False
-        try:
-            return bool(self.ray.get(machine.oom_kills.remote(member.name), timeout=_MACHINE_S))
-        except self.ray.exceptions.RayError:
-            return False
+        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "What else there is goes on.")
 
     def cause(self, member: Member) -> str:
         """Why a replica ended, as far as can be told."""
-        if self.was_oom(member):
+        if self._ended_for_memory([member]):
             return "oom"
-        return "killed" if member.node in self.alive_nodes() else "node lost"
+        return "killed" if member.node in self._machines.alive() else "node lost"
 
-    def _spawn(self, role: Role, sizes: Sequence[Resources]) -> list[Member]:
+    def _ended_for_memory(self, members: Iterable[Member]) -> list[str]:
+        return [name for names in self._machines.ask("ended_for_memory", _by_node(members)) for name in names]
+
+    def _spawn(self, role: Role, sizes: Sequence[Resources], leaving: Sequence[Seat]) -> list[Member]:
         seats: list[Seat | None] = [None] * len(sizes)
         if not self.engine.local:
-            self.find_machines()  # nodes may have come since
-            seats = [*self._placement.take(role, sizes)]
-        trees = {node: offer.tree for node, offer in self._offers.items()}
+            seats = [*self._placement.take(role, sizes, leaving)]
+        trees = {node: offer.tree for node, offer in self._machines.offers.items()}
         members = []
         for size, seat in zip(sizes, seats, strict=True):
             index = self._next[role]
@@ -209,23 +183,8 @@ class Fleet:
             actor = self.ray.remote(max_restarts=0, max_concurrency=_CONCURRENCY[role], **options)(_ACTORS[role])
             made = actor.options(name=f"{self.name}-{role}-{index}", namespace=NAMESPACE).remote(trees, index)
             members.append(Member(role, index, made, seat, seat.node if seat else "", resources=size))
+        self._members += members
         return members
-
-    def _ask_machines(self, members: Sequence[Member], method: str) -> None:
-        """Let the machines of replicas do something about them; one that has gone is passed over."""
-        if self.engine.local:
-            getattr(self._here, method)([member.name for member in members])
-            return
-        names: dict[str, list[str]] = {}
-        for member in members:
-            names.setdefault(member.node, []).append(member.name)
-        there = names.keys() & self._machines.keys() & self.alive_nodes()
-        self._settle([getattr(self._machines[node], method).remote(names[node]) for node in there])
-
-    def _settle(self, refs: Sequence[Any]) -> None:
-        """Wait for calls, whatever comes of them, but not for ever."""
-        if refs:
-            self.ray.wait(list(refs), num_returns=len(refs), timeout=_MACHINE_S)
 
     def _wait_for(self, refs: list[Any]) -> list[Any]:
         """`ray.get` in short waits, since it may wait for ever on a Ray that has died."""
@@ -239,3 +198,10 @@ class Fleet:
                     raise EngineDiedError("Ray's own processes have ended.", _AGAIN) from None
                 if time.monotonic() > deadline:
                     raise
+
+
+def _by_node(members: Iterable[Member]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for member in members:
+        names.setdefault(member.node, []).append(member.name)
+    return names

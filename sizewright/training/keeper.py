@@ -105,10 +105,12 @@ class Keeper:
         try:
             new.mkdir(parents=True, exist_ok=True)
             self._write(new, trained)
-            os.replace(new, Path(folder) / f"{_PREFIX}{number:06d}")
+            place = Path(folder) / new.name.removeprefix(".")
+            shutil.rmtree(place, ignore_errors=True)  # half of one that a crash of the machine has left
+            os.replace(new, place)
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
-            reason = (error.strerror or str(error)).lower()
+            reason = (error.strerror or f"it may be full ({error})").lower()  # numpy tells only what is left out
             raise EngineError(
                 f"A snapshot could not be written to {folder}: {reason}.",
                 "Free some space there or name another folder; training goes on with the snapshot in memory.",
@@ -149,7 +151,7 @@ class Keeper:
 
 def snapshots(folder: str | Path) -> list[Path]:
     """The whole snapshots below a folder, the latest last."""
-    return sorted(path for path in Path(folder).glob(f"{_PREFIX}*") if (path / _META).is_file())
+    return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if (path / _META).is_file())
 
 
 def read_info(folder: str | Path, job: Job) -> tuple[Path, SnapshotInfo]:

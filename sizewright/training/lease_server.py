@@ -55,6 +55,8 @@ class LeaseServer:
 
     def _answer(self, worker: int, op: Op, lease: int, until: int, tag: int) -> bytes | None:
         with self.lock:
+            if self.book.finished:  # from the start, where a finished run is resumed
+                self.finished.set()
             if op == Op.want:
                 given = self.book.lease(worker, self._clock())
                 if given is not None:

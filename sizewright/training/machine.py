@@ -44,9 +44,10 @@ class Machine:
             assert self.tree is not None
             self.tree.below(name).remove()
 
-    def oom_kills(self, name: str) -> int:
-        """How often memory has ended a replica."""
-        return self.tree.below(name).oom_kills() if self.tree and self._exists(name) else 0
+    def ended_for_memory(self, names: list[str]) -> list[str]:
+        """Those of these replicas of which memory has ended a process."""
+        tree = self.tree
+        return [name for name in names if self._exists(name) and tree.below(name).oom_kills()] if tree else []
 
     def close(self) -> None:
         """Remove everything."""

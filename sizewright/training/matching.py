@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ def match(present: Sequence[tuple[T, Resources]], wanted: Sequence[Resources], r
     left, open_ = list(present), list(wanted)
     stay: list[tuple[T, Resources]] = []
     for fits in (_equal, _shrinkable if role == "ps" else _any):
-        for size in list(open_):
+        for size in sorted(open_, key=lambda size: size.memory_bytes or math.inf):  # those that few fit choose first
             found = next((pair for pair in left if fits(pair[1], size)), None)
             if found is not None:
                 left.remove(found)

@@ -47,8 +47,9 @@ class Pacing(ABC):
         """Make a worker a member, at a batch boundary."""
 
     @abstractmethod
-    def push(self, worker: int, push: Push, apply: Apply) -> bool:
-        """Take a member's push; False when it was not applied because the round was broken off."""
+    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:
+        """Take a member's push, the `tag`-th of its steps; False when it was not applied because the round was broken
+        off."""
 
     @abstractmethod
     def push_again(self, push: Push, apply: Apply) -> None:
@@ -60,7 +61,7 @@ class Pacing(ABC):
         self._changed.notify_all()
 
     def break_off(self) -> None:
-        """Refuse the pushes of an open round, where there are rounds."""
+        """Nobody waits for others any more; the pushes of an open round, where there are rounds, are refused."""
         self._changed.notify_all()
 
     def close(self) -> None:
@@ -78,23 +79,30 @@ class Pacing(ABC):
 
 class Free(Pacing):
     """Asynchronous: every push is applied as it comes; with `staleness` a worker that is more than so many steps
-    ahead of the slowest member waits (stale synchronous parallel, Ho et al. 2013)."""
+    ahead of the slowest member waits (stale synchronous parallel, Ho et al. 2013).
+
+    Steps are told by the tags of pushes, since after a change of the routing some are pushed elsewhere. Whoever waits
+    during one is let go: its reply may be what the others wait for."""
 
     def __init__(self, changed: threading.Condition, staleness: int | None = None) -> None:
         super().__init__(changed)
         self._staleness = staleness
         self._clocks: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}  # clock less tag, from a member's first push on
+        self._changes = 0
 
     def join(self, worker: int) -> None:  # noqa: D102
         self.members.add(worker)
         self._clocks[worker] = min(self._clocks.values(), default=0)
 
-    def push(self, worker: int, push: Push, apply: Apply) -> bool:  # noqa: D102
+    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
         apply(push)
         if self._staleness is not None:
-            self._clocks[worker] = self._clocks.get(worker, 0) + 1
+            offset = self._offsets.setdefault(worker, self._clocks.get(worker, 0) + 1 - tag)
+            self._clocks[worker] = tag + offset
             self._changed.notify_all()
-            self._wait_for(lambda: self._ahead(worker) <= (self._staleness or 0))
+            now, bound = self._changes, self._staleness
+            self._wait_for(lambda: self._changes != now or self._ahead(worker) <= bound)
         return True
 
     def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
@@ -102,7 +110,12 @@ class Free(Pacing):
 
     def drop(self, worker: int) -> None:  # noqa: D102
         self._clocks.pop(worker, None)
+        self._offsets.pop(worker, None)
         super().drop(worker)
+
+    def break_off(self) -> None:  # noqa: D102
+        self._changes += 1
+        super().break_off()
 
     def _ahead(self, worker: int) -> int:
         return self._clocks.get(worker, 0) - min(self._clocks.values(), default=0)
@@ -122,7 +135,7 @@ class Rounds(Pacing):
         self._wait_for(lambda: not self._pushes)  # a round that has begun goes on without it
         self.members.add(worker)
 
-    def push(self, worker: int, push: Push, apply: Apply) -> bool:  # noqa: D102
+    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
         mine = self._number
         self._pushes[worker], self._apply = push, apply
         self._finish_round()
@@ -141,8 +154,12 @@ class Rounds(Pacing):
 
     def break_off(self) -> None:  # noqa: D102
         if self._pushes:
-            self._broken = {self._number}
+            self._broken.add(self._number)
             self._next_round()
+
+    def close(self) -> None:  # noqa: D102
+        self._pushes, self._apply = {}, None
+        super().close()
 
     def _finish_round(self) -> None:
         if self._pushes and self.members <= self._pushes.keys():
@@ -151,7 +168,7 @@ class Rounds(Pacing):
             self._next_round()
 
     def _next_round(self) -> None:
-        self._pushes = {}
+        self._pushes, self._apply = {}, None
         self._number += 1
         self._changed.notify_all()
 

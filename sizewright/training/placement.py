@@ -39,12 +39,15 @@ class Placement:
         self._timeout_s = min(timeout_s, _ROOM_S)
         self._seats: list[Seat] = []
 
-    def take(self, role: Role, sizes: Sequence[Resources]) -> list[Seat]:
-        """Seats for these sizes. Raises EngineError when the cluster has no room, and holds none of them then."""
+    def take(self, role: Role, sizes: Sequence[Resources], leaving: Sequence[Seat] = ()) -> list[Seat]:
+        """Seats for these sizes, `leaving` being given back soon.
+
+        Raises EngineError when the cluster has no room, and holds none of them then.
+        """
         seats: list[Seat] = []
         try:
             for size in sizes:
-                seats.append(self._ask(role, size))
+                seats.append(self._ask(role, size, leaving))
             self._await(seats)
         except BaseException:
             self.give_back(seats)
@@ -64,8 +67,8 @@ class Placement:
         there = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(seat.group, 0)
         return {"scheduling_strategy": there, "num_cpus": seat.size.cpu, "num_gpus": _gpus(seat.size)}
 
-    def _ask(self, role: Role, size: Resources) -> Seat:
-        node = choose(role, size.cpu, self._rooms(role))
+    def _ask(self, role: Role, size: Resources, leaving: Sequence[Seat]) -> Seat:
+        node = choose(role, size.cpu, self._rooms(role, leaving))
         bundle = {"CPU": size.cpu} | ({"GPU": _gpus(size)} if size.gpu else {})
         # A wish only: others may use the node, and Ray goes elsewhere then.
         group = self._ray.util.placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node)
@@ -82,13 +85,13 @@ class Placement:
                 )
             seat.node = self._ray.util.placement_group_table(seat.group)["bundles_to_node_id"][0]
 
-    def _rooms(self, role: Role) -> dict[str, Room]:
+    def _rooms(self, role: Role, leaving: Sequence[Seat]) -> dict[str, Room]:
         rooms = {}
         for node in self._ray.nodes():
             if node["Alive"]:
                 here = [seat for seat in self._seats if seat.node == node["NodeID"]]
                 cores = node["Resources"].get("CPU", 0.0) - sum(seat.size.cpu for seat in here)
-                rooms[node["NodeID"]] = Room(cores, sum(seat.role == role for seat in here))
+                rooms[node["NodeID"]] = Room(cores, sum(s.role == role and s not in leaving for s in here))
         return rooms
 
 

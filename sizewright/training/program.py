@@ -28,14 +28,17 @@ class Program(Protocol):
 
 
 class BuiltIn:
-    """Networks of the job's family, trained on clicks."""
+    """Networks of the job's family, trained on clicks; `seed` is that of the first weights and of synthetic data."""
 
     spread = 1.0
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
 
     def network(self, job: Job) -> nn.Module:  # noqa: D102
         from sizewright.training.networks import make_network
 
-        return make_network(job.model)
+        return make_network(job.model, self._seed)
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:  # noqa: D102
         from torch.nn.functional import binary_cross_entropy_with_logits
@@ -43,4 +46,4 @@ class BuiltIn:
         return binary_cross_entropy_with_logits(outputs, labels)
 
     def samples(self, job: Job, scale: float) -> SampleSource:  # noqa: D102
-        return open_samples(job, scale=scale)
+        return open_samples(job, scale=scale, seed=self._seed)

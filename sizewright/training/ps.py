@@ -89,6 +89,9 @@ class ParameterServer:
                 client.version = request.version
             if client.worker not in self.pacing.members and not request.flags & AGAIN:
                 self.pacing.join(client.worker)
+                self._await_version(request.version)
+                if request.version != self.version:  # it changed while the worker waited for a round to end
+                    return STALE_REPLY
             if request.flags & PUSH and not self._push(client, request):
                 return STALE_REPLY
             if request.flags & LEAVE:
@@ -137,15 +140,17 @@ class ParameterServer:
         """The next version begins, with this slice of the dense weights, once all sources have said that they are
         done; a source that goes on serving counts itself."""
         with self._lock:
+            self._former = None
             self._coming = self.dense.like(dense.start, dense.stop)
             self._coming_version = version
             self._missing = set(sources)
             self._begin_if_complete()
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-        """A part of the coming slice of the dense weights."""
+        """A part of the coming slice of the dense weights. Raises ConnectionError when none is expected any more."""
         with self._lock:
-            assert self._coming is not None
+            if self._coming is None:
+                raise ConnectionError("this change of the routing was called off")
             self._coming.put(start, weights, state)
 
     def arrived(self, version: int, source: int) -> None:
@@ -187,7 +192,8 @@ class ParameterServer:
 
     def _begin_if_complete(self) -> None:
         if self._coming is not None and not self._missing:
-            self._former = self.dense, self.counters.pushes
+            if self.version:  # a newcomer has nothing to go back to
+                self._former = self.dense, self.counters.pushes
             self.dense, self._coming = self._coming, None
             self._begin(self._coming_version)
 
@@ -212,7 +218,7 @@ class ParameterServer:
             self.pacing.push_again(push, lambda part: self._apply(part, request.dense_start))
             done = True
         else:
-            done = self.pacing.push(client.worker, push, self._apply)
+            done = self.pacing.push(client.worker, request.push_tag, push, self._apply)
         if done:
             self.counters.pushes += 1
             self.applied[client.worker] = request.push_tag

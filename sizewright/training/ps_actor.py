@@ -10,7 +10,7 @@ import numpy as np
 from sizewright.spec import Job, Role
 from sizewright.training.dense import DenseSlice, dense_rule
 from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
-from sizewright.training.exchange import Reply, Request
+from sizewright.training.exchange import Reply, Request, reply_bytes, request_bytes
 from sizewright.training.keeper import KEEPER
 from sizewright.training.moving import SNAPSHOT, Moved, Mover, copy_unread
 from sizewright.training.optimizers import Floats, make_rule
@@ -101,7 +101,11 @@ class PsActor(Replica):
 
     def exchange(self, worker: int, request: Request) -> Reply:
         """Serve one exchange through Ray, where the direct connection is not used."""
-        return self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
+        reply = self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
+        if self._server:
+            self._server.received_bytes += request_bytes(request)
+            self._server.sent_bytes += reply_bytes(1, reply.dense.size, reply.rows.size)
+        return reply
 
     def expect(self, version: int, sources: set[int], dense: slice, members: set[int]) -> None:
         """See ParameterServer.expect; `members` train already."""

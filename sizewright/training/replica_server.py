@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from sizewright.training.exchange import receive_request, send_reply
+from sizewright.training.exchange import receive_request, request_bytes, send_reply
 from sizewright.training.peers import Sink, serve_peer
 from sizewright.training.ps import Client, ParameterServer
 from sizewright.training.routing import Address
@@ -47,6 +48,7 @@ class Listener:
         for link in list(self._links):
             drop(link)
         wait([self._listening, *self._serving], timeout=_CLOSE_TIMEOUT_S)
+        self._serve_link = _serve_nobody  # no cycle is left that would keep rows until a collection
 
     def _listen(self) -> None:
         while True:
@@ -72,12 +74,17 @@ class Listener:
             link.close()
 
 
+def _serve_nobody(link: socket.socket, hello: Hello) -> None:
+    """Instead of what is closed."""
+
+
 class PsServer(Listener):
     """Serves a parameter server to workers and to its peers."""
 
     def __init__(self, ps: ParameterServer, token: bytes, host: str = "127.0.0.1") -> None:
         self._ps = ps
         self.sent_bytes = self.received_bytes = 0
+        self._counting = threading.Lock()
         super().__init__(token, self._serve_caller, host)
 
     def close(self) -> None:
@@ -89,16 +96,22 @@ class PsServer(Listener):
         if hello.caller == Caller.worker:
             self._serve_worker(link, hello.id)
         else:
-            self.received_bytes += serve_peer(link, hello.id, self._ps)
+            self.count(0, serve_peer(link, hello.id, self._ps))
 
     def _serve_worker(self, link: socket.socket, worker: int) -> None:
         client, width = Client(worker), self._ps.store.width
         try:
             while (request := receive_request(link, width)) is not None:
-                self.received_bytes += request.row_grads.nbytes + request.dense_grads.nbytes + request.keys.nbytes
-                self.sent_bytes += send_reply(link, self._ps.exchange(client, request))
+                self.count(0, request_bytes(request))
+                self.count(send_reply(link, self._ps.exchange(client, request)), 0)
         finally:
             self._ps.leave(worker)
+
+    def count(self, sent: int, received: int) -> None:
+        """Add bytes, from any thread."""
+        with self._counting:
+            self.sent_bytes += sent
+            self.received_bytes += received
 
 
 class SinkServer(Listener):

@@ -46,11 +46,13 @@ class Pull(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one server was asked: positions in the keys pushed and pulled, and its slice of the dense weights."""
+    """What one server was asked: positions in the keys pushed and pulled, its slice of the dense weights, and the
+    parts of the dense gradients that were pushed to it."""
 
     push: Positions
     pull: Positions
     dense: slice
+    grads: list[slice]
 
 
 class _Asked(NamedTuple):
@@ -61,7 +63,8 @@ class _Asked(NamedTuple):
     dense: slice
 
     def part(self) -> _Part:
-        return _Part(np.arange(self.push.start, self.push.stop), np.arange(self.pull.start, self.pull.stop), self.dense)
+        push, pull = (np.arange(part.start, part.stop) for part in (self.push, self.pull))
+        return _Part(push, pull, self.dense, [self.dense])
 
 
 class Router:
@@ -197,8 +200,8 @@ class Router:
             self._take_up(self._await_news())
             push = np.concatenate([_NONE, *(part.push for part, state in refused if state == STALE)])
             pull = np.concatenate([_NONE, *(part.pull for part, _ in refused)])
-            pushed_dense = [part.dense for part, state in refused if state == STALE]
-            asked = self._resend(push, pull, pushed_dense, [part.dense for part, _ in refused])
+            grads = [each for part, state in refused if state == STALE for each in part.grads if self._dense.size]
+            asked = self._resend(push, pull, grads, [part.dense for part, _ in refused])
             refused = []
             for i, part in asked:
                 state = self._reread(i, part, rows, weights)
@@ -211,22 +214,21 @@ class Router:
         pull_keys = self._pull.lookup.keys[pull] if self._pull else NO_KEYS
         push_order, push_counts = self.routing.split(self._push_keys[push])
         pull_order, pull_counts = self.routing.split(pull_keys)
-        dense = _only(self._dense, pushed)
         asked, at = [], [0, 0]
         for i, own in enumerate(self.routing.slices()):
             mine = push[push_order[at[0] : at[0] + push_counts[i]]]
             theirs = pull[pull_order[at[1] : at[1] + pull_counts[i]]]
             at = [at[0] + push_counts[i], at[1] + pull_counts[i]]
-            grads = dense[own] if dense.size and _overlaps(own, pushed) else NO_FLOATS
-            want = bool(self._flags & WANT_DENSE) and _overlaps(own, wanted)
-            if len(mine) or len(theirs) or grads.size or want or self._flags & LEAVE:
-                part = _Part(mine, theirs, own)
-                self._send_again(i, part, grads, want)
+            part = _Part(mine, theirs, own, _within(own, pushed))
+            want = bool(self._flags & WANT_DENSE) and bool(_within(own, wanted))
+            if len(mine) or len(theirs) or part.grads or want or self._flags & LEAVE:
+                self._send_again(i, part, want)
                 asked.append((i, part))
         return asked
 
-    def _send_again(self, i: int, part: _Part, grads: Floats, want: bool) -> None:
+    def _send_again(self, i: int, part: _Part, want: bool) -> None:
         server = self.routing.servers[i]
+        start, grads = _gathered(self._dense, part.grads)
         pushes = len(part.push) or grads.size
         request = Request(
             self.routing.version,
@@ -234,7 +236,7 @@ class Router:
             self._push.tag if self._push else 0,
             self._push_keys[part.push],
             self._grads[part.push],
-            part.dense.start,
+            start,
             grads,
             0,
             self._pull.lookup.keys[part.pull] if self._pull else NO_KEYS,
@@ -256,7 +258,7 @@ class Router:
         except (OSError, KeyError):
             self._lose(server.id)
             return STALE
-        self._acknowledge(server.id, head.state, len(part.push) > 0)
+        self._acknowledge(server.id, head.state, len(part.push) > 0 or len(part.grads) > 0)
         return head.state
 
     def _acknowledge(self, server: int, state: int, pushed: bool) -> None:
@@ -298,15 +300,18 @@ class Router:
             self._closed_bytes[1] += link.received_bytes
 
 
-def _overlaps(own: slice, others: Iterable[slice]) -> bool:
-    return any(max(own.start, other.start) < min(own.stop, other.stop) for other in others)
+def _within(own: slice, others: Iterable[slice]) -> list[slice]:
+    """What of other slices lies in one."""
+    cut = (slice(max(own.start, other.start), min(own.stop, other.stop)) for other in others)
+    return [part for part in cut if part.start < part.stop]
 
 
-def _only(dense: Floats, kept: list[slice]) -> Floats:
-    """The same vector, zero outside of the slices."""
-    if not dense.size or not kept:
-        return NO_FLOATS
-    only = np.zeros_like(dense)
-    for part in kept:
-        only[part] = dense[part]
-    return only
+def _gathered(dense: Floats, parts: list[slice]) -> tuple[int, Floats]:
+    """Parts of a vector as one piece of it, zero between them; and where it begins."""
+    if not parts:
+        return 0, NO_FLOATS
+    start = min(part.start for part in parts)
+    piece = np.zeros(max(part.stop for part in parts) - start, np.float32)
+    for part in parts:
+        piece[part.start - start : part.stop - start] = dense[part]
+    return start, piece

@@ -7,16 +7,18 @@ import itertools
 import os
 import secrets
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sizewright.errors import EngineError, SizewrightError
+from sizewright.errors import EngineError, LimitError, SizewrightError
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
 from sizewright.training.cgroups import MIN_QUOTA_US, PERIOD_US
 from sizewright.training.crew import Crew
+from sizewright.training.device import check_device
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.keeper import read_info
@@ -60,6 +62,9 @@ class Session:
         timeout_s: float = 120.0,
     ) -> None:
         self.job = job.with_absolute_path()
+        if address is None:
+            check_device(job)
+        self._address = address
         self._resume = str(resume) if resume is not None else None
         trained = read_info(resume, self.job)[1].trained if resume is not None else []
         self._recover = recover
@@ -67,7 +72,8 @@ class Session:
         self._lock = threading.RLock()  # any work on the replicas
         self._busy = ""
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}"
+        # Of all drivers on a cluster, whose numbers of processes may be the same.
+        name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}-{secrets.token_hex(2)}"
         self._machine = Machine(name)
         self._engine: Engine | None = None
         self._crew: Crew | None = None
@@ -103,6 +109,21 @@ class Session:
         return any(offer.tree is None for offer in self._live.fleet.offers)
 
     @property
+    def host(self) -> str:
+        """Where it trains: this host's name, or the cluster's address."""
+        return self._address or socket.gethostname()
+
+    @property
+    def cores(self) -> float:
+        """Cores of all machines."""
+        return sum(offer.cores for offer in self._live.fleet.offers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all machines that was free when the session began."""
+        return sum(offer.memory_bytes for offer in self._live.fleet.offers)
+
+    @property
     def allocation(self) -> Allocation | None:
         """What trains now; None before the first `scale` and after `pause`."""
         return self._crew.allocation if self._crew and self._crew.routing and not self._crew.paused else None
@@ -130,6 +151,12 @@ class Session:
                 crew.change(allocation)
                 self.job = crew.job
         self._fill_reserve()
+
+    def load_ahead(self, *, workers: int, ps: int) -> None:
+        """Load so many replicas before they are needed, so that allocations up to that many start none."""
+        with self._lock:
+            size = Resources(cpu=1.0, memory_bytes=0)
+            self._live.load_ahead({"worker": workers, "ps": ps}, size)
 
     def replace(self, name: str) -> str:
         """Put a new process in the place of a replica such as `ps-1`, and return its name."""
@@ -292,9 +319,9 @@ class Session:
     def _readings(self) -> list[tuple[Member, ReplicaMetrics]]:
         readings = self._ask("observe")
         if not self._recover:
-            for fault in self._get([m.actor.fault.remote() for m in self._live.members]):
+            for fault in self._live.fleet.get([m.actor.fault.remote() for m in self._live.members]):
                 if fault:
-                    raise self._live.fleet.died(fault, self._live.members)
+                    raise self._live.fleet.died(fault)
         return readings
 
     def _ask(self, method: str) -> list[tuple[Member, Any]]:
@@ -302,23 +329,12 @@ class Session:
         asked = [(member, getattr(member.actor, method).remote()) for member in self._live.members]
         if not self._recover:
             members = [member for member, _ in asked]
-            return list(zip(members, self._get([ref for _, ref in asked]), strict=True))
+            return list(zip(members, self._live.fleet.get([ref for _, ref in asked]), strict=True))
         found = []
         for member, ref in asked:
             with contextlib.suppress(SizewrightError):
                 found.append((member, self._live.fleet.get([ref])[0]))
         return found
-
-    def _get(self, refs: list[Any]) -> list[Any]:
-        """Results of calls; when a replica has died, memory is told as the cause where it was."""
-        fleet = self._live.fleet
-        try:
-            return fleet.get(refs)
-        except SizewrightError as error:
-            for member in self._live.members:
-                if fleet.was_oom(member):
-                    raise fleet.died(str(error), [member]) from None
-            raise
 
     def _check(self, allocation: Allocation) -> None:
         """Raises before anything is touched."""
@@ -339,7 +355,7 @@ class Session:
 
 def _check_cores(size: Resources, least: float, whole: bool) -> None:
     if size.cpu < least and not whole:
-        raise EngineError(
+        raise LimitError(
             f"{size.cpu:g} cores are below the least that can be held steadily ({least:g}).",
             "Raise the least cpu in the job's bounds.",
         )

@@ -16,6 +16,7 @@ from sizewright.training.optimizers import Floats
 from sizewright.training.routing import Owners
 
 _CONCURRENCY = 8
+_SOON_S = 0.05
 
 
 class Snapshots:
@@ -112,9 +113,12 @@ class Snapshots:
 
     def _run(self, ready: Callable[[], bool]) -> None:
         assert self._interval_s is not None
-        while not self._stop.wait(self._interval_s):
+        wait_s = 0.0  # the first is taken at once
+        while not self._stop.wait(wait_s):
             if not ready():
+                wait_s = _SOON_S
                 continue
+            wait_s = self._interval_s
             with self._crew.leases.lock:
                 trained = self._crew.leases.book.trained_ranges()
             try:

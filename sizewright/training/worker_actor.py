@@ -12,6 +12,7 @@ import numpy as np
 
 from sizewright.errors import TrialTimeoutError
 from sizewright.spec import Job, Role
+from sizewright.training.device import check_device
 from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
 from sizewright.training.replica import Replica, Trees
@@ -176,6 +177,7 @@ def _warm_up(job: Job, program: Program) -> Floats:
 
     from sizewright.training.weights import FlatWeights
 
+    check_device(job)
     torch.set_num_threads(1)
     network = program.network(job).to(job.training.device)
     first = FlatWeights(network).weights.copy()

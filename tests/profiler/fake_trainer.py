@@ -26,6 +26,7 @@ class SteadyTrainer:
         fails: dict[int, BaseException] | None = None,
     ) -> None:
         self.job = job
+        self.host = "somewhere"
         self.scaled: list[tuple[Allocation, float]] = []
         self.discarded = 0
         self.paused = 0
@@ -59,7 +60,7 @@ class SteadyTrainer:
                     "memory_peak_bytes": 1000 + i, "steps": steps, "samples": steps * allocation.batch_size,
                     "last_step_at_s": steps * each, "data_s": 0.001 * steps, "pull_s": 0.002 * steps,
                     "compute_s": 0.003 * steps, "push_s": 0.004 * steps, "unique_rows": 7 * steps,
-                    "network_bytes": 11 * steps,
+                    "bytes_sent": 4 * steps, "bytes_received": 7 * steps,
                 }
             )
             for i, resources in enumerate(allocation.each("worker"))

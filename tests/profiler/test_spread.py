@@ -103,9 +103,16 @@ def test_the_scale_of_full_tables_is_the_planners() -> None:
 
 @given(st.integers(1, 20))
 @settings(deadline=None)
-def test_replicas_change_seldom_so_that_few_processes_start(count: int) -> None:
-    rest = [place(a)[:2] for a in spread_allocations(STARTER, 3.2, count)[1:]]
-    assert rest == sorted(rest)
+def test_trials_shrink_and_ps_change_seldom(count: int) -> None:
+    allocations = spread_allocations(STARTER, 3.2, count)
+    rest = [(a.replicas("ps"), a.replicas("worker")) for a in allocations[1:]]
+    assert rest == sorted(rest, reverse=True)
+
+
+def test_the_planner_tells_the_most_replicas_to_come() -> None:
+    planner = SpreadPlanner(STARTER, 3.2, count=8)
+    for role in ("worker", "ps"):
+        assert planner.most(role) == max(point.allocation.replicas(role) for point in planner.points)
 
 
 def test_the_same_plan_every_time() -> None:

@@ -32,7 +32,6 @@ class Hosts:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         measure = series.measure
         monkeypatch.setattr(series, "measure", lambda trainer, point, timing: measure(trainer, point, AT_ONCE))
-        monkeypatch.setattr(series.socket, "gethostname", lambda: "here")
 
     def trainer(self) -> SteadyTrainer:
         hosts = self
@@ -46,7 +45,9 @@ class Hosts:
 
 
 def profile(hosts: Hosts, store: TrialStore, **options: Any) -> list[Trial]:
-    return workflow.profile_job(hosts.trainer(), planner, store, **({"host": "here"} | options))
+    trainer = hosts.trainer()
+    trainer.host = options.pop("host", "here")
+    return workflow.profile_job(trainer, planner, store, **options)
 
 
 def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,8 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         ("model: {tables: {rows: 0}}", "every table needs 1 to"),
         ("model: {top_mlp: [0]}", "every width must be 1 to"),
         ("training: {batch_size: 0}", "'training.batch_size'"),
+        ("training: {max_staleness: -1}", "'training.max_staleness'"),
+        ("training: {embedding_device: gpu}", "'training.embedding_device'"),
         ("prices: {core_hour: -1}", "'prices.core_hour'"),
         ("training: {}\nbounds: []\nprices: 1\ndata: 2\nmodel: 3\ndeploy: 4", "and 1 more"),
     ],
@@ -145,7 +147,8 @@ def test_impossible_values_are_refused(tmp_path: Path, text: str, told: str) -> 
 
 
 NUMBERS = [
-    "deadline", "training.samples", "training.batch_size", "training.dense_sync_steps", "data.zipf",
+    "deadline", "training.samples", "training.batch_size", "training.dense_sync_steps",
+    "training.max_staleness", "data.zipf",
     "data.max_broken_share", "prices.core_hour", "prices.gib_hour", "prices.gpu_hour", "bounds.worker.replicas",
     "bounds.worker.cpu", "bounds.worker.memory", "bounds.ps.cpu", "bounds.batch_size", "model.dense_features",
     "model.tables.count", "model.tables.rows", "model.tables.dim", "model.tables.max_rows", "model.top_mlp",
@@ -214,10 +217,23 @@ def test_the_hash_tells_what_is_trained_and_how() -> None:
         {"training": job.training.model_copy(update={"batch_size": 64})},
         {"training": job.training.model_copy(update={"sync": "sync"})},
         {"training": Training(dense_sync_steps=4)},
+        {"training": Training(embedding_device="cuda")},
+        {"training": Training(max_staleness=0)},
+        {"training": Training(max_staleness=1)},
     ]
     hashes = {job.model_copy(update=change).hash for change in other}
     assert len(hashes) == len(other)
     assert job.hash not in hashes
+
+
+@pytest.mark.parametrize(
+    ("training", "known"),
+    [(Training(), "6119d3ac283d"), (Training(sync="sync", batch_size=64), "748ae99b383a")],
+)
+def test_older_hashes_stay_valid(training: Training, known: str) -> None:
+    """As the version before these fields told them: trials of that time still belong to their jobs."""
+    assert (training.embedding_device, training.max_staleness) == ("cpu", None)
+    assert Job(training=training).hash == known
 
 
 def test_the_hash_stays_when_the_file_is_written_again(tmp_path: Path) -> None:

@@ -183,3 +183,11 @@ def test_metrics_by_role() -> None:
         for i, role in enumerate(("ps", "worker", "ps"))
     ]
     assert [r.index for r in Metrics(replicas=tuple(replicas)).of("ps")] == [0, 2]
+
+
+def test_network_bytes_are_those_of_both_ways_and_are_not_stored() -> None:
+    about = {"role": "ps", "index": 4, "at_s": 0, "cpu_s": 0, "throttled_s": 0, "memory_peak_bytes": 0}
+    replica = ReplicaMetrics.model_validate(about | {"bytes_sent": 3, "bytes_received": 40})
+    assert (replica.network_bytes, replica.name) == (43, "ps-4")
+    assert "network_bytes" not in replica.model_dump()
+    assert ReplicaMetrics.model_validate(replica.model_dump()) == replica

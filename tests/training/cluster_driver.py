@@ -1,7 +1,7 @@
 """Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
 
-`cluster_driver.py change tcp|ray` changes the number of replicas while they train; `lose` waits to be told on its
-standard input that a node has been killed; `join ADDRESS` only joins.
+`cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits to be
+told on its standard input that a node has been killed; `join ADDRESS` only joins.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from sizewright.errors import EngineError
 from sizewright.spec import Allocation, Data, Job, Metrics, Model, Optimizer, Tables, Training
+from sizewright.training.engine import NODE_IP_VARIABLE
 from sizewright.training.session import Session
 
 ADDRESS = os.environ["SIZEWRIGHT_ADDRESS"]
@@ -51,21 +52,19 @@ def counts(metrics: Metrics) -> dict[str, Any]:
     return {f"{r.role}-{r.index}": [r.bytes_sent, r.bytes_received, r.pushes] for r in metrics.replicas}
 
 
-def left_over(session_pids: dict[str, int]) -> dict[str, Any]:
-    """What the cluster still holds of sessions that have ended, once it has had some seconds to end it."""
+def left_over(pids: dict[str, int]) -> dict[str, Any]:
+    """What the cluster still has of a session that has ended, once it has had some seconds to end it."""
     import ray
     from ray._private import state
-
-    from sizewright.training.engine import NODE_IP_VARIABLE
 
     ray.init(address=ADDRESS, _node_ip_address=os.environ[NODE_IP_VARIABLE], logging_level=50, log_to_driver=False)
     end = time.monotonic() + 10
     while True:
         actors = [actor["ActorClassName"] for actor in state.actors().values() if actor["State"] != "DEAD"]
         groups = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
-        pids = [name for name, pid in session_pids.items() if os.path.exists(f"/proc/{pid}")]
-        if time.monotonic() > end or not (actors or groups or pids):
-            return {"actors": actors, "groups": len(groups), "processes": pids}
+        alive = [name for name, pid in pids.items() if os.path.exists(f"/proc/{pid}")]
+        if time.monotonic() > end or not (actors or groups or alive):
+            return {"actors": actors, "groups": len(groups), "processes": alive}
         time.sleep(0.2)
 
 
@@ -79,7 +78,11 @@ def change(transport: Literal["tcp", "ray"], samples: int) -> None:
         new = session.replace(old)
         say(nodes=nodes(session), replaced=[old, new], trained=session.observe().samples_trained)
         pids |= session.pids()
-        time.sleep(1.0)
+        end = time.monotonic() + 10
+        while not all(sent and received for sent, received, _ in counts(session.observe()).values()):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.1)
         say(counts=counts(session.observe()))
         session.wait(PATIENCE_S)
         say(outcome=session.outcome().model_dump(mode="json"))
@@ -94,10 +97,13 @@ def lose(samples: int) -> None:
         time.sleep(1.0)
         then, took = counts(session.observe()), time.monotonic() - start
         rates = {name: (count[2] - first[name][2]) / took for name, count in then.items()}
-        say(nodes=nodes(session), rates=rates, trained=session.observe().samples_trained)
+        pids = session.pids()
+        say(nodes=nodes(session), rates=rates)
         sys.stdin.readline()
         session.wait(PATIENCE_S)
+        pids |= session.pids()
         say(nodes=nodes(session), outcome=session.outcome().model_dump(mode="json"))
+    say(left=left_over(pids))
 
 
 def join(address: str) -> None:

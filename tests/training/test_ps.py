@@ -7,156 +7,335 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_parts import NO_FLOATS, make_ps, pull, push
+from training_parts import in_threads, make_ps, request
 
-from sizewright.training.hash_index import Slots
+from sizewright.training.exchange import AGAIN, DONE, LEAVE, PUSHED, STALE, WANT_DENSE, Reply, Request
 from sizewright.training.optimizers import Floats
-from sizewright.training.ps import ParameterServer
-from sizewright.training.wire import Reply, Request
+from sizewright.training.ps import Client, ParameterServer
 
 KEYS = st.lists(st.integers(0, 20), unique=True, max_size=8)
+READER = 99
 
 
 def rows_of(ps: ParameterServer, keys: list[int]) -> Floats:
-    return ps.exchange(pull(keys), {}).rows
+    return ps.exchange(Client(READER), request(keys=keys, version=ps.version, flags=AGAIN)).rows
+
+
+def dense_of(ps: ParameterServer) -> list[float]:
+    reply = ps.exchange(Client(READER), request(version=ps.version, flags=AGAIN | WANT_DENSE))
+    return [float(weight) for weight in reply.dense]
+
+
+def minus(count: int) -> Floats:
+    return np.full((count, 2), -1, np.float32)
+
+
+class Asking:
+    """An exchange in a thread of its own, which may have to wait."""
+
+    def __init__(self, ps: ParameterServer, client: Client, asked: Request) -> None:
+        self.outcome: list[Reply | Exception] = []
+        self._ps, self._client, self._asked = ps, client, asked
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.outcome.append(self._ps.exchange(self._client, self._asked))
+        except ConnectionError as error:
+            self.outcome.append(error)
+
+    def waits(self) -> bool:
+        """Once it has come to the lock."""
+        self._thread.join(0.1)
+        return self._thread.is_alive()
+
+    def reply(self) -> Reply:
+        self._thread.join(10)
+        assert self.outcome, "the exchange hangs"
+        assert isinstance(self.outcome[0], Reply), self.outcome[0]
+        return self.outcome[0]
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=st.lists(KEYS, max_size=10))
-def test_every_push_is_applied_exactly_once(steps: list[list[int]]) -> None:
-    """With SGD, rate 1 and gradient -1, a row has grown by the number of pushes that held it."""
-    ps, everything = make_ps(), list(range(21))
-    start, places = rows_of(ps, everything), dict[int, Slots]()
-    expected = np.zeros(21)
-    last: tuple[int, int] = (0, 0)
-    for tag, keys in enumerate([*steps, []], start=1):
-        grads = np.full((last[1], 2), -1, np.float32)
-        ps.exchange(Request(last[0], grads, NO_FLOATS, tag, np.array(keys, np.int64), False), places)
-        expected[keys] += 1
-        last = (tag, len(keys))
-    grown = rows_of(ps, everything) - start
-    np.testing.assert_allclose(grown, np.stack([expected, expected], axis=1), atol=1e-5)
-    assert len(places) == 1  # only the last pull still waits for its push
-
-
-def test_the_same_push_again_or_an_unknown_one_does_nothing() -> None:
-    ps, places = make_ps(), dict[int, Slots]()
-    start = ps.exchange(pull([4, 5], tag=7), places).rows
-    for tag in (7, 7, 99):
-        ps.exchange(push(tag, -np.ones((2, 2))), places)
-    np.testing.assert_allclose(rows_of(ps, [4, 5]), start + 1, atol=1e-6)
+@given(steps=st.lists(st.tuples(KEYS, st.booleans()), max_size=10))
+def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]]) -> None:
+    """With SGD, rate 1 and gradient -1, a row has grown by the number of pushes that held it, however it was named."""
+    ps, everything, client = make_ps(), list(range(21)), Client(1)
+    start, expected = rows_of(ps, everything), np.zeros(21)
+    last: tuple[int | None, list[int]] = (None, [])
+    for tag, (keys, named) in enumerate([*steps, ([], False)], start=1):
+        pushed = request(
+            keys=keys, tag=tag, push_tag=last[0], grads=minus(len(last[1])), push_keys=last[1] if named else ()
+        )
+        assert ps.exchange(client, pushed).state == DONE
+        if last[0] is not None:
+            expected[last[1]] += 1
+        if named:
+            client.places.pop(last[0] or 0, None)
+        last = (tag, keys)
+    np.testing.assert_allclose(rows_of(ps, everything) - start, np.stack([expected, expected], axis=1), atol=1e-5)
+    assert client.places.keys() == {len(steps) + 1}  # only the last pull still waits for its push
+    assert ps.applied.get(1, 0) == len(steps)
 
 
 def test_dense_weights_come_when_wanted_and_move_by_their_gradient() -> None:
-    ps, places = make_ps(dense=3), dict[int, Slots]()
-    reply = ps.exchange(pull([1], tag=1), places)
-    assert reply.dense.size == 0
-    moved = ps.exchange(push(1, np.zeros((1, 2)), np.array([1, 2, 3], np.float32)), places).dense
+    ps, client = make_ps(dense=3), Client(1)
+    assert ps.exchange(client, request(keys=[1], tag=1)).dense.size == 0
+    asked = request(push_tag=1, grads=np.zeros((1, 2)), dense=[1, 2, 3], flags=WANT_DENSE)
+    moved = ps.exchange(client, asked).dense
     assert moved.tolist() == [-1, -2, -3]
     moved[:] = 50  # a copy: what a worker does with it is its own affair
-    assert ps.exchange(pull([1], want_dense=True), places).dense.tolist() == [-1, -2, -3]
+    assert dense_of(ps) == [-1, -2, -3]
 
 
-def test_it_counts_exchanges_and_looked_up_rows() -> None:
-    ps, places = make_ps(), dict[int, Slots]()
+def test_it_counts_exchanges_pushes_and_looked_up_rows() -> None:
+    ps, client = make_ps(), Client(1)
     for tag, keys in enumerate(([1, 2, 3], [], [3, 4]), start=1):
-        ps.exchange(pull(keys, tag), places)
-    assert (ps.counters.exchanges, ps.counters.lookups) == (3, 5)
+        ps.exchange(client, request(keys=keys, tag=tag))
+    ps.exchange(client, request(push_tag=3, grads=minus(2)))
+    assert (ps.counters.exchanges, ps.counters.pushes, ps.counters.lookups) == (4, 1, 5)
     assert ps.counters.busy_s > 0
     assert ps.store.rows == 4
 
 
-def in_threads(ps: ParameterServer, rounds: list[list[list[int]]], grads: Floats) -> None:
-    """Each worker pulls its keys of each round and pushes its gradient for them, for its dense weights as well."""
-    faults: list[BaseException] = []
+def work(ps: ParameterServer, rounds: int, keys: list[list[int]], grads: Floats) -> None:
+    """Each worker pulls its keys of each round and pushes its gradient for them, for the dense weights as well."""
+    clients = [Client(i) for i in range(len(grads))]
 
-    def run(worker: int) -> None:
-        places: dict[int, Slots] = {}
-        try:
-            for tag, keys in enumerate(rounds, start=1):
-                mine = keys[worker]
-                ps.exchange(pull(mine, tag), places)
-                width = np.full((len(mine), 2), grads[worker], np.float32)
-                ps.exchange(push(tag, width, np.full(4, grads[worker], np.float32)), places)
-        except BaseException as fault:
-            faults.append(fault)
+    def run(i: int) -> None:
+        for tag in range(1, rounds + 1):
+            ps.exchange(clients[i], request(keys=keys[i], tag=tag))
+            mine = np.full((len(keys[i]), 2), grads[i], np.float32)
+            ps.exchange(clients[i], request(push_tag=tag, grads=mine, dense=[grads[i]] * 4))
 
-    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(grads))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive(), "a worker hangs"
-    assert not faults
+    for client in clients:
+        ps.exchange(client, request())  # all are members before the first round
+    in_threads(*(lambda i=i: run(i) for i in range(len(grads))))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_async_workers_lose_no_push(workers: int) -> None:
-    ps, keys, rounds = make_ps(), list(range(10)), 200
+@pytest.mark.parametrize("staleness", [None, 0, 2])
+def test_async_workers_lose_no_push(workers: int, staleness: int | None) -> None:
+    ps, keys, rounds = make_ps(staleness=staleness), list(range(10)), 150
     start = rows_of(ps, keys)
-    in_threads(ps, [[keys] * workers] * rounds, np.full(workers, -1, np.float32))
+    work(ps, rounds, [keys] * workers, np.full(workers, -1, np.float32))
     np.testing.assert_allclose(rows_of(ps, keys) - start, workers * rounds, rtol=1e-4)
-    assert ps.exchange(pull([], want_dense=True), {}).dense == pytest.approx([workers * rounds] * 4)
+    assert dense_of(ps) == pytest.approx([workers * rounds] * 4)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_sync_workers_apply_their_mean_once_a_round(workers: int) -> None:
     """A row in k of n workers' batches moves by the sum of their gradients over n, as one batch of all would do."""
-    ps, rounds = make_ps(sync=workers), 50
+    ps, rounds = make_ps(sync=True), 50
     start = rows_of(ps, [0, 1, 2])
     grads = -np.arange(1, workers + 1, dtype=np.float32)
-    keys = [[0, 1]] + [[0]] * (workers - 2) + [[0, 2]]
-    in_threads(ps, [keys] * rounds, grads)
+    work(ps, rounds, [[0, 1]] + [[0]] * (workers - 2) + [[0, 2]], grads)
     shares = np.array([-grads.sum(), -grads[0], -grads[-1]]) / workers
     moved = rows_of(ps, [0, 1, 2]) - start
     np.testing.assert_allclose(moved, rounds * shares[:, None] * np.ones(2), rtol=1e-4)
-    dense = ps.exchange(pull([], want_dense=True), {}).dense
-    assert dense == pytest.approx([-rounds * grads.mean()] * 4, rel=1e-4)
+    assert dense_of(ps) == pytest.approx([-rounds * grads.mean()] * 4, rel=1e-4)
 
 
 def test_sync_adagrad_sees_the_mean_once_not_each_gradient() -> None:
     """Adagrad's first step is the rate whatever the gradient; two steps would be longer."""
-    ps = make_ps(name="adagrad", sync=2)
+    ps = make_ps(name="adagrad", sync=True)
     start = rows_of(ps, [3])
-    in_threads(ps, [[[3], [3]]], np.array([-1, -5], np.float32))
+    work(ps, 1, [[3], [3]], np.array([-1, -5], np.float32))
     np.testing.assert_allclose(rows_of(ps, [3]) - start, 1.0, rtol=1e-5)
 
 
 def test_waiting_for_the_others_is_not_busy() -> None:
     """One worker waits for long; the server's busy seconds stay far below that."""
-    ps, places = make_ps(sync=2), [dict[int, Slots](), dict[int, Slots]()]
-    for mine in places:
-        ps.exchange(pull([1]), mine)
-    early = threading.Thread(target=ps.exchange, args=(push(1, np.ones((1, 2)), np.ones(4, np.float32)), places[0]))
-    early.start()
+    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    asked = request(push_tag=1, grads=minus(1))
+    early = Asking(ps, clients[0], asked)
     time.sleep(1.0)
-    assert early.is_alive()
-    ps.exchange(push(1, np.ones((1, 2)), np.ones(4, np.float32)), places[1])
-    early.join(10)
-    assert not early.is_alive()
-    assert ps.counters.exchanges == 4
+    assert early.waits()
+    ps.exchange(clients[1], asked)
+    assert early.reply().state == DONE
     assert 0 < ps.counters.busy_s < 0.5
 
 
+@pytest.mark.parametrize("how", ["leave", "forget", "last exchange"])
+def test_nobody_waits_for_a_worker_that_has_left(how: str) -> None:
+    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=4))
+    start = rows_of(ps, [1])
+    early = Asking(ps, clients[0], request(push_tag=4, grads=minus(1)))
+    assert early.waits()
+    if how == "leave":
+        ps.leave(2)
+    elif how == "forget":
+        assert ps.forget(2) == 0
+    else:
+        assert ps.exchange(clients[1], request(flags=LEAVE)).state == DONE
+    assert early.reply().state == DONE
+    np.testing.assert_allclose(rows_of(ps, [1]) - start, 1.0, rtol=1e-5)
+    assert (ps.forget(1), ps.forget(1)) == (4, 0)
+
+
 def test_closing_turns_waiting_and_later_workers_away_and_leaves_the_rows() -> None:
-    ps, places = make_ps(sync=2), dict[int, Slots]()
-    start = ps.exchange(pull([1]), places).rows
-    outcome: list[Reply | Exception] = []
-
-    def wait() -> None:
-        try:
-            outcome.append(ps.exchange(push(1, np.ones((1, 2))), places))
-        except ConnectionError as error:
-            outcome.append(error)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    while not ps._round_pushes:
-        time.sleep(0.01)
+    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    for client in clients:
+        start = ps.exchange(client, request(keys=[1], tag=1)).rows
+    waiting = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    ahead = Asking(ps, clients[1], request(version=2))
+    assert waiting.waits()
+    assert ahead.waits()
     ps.close()
-    waiting.join(10)
-    assert [type(result) for result in outcome] == [ConnectionError]
+    for each in (waiting, ahead):
+        each._thread.join(10)
+        assert [type(result) for result in each.outcome] == [ConnectionError]
     with pytest.raises(ConnectionError):
-        ps.exchange(pull([2]), {})
+        ps.exchange(Client(3), request(keys=[2]))
     assert ps.store.rows == 1
     np.testing.assert_array_equal(ps.store.read(np.array([0])), start)
+
+
+def test_a_request_of_the_past_does_nothing_and_one_of_the_future_waits() -> None:
+    ps, client = make_ps(version=5), Client(1)
+    before = rows_of(ps, [1])
+    asked = request(keys=[1], push_tag=3, push_keys=[1], grads=minus(1), dense=[1] * 4, version=4)
+    assert ps.exchange(client, asked).state == STALE
+    assert (ps.counters.exchanges, ps.counters.pushes, client.places) == (1, 0, {})
+    ahead = Asking(ps, client, asked._replace(version=6))
+    assert ahead.waits()
+    ps.begin(6)
+    assert ahead.reply().state == DONE
+    np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
+    assert dense_of(ps) == [-1] * 4
+
+
+def test_a_change_begins_once_all_sources_are_done() -> None:
+    ps, client = make_ps(dense=4), Client(1)
+    ps.exchange(client, request(keys=[1], tag=1))
+    assert 1 in client.places
+    ps.expect(2, {1, 7}, slice(1, 3))
+    ps.freeze()
+    ahead = Asking(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
+    past = Asking(ps, Client(2), request(keys=[1]))
+    ps.put_dense(1, np.array([[5.0], [6.0]], np.float32), np.empty((2, 0), np.float32))
+    for version, source in ((2, 1), (1, 7), (3, 7), (2, 1)):
+        ps.arrived(version, source)
+    assert ahead.waits()
+    assert past.waits()
+    ps.arrived(2, 7)
+    assert (ahead.reply().state, ahead.reply().dense.tolist()) == (DONE, [5, 6])
+    assert past.reply().state == STALE
+    assert ps.version == 2
+    assert client.places.keys() == {2}  # pulls of the past are pushed with their keys
+
+
+def test_a_round_that_a_change_breaks_off_is_refused_whole() -> None:
+    ps, clients = make_ps(sync=True), [Client(1), Client(2), Client(3)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    before = rows_of(ps, [1])
+    early = [Asking(ps, client, request(push_tag=1, grads=minus(1))) for client in clients[:2]]
+    assert all(each.waits() for each in early)
+    ps.freeze()
+    assert [each.reply().state for each in early] == [STALE] * 2
+    late = Asking(ps, clients[2], request(push_tag=1, grads=minus(1)))
+    assert late.waits()
+    ps.begin(2)
+    assert late.reply().state == STALE
+    np.testing.assert_array_equal(rows_of(ps, [1]), before)
+    assert ps.counters.pushes == 0
+    for client in clients:  # asked again, outside of rounds: together the mean
+        again = request(push_tag=1, push_keys=[1], grads=minus(1), version=2, flags=AGAIN)
+        assert ps.exchange(client, again).state == DONE
+    np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
+
+
+def test_a_version_that_begins_at_once_refuses_an_open_round() -> None:
+    """As when another server was replaced: the rest of the round comes with the new routing, and outside of it."""
+    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    before = rows_of(ps, [1])
+    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    assert early.waits()
+    ps.begin(2)
+    assert early.reply().state == STALE
+    np.testing.assert_array_equal(rows_of(ps, [1]), before)
+
+
+def test_a_push_that_waited_when_the_routing_changed_is_told_as_pushed() -> None:
+    ps, clients = make_ps(staleness=0), [Client(1), Client(2)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    before = rows_of(ps, [1])
+    ahead = Asking(ps, clients[0], request(keys=[1], tag=2, push_tag=1, grads=minus(1)))
+    assert ahead.waits()
+    ps.freeze()
+    assert ahead.reply() == (PUSHED, *ahead.reply()[1:])
+    assert ahead.reply().rows.size == 0
+    ps.begin(2)
+    np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
+    assert ps.counters.pushes == 1
+
+
+def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_frozen_rows() -> None:
+    """It waits for the open round to end; the change ends it, and then nothing may be applied any more."""
+    ps, client = make_ps(sync=True), Client(1)
+    ps.exchange(client, request(keys=[1], tag=1))
+    ps.exchange(Client(3), request())
+    before = rows_of(ps, [1])
+    early = Asking(ps, client, request(push_tag=1, grads=minus(1)))
+    assert early.waits()
+    newcomer = Asking(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
+    assert newcomer.waits()
+    ps.freeze()
+    assert early.reply().state == STALE
+    for worker in (1, 3):
+        ps.leave(worker)  # so that a push of the newcomer would be a round of its own
+    assert newcomer.waits()
+    np.testing.assert_array_equal(ps.store.read(np.array([0])), before)
+    ps.begin(2)
+    assert newcomer.reply().state == STALE
+    np.testing.assert_array_equal(rows_of(ps, [1]), before)
+
+
+def test_rolling_back_brings_the_dense_weights_back_and_tells_what_is_lost() -> None:
+    ps, client = make_ps(dense=4), Client(1)
+    ps.exchange(client, request(keys=[1], tag=1))
+    ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4))
+    ps.expect(2, {7}, slice(0, 2))
+    ps.put_dense(0, np.full((2, 1), 9, np.float32), np.empty((2, 0), np.float32))
+    ps.arrived(2, 7)
+    assert dense_of(ps) == [9, 9]
+    ps.exchange(client, request(keys=[1], tag=2, version=2))
+    ps.exchange(client, request(push_tag=2, grads=minus(1), version=2))
+    assert ps.roll_back(3) == 1
+    assert (ps.version, dense_of(ps)) == (3, [-1] * 4)
+    assert ps.roll_back(4) == 0
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None:
+    ps = make_ps(dense=np.array([1, 2, 3, 4], np.float32))
+    ps.expect(2, {1, 7}, slice(1, 2))
+    ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
+    if started:
+        ps.freeze()
+    assert ps.roll_back(3) == 0
+    assert dense_of(ps) == [1, 2, 3, 4]
+    with pytest.raises(ConnectionError):  # what comes late belongs to nothing
+        ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
+    for source in (1, 7):
+        ps.arrived(2, source)
+    assert ps.version == 3
+
+
+def test_a_newcomer_never_goes_back_to_before_it_came() -> None:
+    """Its dense weights are those that it was given, whatever becomes of a later change."""
+    ps = make_ps(dense=4, version=0)
+    ps.expect(1, {0}, slice(2, 5))
+    ps.put_dense(2, np.array([[1], [2], [3]], np.float32), np.empty((3, 0), np.float32))
+    ps.arrived(1, 0)
+    assert ps.roll_back(2) == 0
+    assert dense_of(ps) == [1, 2, 3]

@@ -7,93 +7,85 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from training_parts import TOKEN, make_worker, predict, pull, read_reply, serving, small_job, train
+from training_parts import (
+    READER,
+    Cluster,
+    ListFeed,
+    held_out,
+    in_threads,
+    serving,
+    small_job,
+    stream,
+    train,
+)
 
-from sizewright.datasets.source import open_source
 from sizewright.models.memory import dense_floats
 from sizewright.spec import Job
 from sizewright.training.embedding import make_keys
 from sizewright.training.networks import FAMILIES, make_network
-from sizewright.training.partition import make_lookup
-from sizewright.training.ps_server import PsServer
-from sizewright.training.wire import connect, send_request
-from sizewright.training.worker import FlatWeights
+from sizewright.training.worker import Worker
+
+REQUEST_BYTES, REPLY_BYTES = 40, 12
 
 
-def auc(job: Job, servers: list[PsServer]) -> float:
-    """On samples of a stream that no worker takes."""
-    held_out = next(open_source(job, shard=(50, 51), batch_size=4000))
-    return float(roc_auc_score(held_out.labels, predict(job, servers, held_out)))
+def auc(job: Job, cluster: Cluster) -> float:
+    batch = held_out(job, 4000)
+    return float(roc_auc_score(batch.labels, cluster.predict(batch)))
 
 
-def test_flat_weights_are_the_networks_own() -> None:
-    network = make_network(small_job().model)
-    before = [p.detach().clone() for p in network.parameters()]
-    flat = FlatWeights(network)
-    np.testing.assert_array_equal(flat.weights, np.concatenate([p.numpy().ravel() for p in before]))
-    flat.weights[:] = 0.25
-    assert all((p == 0.25).all() for p in network.parameters())
-
-
-def test_flat_gradients_add_up_as_torchs_do() -> None:
-    model = small_job().model
-    ours, theirs = make_network(model), make_network(model)
-    flat, torch_grads = FlatWeights(ours), []
-    for step in range(2):
-        torch.manual_seed(step)
-        inputs = torch.randn(4, model.dense_features), torch.randn(4, model.tables.count, model.row_width)
-        ours(*inputs).sum().backward()
-        theirs(*inputs).sum().backward()
-        torch_grads = [p.grad.numpy().ravel() for p in theirs.parameters() if p.grad is not None]
-        np.testing.assert_allclose(flat.grads, np.concatenate(torch_grads), rtol=1e-5, atol=1e-6)
+def crew(job: Job, cluster: Cluster, workers: int, count: int | None = None) -> list[Worker]:
+    """Each with every `workers`-th batch, and all of them members of all rounds from the start."""
+    for server in cluster.running:
+        server._ps.join(set(range(1, workers + 1)))
+    return [cluster.worker(ListFeed(stream(job, i, workers, count)), i + 1) for i in range(workers)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 def test_one_worker_learns(family: str, optimizer: str) -> None:
     job = small_job(family=family, optimizer=optimizer, rate=0.02 if optimizer == "adagrad" else 0.003)
-    with serving(job, 1, 1) as servers:
-        untrained = auc(job, servers)
-        worker = make_worker(job, servers)
+    with serving(job, 1) as cluster:
+        untrained = auc(job, cluster)
+        (worker,) = crew(job, cluster, 1)
         losses = []
         for _ in range(4):
             before = worker.counters.loss
             train([worker], 100)
             losses.append((worker.counters.loss - before) / 100)
+        worker.leave()
         assert np.isfinite(losses).all()
         assert losses[-1] < losses[0]
-        assert auc(job, servers) > max(0.6, untrained + 0.03)
-        worker.close()
+        assert auc(job, cluster) > max(0.6, untrained + 0.03)
 
 
-@pytest.mark.parametrize("sync", ["async", "sync"])
+@pytest.mark.parametrize(("sync", "bound"), [("async", None), ("async", 0), ("sync", None)])
 @pytest.mark.parametrize(("servers", "workers"), [(2, 2), (3, 3)])
-def test_several_workers_learn_together(sync: str, servers: int, workers: int) -> None:
-    job = small_job(sync=sync)
-    with serving(job, servers, workers) as running:
-        untrained = auc(job, running)
-        trained = [make_worker(job, running, i, workers) for i in range(workers)]
-        train(trained, 250)
-        assert auc(job, running) > max(0.6, untrained + 0.03)
-        for worker in trained:
-            worker.close()
+def test_several_workers_learn_together(sync: str, bound: int | None, servers: int, workers: int) -> None:
+    job = small_job(sync=sync, max_staleness=bound)
+    with serving(job, servers) as cluster:
+        untrained = auc(job, cluster)
+        trained = crew(job, cluster, workers)
+        train(trained, 200)
+        in_threads(*(worker.leave for worker in trained))
+        assert auc(job, cluster) > max(0.6, untrained + 0.03)
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
 def test_dense_weights_may_travel_every_few_steps(sync: str) -> None:
+    """Each exchange of them carries 4 bytes a weight; what gathers meanwhile goes with the next."""
     often, seldom = (small_job(sync=sync, dense_sync_steps=steps) for steps in (1, 5))
-    sent = []
+    sent, received = [], []
     for job in (often, seldom):
-        with serving(job, 2, 2) as servers:
-            workers = [make_worker(job, servers, i, 2) for i in range(2)]
+        with serving(job, 2) as cluster:
+            workers = crew(job, cluster, 2)
             train(workers, 249)
-            assert auc(job, servers) > 0.6
-            sent.append(workers[0].counters.network_bytes)
-            for worker in workers:
-                worker.close()
-    # weights come with 250 exchanges, or with 50; gradients go with those, but the first ones have none yet
-    times = [250 + (249 if sync == "sync" else 248), 50 + 50]
-    assert sent[0] - sent[1] == (times[0] - times[1]) * 4 * dense_floats(often)
+            assert auc(job, cluster) > 0.6
+            sent.append(workers[0].counters.bytes_sent)
+            received.append(workers[0].counters.bytes_received)
+    # weights come with 250 exchanges, or with the first and 50 others; gradients with all those but the first
+    size = 4 * dense_floats(often)
+    assert sent[0] - sent[1] == (249 - 50) * size
+    assert received[0] - received[1] == (250 - 51) * size
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -101,24 +93,23 @@ def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int) -> None
     """The same steps in torch alone, over the workers' batches put together, end at the same weights."""
     steps, workers, rate = 5, 2, 0.1
     job = small_job(optimizer="sgd", rate=rate, sync="sync")
-    held_out = next(open_source(job, shard=(50, 51), batch_size=500))
-    with serving(job, servers, workers) as running:
-        streams = [open_source(job, shard=(i, workers)) for i in range(workers)]
-        batches = [[next(stream) for stream in streams] for _ in range(steps)]
-        keys = np.unique(np.concatenate([make_keys(b.ids) for b in [held_out, *itertools.chain(*batches)]]))
-        table = torch.from_numpy(read_rows(job, running, keys)).requires_grad_()
-        trained = [make_worker(job, running, i, workers) for i in range(workers)]
+    last = held_out(job, 500)
+    batches = list(zip(*(stream(job, i, workers, steps) for i in range(workers)), strict=True))
+    keys = np.unique(np.concatenate([make_keys(b.ids) for b in [last, *itertools.chain(*batches)]]))
+    with serving(job, servers) as cluster:
+        table = torch.from_numpy(cluster.read(keys)[0]).requires_grad_()
+        trained = crew(job, cluster, workers, steps)
         train(trained, steps)
-        got = predict(job, running, held_out)
-        for worker in trained:
-            worker.close()
+        in_threads(*(worker.leave for worker in trained))
+        got = cluster.predict(last)
 
     network = make_network(job.model)
     optimizer = torch.optim.SGD([*network.parameters(), table], lr=rate)
 
     def logits(ids: np.ndarray, dense: np.ndarray) -> torch.Tensor:
         places = np.searchsorted(keys, make_keys(ids)).reshape(ids.shape)
-        return network(torch.from_numpy(dense), table[torch.from_numpy(places)])
+        outputs: torch.Tensor = network(torch.from_numpy(dense), table[torch.from_numpy(places)])
+        return outputs
 
     for joint in batches:
         optimizer.zero_grad()
@@ -126,75 +117,128 @@ def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int) -> None
         labels = torch.from_numpy(np.concatenate([b.labels for b in joint]))
         torch.nn.functional.binary_cross_entropy_with_logits(logits(ids, dense), labels).backward()
         optimizer.step()
-    expected = logits(held_out.ids, held_out.dense).detach().numpy()
+    expected = logits(last.ids, last.dense).detach().numpy()
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
-
-
-def read_rows(job: Job, servers: list[PsServer], keys: np.ndarray) -> np.ndarray:
-    """Rows of sorted distinct keys; those that are new appear."""
-
-    lookup = make_lookup(keys, len(servers))
-    parts = np.split(lookup.keys, np.cumsum(lookup.counts)[:-1])
-    rows = []
-    for server, part in zip(servers, parts, strict=True):
-        with connect(server.address, TOKEN) as link:
-            send_request(link, pull(part.tolist(), width=job.model.row_width))
-            rows.append(read_reply(link, job.model.row_width)[0])
-    return np.concatenate(rows)[lookup.inverse]
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
 def test_it_counts_what_it_did(sync: str) -> None:
     job = small_job(sync=sync, batch_size=32)
     steps, width = 6, job.model.row_width
-    with serving(job, 2, 1) as servers:
-        worker = make_worker(job, servers)
+    with serving(job, 2) as cluster:
+        (worker,) = crew(job, cluster, 1)
         train([worker], steps)
         counters = worker.counters
-        stream = open_source(job)
-        rows = [len(np.unique(make_keys(next(stream).ids))) for _ in range(steps + 1)]
+        rows = [len(np.unique(make_keys(batch.ids))) for batch in stream(job, count=steps + 1)]
         exchanges = steps + 1  # the rows of the next step are there already
         pushes = steps if sync == "sync" else steps - 1
         dense = dense_floats(job)
-        assert (counters.steps, counters.samples) == (steps, 32 * steps)
+        assert (counters.steps, counters.samples, len(worker.step_times)) == (steps, 32 * steps, steps)
         assert counters.unique_rows == sum(rows)
-        asked = exchanges * (2 * 24 + 2 * 8) + 8 * sum(rows) + 4 * width * sum(rows) + 4 * dense * exchanges
-        assert counters.network_bytes == asked + 4 * width * sum(rows[:pushes]) + 4 * dense * pushes
+        # dense gradients go with all exchanges but the first: the second of an asynchronous worker has none yet
+        asked = exchanges * 2 * REQUEST_BYTES + 8 * sum(rows) + 4 * width * sum(rows[:pushes]) + 4 * dense * steps
+        assert counters.bytes_sent == asked
+        assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * width * sum(rows)
         for name in ("data_s", "pull_s", "compute_s", "push_s", "wait_s", "loss", "last_step_at_s"):
             assert getattr(counters, name) > 0, name
-        assert set(counters.reading()) >= {"steps", "samples", "loss", "network_bytes"}
-        worker.close()
+        assert counters.reading()["bytes_sent"] == asked
+        assert sum(server.received_bytes for server in cluster.running) == asked
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_a_server_that_goes_ends_the_step(sync: str) -> None:
-    job = small_job(sync=sync)
-    with serving(job, 2, 1) as servers:
-        worker = make_worker(job, servers)
+@pytest.mark.parametrize("servers", [1, 2])
+def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: str, servers: int) -> None:
+    job = small_job(sync=sync, batch_size=16)
+    with serving(job, servers) as cluster:
+        feed = ListFeed(stream(job, count=5))
+        worker = cluster.worker(feed)
+        while worker.step():
+            pushes = {server._ps.counters.pushes for server in cluster.running}
+            assert pushes == {len(feed.told)}
+        assert feed.told == [(n, n) for n in range(1, 6)]
+        assert feed.handed_back == 1
+        assert worker.counters.steps == 5
+        for server in cluster.running:
+            assert server._ps.counters.pushes == 5
+            assert server._ps.applied == {1: 5}
+            assert not server._ps.pacing.members
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_pause_of_data_pushes_everything_and_training_goes_on_afterwards(sync: str) -> None:
+    """Without data a worker leaves the rounds, so that others need not wait; with data it is back."""
+    job = small_job(sync=sync, batch_size=16)
+    batches = list(stream(job, count=4))
+    with serving(job, 2) as cluster:
+        feed = ListFeed([*batches[:2], None, None, None, *batches[2:]])
+        worker = cluster.worker(feed)
+        outcomes = [worker.step() for _ in range(9)]
+        assert outcomes.count(True) == 4
+        assert feed.told == [(n, n) for n in range(1, 5)]
+        assert feed.handed_back == outcomes.count(False)
+        for server in cluster.running:
+            assert server._ps.counters.pushes == 4
+
+
+def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
+    job = small_job(batch_size=16, dense_sync_steps=50)
+    with serving(job, 1) as cluster:
+        feed = ListFeed(stream(job))
+        worker = cluster.worker(feed)
         train([worker], 3)
-        servers[1].close()
-        with pytest.raises(OSError):  # noqa: PT011 (reset, broken pipe or closed, as it happens)
-            train([worker], 3)
-        worker.close()
+        worker.leave()
+        assert feed.told == [(n, n) for n in range(1, 4)]  # the fourth batch was pulled only
+        assert feed.handed_back == 1
+        dense = cluster.running[0]._ps.dense
+        weights = dense.copy()
+        worker.leave()  # again is fine
+        np.testing.assert_array_equal(dense.copy(), weights)
+        dense.put(0, 2 * weights, dense.part(0, dense.end)[2])  # others go on meanwhile
+        train([worker], 1)
+        np.testing.assert_array_equal(worker.dense_weights(), 2 * weights)  # it begins with what the servers have
 
 
-def test_closing_ends_a_step_that_waits_for_another_worker() -> None:
+def test_one_worker_without_overlap_pulls_its_own_writes() -> None:
+    """A synchronous worker's dense weights are those of the servers before each step; its copy is its own."""
     job = small_job(sync="sync")
-    with serving(job, 1, 2) as servers:
-        lonely = make_worker(job, servers, 0, 2)
-        faults: list[Exception] = []
+    with serving(job, 2) as cluster:
+        (worker,) = crew(job, cluster, 1)
+        for _ in range(3):
+            worker.step()
+            for server in cluster.running:
+                dense = server._ps.dense
+                np.testing.assert_array_equal(worker.dense_weights()[dense.start : dense.end], dense.copy())
+        worker.dense_weights()[:] = 0
+        assert worker.dense_weights().any()
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_server_that_goes_and_is_not_replaced_ends_the_step(sync: str) -> None:
+    job = small_job(sync=sync)
+    with serving(job, 2) as cluster:
+        (worker,) = crew(job, cluster, 1)
+        worker._router._patience_s = 0.05
+        train([worker], 3)
+        cluster.running[1].close()
+        with pytest.raises(ConnectionError, match="nobody took its place"):
+            train([worker], 3)
+
+
+def test_closing_the_router_ends_a_step_that_waits_for_another_worker() -> None:
+    job = small_job(sync="sync")
+    with serving(job, 1) as cluster:
+        lonely, _ = crew(job, cluster, 2)
+        ps = cluster.running[0]._ps
 
         def run() -> None:
-            try:
+            with pytest.raises(ConnectionError):
                 lonely.step()
-            except OSError as fault:
-                faults.append(fault)
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        thread.join(1.0)
-        assert thread.is_alive()
-        lonely.close()
-        thread.join(10)
-        assert not thread.is_alive()
-        assert len(faults) == 1
+        def close() -> None:
+            while not ps.pacing._pushes:  # type: ignore[attr-defined]
+                threading.Event().wait(0.005)
+            lonely._router.close()
+
+        in_threads(run, close)
+        assert ps.counters.pushes == 0
+        assert READER not in ps.pacing.members

@@ -1,34 +1,41 @@
-"""What several tests of the engine need: a small job, a served parameter server, and rows read back."""
+"""What several tests of the engine need: a small job, parameter servers with routings over them, workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from sizewright.datasets.batch import Batch
-from sizewright.datasets.source import open_source
+from sizewright.datasets.samples import SampleSource, open_samples
 from sizewright.spec import Data, Job, Model, Optimizer, Tables, Training
 from sizewright.training.cgroups import CgroupTree, find_cgroups
+from sizewright.training.dense import DenseSlice, dense_rule
 from sizewright.training.embedding import EmbeddingStore, make_keys
-from sizewright.training.hash_index import Slots
+from sizewright.training.exchange import NO_FLOATS, PUSH, WANT_DENSE, Request
+from sizewright.training.feed import Portion
+from sizewright.training.hash_index import Keys, Slots
 from sizewright.training.networks import make_network
 from sizewright.training.optimizers import Floats, make_rule
-from sizewright.training.partition import dense_slices, make_lookup
+from sizewright.training.pacing import Free, Rounds
+from sizewright.training.program import BuiltIn
 from sizewright.training.ps import ParameterServer
-from sizewright.training.ps_server import PsServer
-from sizewright.training.wire import Request, connect, receive_into, receive_reply_head, send_request
-from sizewright.training.worker import FlatWeights, Worker
+from sizewright.training.replica_server import PsServer
+from sizewright.training.router import Pull, Push, Router
+from sizewright.training.routing import Routing, Server
+from sizewright.training.transport import TcpTransport
+from sizewright.training.weights import FlatWeights
+from sizewright.training.worker import Worker
 
 torch.set_num_threads(1)  # the networks are small, and workers have threads of their own
 TOKEN = bytes(range(32))
-NO_FLOATS: Floats = np.empty(0, np.float32)
+READER = 999
+"""The worker that tests read with."""
 
 
 def small_job(
@@ -41,6 +48,7 @@ def small_job(
     batch_size: int = 64,
     sync: str = "async",
     dense_sync_steps: int = 1,
+    **training: object,
 ) -> Job:
     return Job(
         model=Model(
@@ -54,102 +62,205 @@ def small_job(
             optimizer=Optimizer(name=optimizer, learning_rate=rate),
         ),
         data=Data(zipf=1.0),
-        training=Training(batch_size=batch_size, sync=sync, dense_sync_steps=dense_sync_steps),
+        training=Training(batch_size=batch_size, sync=sync, dense_sync_steps=dense_sync_steps, **training),
     )
 
 
-def make_ps(width: int = 2, *, name: str = "sgd", rate: float = 1.0, dense: int = 4, sync: int = 0) -> ParameterServer:
-    rule = make_rule(Optimizer(name=name, learning_rate=rate))
-    return ParameterServer(EmbeddingStore(width, rule), np.zeros(dense, np.float32), rule, sync_workers=sync)
+def make_ps(
+    width: int = 2,
+    *,
+    name: str = "sgd",
+    rate: float = 1.0,
+    dense: Floats | int = 4,
+    start: int = 0,
+    sync: bool = False,
+    staleness: int | None = None,
+    version: int = 1,
+    seed: int = 0,
+    spread: float = 1.0,
+) -> ParameterServer:
+    optimizer = Optimizer(name=name, learning_rate=rate)
+    weights = np.zeros(dense, np.float32) if isinstance(dense, int) else dense
+    return ParameterServer(
+        EmbeddingStore(width, make_rule(optimizer), seed=seed, spread=spread),
+        DenseSlice(start, weights, dense_rule(optimizer)),
+        lambda changed: Rounds(changed) if sync else Free(changed, staleness),
+        version=version,
+    )
 
 
-def pull(keys: Sequence[int], tag: int = 1, *, want_dense: bool = False, width: int = 2) -> Request:
-    """A request that only pulls."""
-    none = np.empty((0, width), np.float32)
-    return Request(0, none, NO_FLOATS, tag, np.array(keys, np.int64), want_dense)
+def request(
+    *,
+    keys: Sequence[int] = (),
+    tag: int = 0,
+    push_tag: int | None = None,
+    grads: object = (),
+    push_keys: Sequence[int] = (),
+    dense: object = (),
+    dense_start: int = 0,
+    flags: int = 0,
+    version: int = 1,
+    width: int = 2,
+) -> Request:
+    """One exchange: a push when `push_tag` is given, and a pull of `keys`."""
+    return Request(
+        version,
+        flags | (0 if push_tag is None else PUSH),
+        push_tag or 0,
+        np.array(push_keys, np.int64),
+        np.array(grads, np.float32).reshape(-1, width),
+        dense_start,
+        np.array(dense, np.float32),
+        tag,
+        np.array(keys, np.int64),
+    )
 
 
-def push(tag: int, grads: Floats, dense: Floats = NO_FLOATS) -> Request:
-    """A request that only pushes."""
-    return Request(tag, np.asarray(grads, np.float32), dense, tag + 1000, np.empty(0, np.int64), True)
+def servers_for(running: Sequence[PsServer], first: int = 1) -> tuple[Server, ...]:
+    return tuple(Server(first + i, server.address) for i, server in enumerate(running))
 
 
-@contextlib.contextmanager
-def serving(job: Job, servers: int, workers: int) -> Iterator[list[PsServer]]:
-    """Empty parameter servers for a job, dense weights as its network begins with."""
-    dense = FlatWeights(make_network(job.model)).weights
-    sync = workers if job.training.sync == "sync" else 0
-    running = []
-    for index, part in enumerate(dense_slices(dense.size, servers)):
-        store = EmbeddingStore(job.model.row_width, make_rule(job.model.optimizer), seed=index)
-        ps = ParameterServer(store, dense[part], make_rule(job.model.optimizer), sync_workers=sync)
-        running.append(PsServer(ps, TOKEN))
-    try:
-        yield running
-    finally:
-        for server in running:
+class Cluster:
+    """Empty parameter servers for a job behind TCP, dense weights as its network begins with, and a routing."""
+
+    def __init__(self, job: Job, servers: int) -> None:
+        self.job = job
+        self.dense = FlatWeights(make_network(job.model)).weights
+        optimizer, training = job.model.optimizer, job.training
+        self.running: list[PsServer] = []
+        plan = Routing.even(tuple(Server(i + 1, ("", 0)) for i in range(servers)), self.dense.size)
+        for i, part in enumerate(plan.slices()):
+            ps = make_ps(
+                job.model.row_width, name=optimizer.name, rate=optimizer.learning_rate, dense=self.dense[part],
+                start=part.start, sync=training.sync == "sync", staleness=training.max_staleness, seed=i,
+            )  # fmt: skip
+            self.running.append(PsServer(ps, TOKEN))
+        self.routing = plan._replace(servers=servers_for(self.running))
+
+    def router(self, worker: int = READER) -> Router:
+        return Router(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
+
+    def read(self, keys: Keys) -> tuple[Floats, Floats]:
+        """Rows of keys and all dense weights; keys that are new appear. No round waits for it."""
+        router = self.router()
+        try:
+            return pull(router, keys, self.dense.size)
+        finally:
+            router.close()
+            for server in self.running:  # the thread that serves the link may take a while to see its end
+                server._ps.leave(READER)
+
+    def predict(self, batch: Batch) -> Floats:
+        """Logits of a batch with what the servers hold now."""
+        rows, dense = self.read(make_keys(batch.ids))
+        network = make_network(self.job.model)
+        FlatWeights(network).weights[:] = dense
+        embedded = rows.reshape(*batch.ids.shape, self.job.model.row_width)
+        with torch.no_grad():
+            logits: Floats = network(torch.from_numpy(batch.dense), torch.from_numpy(embedded)).numpy()
+        return logits
+
+    def worker(self, feed: ListFeed, number: int = 1) -> Worker:
+        training = self.job.training
+        return Worker(
+            make_network(self.job.model),
+            BuiltIn().loss,
+            feed,
+            self.router(number),
+            sync=training.sync == "sync",
+            dense_sync_steps=training.dense_sync_steps,
+        )
+
+    def close(self) -> None:
+        for server in self.running:
             server.close()
 
 
-def make_worker(job: Job, servers: list[PsServer], index: int = 0, workers: int = 1) -> Worker:
-    return Worker(
-        make_network(job.model),
-        job.model.row_width,
-        open_source(job, shard=(index, workers)),
-        [connect(server.address, TOKEN) for server in servers],
-        sync=job.training.sync == "sync",
-        dense_sync_steps=job.training.dense_sync_steps,
-    )
+@contextlib.contextmanager
+def serving(job: Job, servers: int) -> Iterator[Cluster]:
+    cluster = Cluster(job, servers)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
-def train(workers: list[Worker], steps: int) -> None:
-    """Every worker in a thread of its own; an exception of any is raised here."""
+def pull(router: Router, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
+    """Rows in the order of the keys, and the dense weights."""
+    lookup = router.routing.lookup(keys)
+    rows, weights = np.empty((len(lookup.keys), router.width), np.float32), np.zeros(dense, np.float32)
+    router.send(None, Pull(1, lookup), NO_FLOATS, WANT_DENSE if dense else 0)
+    router.receive(rows, weights)
+    return rows[lookup.inverse], weights
+
+
+def push(router: Router, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
+    """Push alone: nothing is pulled."""
+    router.send(Push(tag, version, lookup, grads), None, dense, 0)  # type: ignore[arg-type]
+    router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
+
+
+class ListFeed:
+    """Batches of a list, or of an endless stream; remembers what was trained and handed back."""
+
+    def __init__(self, batches: Iterable[Batch | None]) -> None:
+        self.finished = False
+        self.told: list[tuple[int, int]] = []
+        self.handed_back = 0
+        self._batches = iter(batches)
+        self._count = 0
+
+    def next(self) -> Portion | None:
+        batch = next(self._batches, None)
+        if batch is None:
+            return None
+        self._count += 1
+        return Portion(batch, 0, self._count)
+
+    def trained(self, portion: Portion, tag: int) -> None:
+        self.told.append((portion.until, tag))
+
+    def hand_back(self) -> None:
+        self.handed_back += 1
+
+
+def stream(job: Job, index: int = 0, workers: int = 1, count: int | None = None) -> Iterator[Batch]:
+    """Every `workers`-th batch of the job's samples."""
+    source: SampleSource = open_samples(job)
+    size, number = job.training.batch_size, 0
+    while count is None or number < count:
+        yield source.read((number * workers + index) * size, size)
+        number += 1
+
+
+def held_out(job: Job, count: int) -> Batch:
+    """Samples that no test trains."""
+    return open_samples(job).read(50_000_000, count)
+
+
+def in_threads(*calls: Callable[[], object], timeout_s: float = 60) -> None:
+    """Each in a thread of its own; an exception of any is raised here."""
     faults: list[BaseException] = []
 
-    def run(worker: Worker) -> None:
+    def run(call: Callable[[], object]) -> None:
         try:
-            for _ in range(steps):
-                worker.step()
+            call()
         except BaseException as fault:
             faults.append(fault)
 
-    threads = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in workers]
+    threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "a worker hangs"
+        thread.join(timeout_s)
+        assert not thread.is_alive(), f"a thread hangs; faults so far: {faults}"
     if faults:
         raise faults[0]
 
 
-def read_reply(link: socket.socket, width: int) -> tuple[Floats, Floats]:
-    rows, dense_size = receive_reply_head(link)
-    values, dense = np.empty((rows, width), np.float32), np.empty(dense_size, np.float32)
-    assert receive_into(link, values)
-    assert receive_into(link, dense)
-    return values, dense
-
-
-def predict(job: Job, servers: list[PsServer], batch: Batch) -> Floats:
-    """Logits of a batch with the rows and weights that the servers hold now, read over connections of our own."""
-    width = job.model.row_width
-    lookup = make_lookup(make_keys(batch.ids), len(servers))
-    edges = np.cumsum([0, *lookup.counts])
-    rows, dense = [], []
-    for server, start, end in zip(servers, edges[:-1], edges[1:], strict=True):
-        link = connect(server.address, TOKEN)
-        send_request(link, pull(lookup.keys[start:end], want_dense=True, width=width))
-        values, weights = read_reply(link, width)
-        rows.append(values)
-        dense.append(weights)
-        link.close()
-    network = make_network(job.model)
-    FlatWeights(network).weights[:] = np.concatenate(dense)
-    embedded = np.concatenate(rows)[lookup.inverse].reshape(*batch.ids.shape, width)
-    with torch.no_grad():
-        logits: Floats = network(torch.from_numpy(batch.dense), torch.from_numpy(embedded)).numpy()
-    return logits
+def train(workers: Sequence[Worker], steps: int) -> None:
+    """Each worker takes so many steps."""
+    in_threads(*(lambda worker=worker: [worker.step() for _ in range(steps)] for worker in workers))
 
 
 def own_group(name: str) -> CgroupTree:

@@ -1,0 +1,226 @@
+"""Elastic training: what changes cost, what the machinery costs, and that the model is as good afterwards."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._elastic_auc import auc
+from benchmarks._elastic_pauses import Pauses, move_pauses, saturated, scale_pauses, time_lost
+from benchmarks._report import QUICK, finish
+from sizewright.profiler._base import Point
+from sizewright.profiler.host_speed import measure_host_speed
+from sizewright.profiler.measure import Timing, measure
+from sizewright.profiler.spread import SpreadPlanner
+from sizewright.spec import Allocation, Job
+from sizewright.training.host import host_cores
+from sizewright.training.session import Session
+
+SHAPE = Path(__file__).parent / "shape.yaml"
+TARGETS = {
+    "scale_out_excess_ms": "≤ one median step and ≤ 200",
+    "scale_in_excess_ms": "≤ one median step and ≤ 200",
+    "ps_move_excess_ms": "≤ one median step and ≤ 200",
+    "scale_out_excess_saturated_ms": "≤ one median step and ≤ 200",
+    "scale_in_excess_saturated_ms": "≤ one median step and ≤ 200",
+    "ps_move_excess_saturated_ms": "≤ one median step and ≤ 200",
+    "stop_resume_ratio": "≥ 20, or live_lost_steps < 1",
+    "live_lost_steps": "< 1",
+    "steady_overhead": "≥ 0.98",
+    "train_efficiency": "≥ 0.95",
+    "train_efficiency_dense1": "≥ 0.85",
+    "train_efficiency_4": "≥ 0.85",
+    "profile_overhead": "≤ 1.5",
+    "profile_overhead_share": "≤ 0.25 of a separate start",
+    "auc_gap": "≤ 0.005",
+}
+PAIRS = 3 if QUICK else 9
+CHANGES = 4 if QUICK else 10
+AROUND_S = 10.0 if QUICK else 30.0
+SEEDS = 2 if QUICK else 5
+LONG = Timing(least_s=5, greatest_s=6)
+
+Figures = dict[str, float]
+
+
+def main() -> None:
+    details: dict[str, object] = {}
+    parts = {
+        "pauses": pauses,
+        "lost": lost,
+        "overhead": overhead,
+        "efficiency": efficiency,
+        "profile": profile,
+        "auc": auc_gap,
+    }
+    wanted = sys.argv[1:] or list(parts)
+    figures: Figures = {}
+    for name in wanted:
+        print(f"— {name}", flush=True)
+        figures |= parts[name](details)
+        gc.collect()
+    if wanted == list(parts):
+        finish("elasticity", figures, TARGETS, details)
+    else:
+        print(figures, details)
+
+
+def shape(*, dense_sync_steps: int = 8, rows: int | None = None) -> Job:
+    job = Job.load(SHAPE)
+    changes: dict[str, object] = {
+        "training": job.training.model_copy(update={"dense_sync_steps": dense_sync_steps}),
+    }
+    if rows is not None:
+        tables = job.model.tables.model_copy(update={"max_rows": rows})
+        changes["model"] = job.model.model_copy(update={"tables": tables})
+    return job.model_copy(update=changes)
+
+
+def pauses(details: dict[str, object]) -> Figures:
+    """The worst excess of all changes, at quotas of 1.5 cores in sum and with both cores busy besides."""
+    big = shape(rows=200_000)
+    found: dict[str, Pauses] = scale_pauses(shape(), CHANGES)
+    found["ps_move"], moved = move_pauses(big, CHANGES)
+    with saturated(int(host_cores())):
+        found |= {f"{name}_saturated": p for name, p in scale_pauses(shape(), max(3, CHANGES // 2)).items()}
+        found["ps_move_saturated"], _ = move_pauses(big, max(4, CHANGES // 2))
+    details["pauses"] = {name: p._asdict() for name, p in found.items()} | {"rows_moved": moved}
+    for name, p in found.items():
+        print(f"{name}: excess {np.round(p.excess_ms)}, usual {p.usual_ms:.0f}, median step {p.median_step_ms:.0f} ms")
+    figures = {f"{n.replace('_saturated', '')}_excess{'_saturated' * n.endswith('saturated')}_ms": max(p.excess_ms)
+               for n, p in found.items()}  # fmt: skip
+    return figures | {"median_step_ms": found["scale_out"].median_step_ms,
+                      "median_step_saturated_ms": found["scale_out_saturated"].median_step_ms,
+                      "rows_moved": float(moved)}  # fmt: skip
+
+
+def lost(details: dict[str, object]) -> Figures:
+    """Seconds of training lost to a change of the PS, live and by stop-and-resume."""
+    found = time_lost(shape(rows=200_000), 2 if QUICK else 4, AROUND_S)
+    details["time_lost"] = found._asdict()
+    print(found)
+    live, stopped = float(np.median(found.live_s)), float(np.median(found.stopped_s))
+    return {
+        "live_lost_steps": live / found.median_step_s,
+        "live_lost_s": live,
+        "stop_resume_lost_s": stopped,
+        "stop_resume_ratio": stopped / max(live, 0.001),
+    }
+
+
+def overhead(details: dict[str, object]) -> Figures:
+    """The session with snapshots, recovery and an observer, against a plain loop under the same limits, in pairs."""
+    job, ratios = shape(), []
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(SHAPE.read_text().replace("batch_size: 512", "batch_size: 512, dense_sync_steps: 8"))
+        file.flush()
+        for i in range(PAIRS):
+            ours = elastic_rate(job) if i % 2 == 0 else 0.0
+            command = [sys.executable, "-m", "benchmarks._plain_loop", file.name, "10", "0.8", "0.4"]
+            plain = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            ours = ours or elastic_rate(job)
+            ratios.append(ours / plain)
+            print(f"elastic {ours:,.0f}, plain {plain:,.0f} samples/s: {ratios[-1]:.3f}", flush=True)
+    mean, half = float(np.mean(ratios)), 1.96 * float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
+    details["overhead_pairs"] = ratios
+    return {
+        "steady_overhead": float(np.median(ratios)),
+        "steady_overhead_low": mean - half,
+        "steady_overhead_high": mean + half,
+    }
+
+
+def elastic_rate(job: Job) -> float:
+    """Samples/s over ten seconds."""
+    with Session(job, snapshot_s=10.0, recover=True) as session:
+        session.scale(Allocation.of(1, 1, 0.8, 0.4, 512))
+        time.sleep(13)  # the first snapshot, which is of everything, is behind
+        first, start = session.observe(), time.monotonic()
+        while time.monotonic() - start < 10:
+            time.sleep(1)
+            last = session.observe()
+        a, b = first.of("worker")[0], last.of("worker")[0]
+        return (b.samples - a.samples) / (b.last_step_at_s - a.last_step_at_s)
+
+
+def efficiency(details: dict[str, object]) -> Figures:
+    """Samples/s per worker core against the strongest single-process loop on one core, in pairs."""
+    cases = {
+        "train_efficiency": (shape(), Allocation.of(1, 1, 1.0, 1.0, 512)),
+        "train_efficiency_dense1": (shape(dense_sync_steps=1), Allocation.of(1, 1, 1.0, 1.0, 512)),
+        "train_efficiency_4": (shape(), Allocation.of(4, 1, 0.3, 0.4, 512)),
+    }
+    figures: Figures = {}
+    for name, (job, allocation) in cases.items():
+        ratios, shares = [], []
+        with Session(job) as session:
+            for _ in range(PAIRS):
+                trial = measure(session, Point(allocation), LONG)
+                session.discard()
+                command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), "5"]
+                single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                per_core = (trial.throughput or 0.0) / allocation.cores("worker")
+                ratios.append(per_core / single)
+                shares.append((trial.ps_cpu_used or 0.0) / allocation.cores("worker"))
+                print(f"{name}: {per_core:,.0f} a core, single process {single:,.0f}: {ratios[-1]:.3f}", flush=True)
+        details[name] = ratios
+        figures |= {name: float(np.median(ratios)), f"{name}_ps_cores": float(np.median(shares))}
+    return figures
+
+
+def profile(details: dict[str, object]) -> Figures:
+    """Seconds of a trial that are not measuring: in one session that shrinks, and with a start of its own each."""
+    job = shape()
+    planner = SpreadPlanner(job, host_cores() * 0.8, count=8)
+    points = [point for point in planner.points if point.table_scale == 1.0][:8]
+    with Session(job) as session:
+        session.load_ahead(workers=planner.most("worker"), ps=planner.most("ps"))
+        shrinking = [_not_measuring(session, point, first=i == 0) for i, point in enumerate(points)]
+    separate = []
+    for point in points[:3]:
+        start = time.monotonic()
+        with Session(job) as session:
+            up = time.monotonic() - start
+            separate.append(up + _not_measuring(session, point, first=True))
+            stopping = time.monotonic()
+        separate[-1] += time.monotonic() - stopping
+    details["profile"] = {"shrinking_s": shrinking, "separate_s": separate}
+    print(np.round(shrinking, 2), np.round(separate, 2))
+    mean = float(np.mean(shrinking))
+    return {"profile_overhead": mean, "profile_overhead_share": mean / float(np.mean(separate))}
+
+
+def _not_measuring(session: Session, point: Point, *, first: bool) -> float:
+    """As the profiler does it, its measure of the host's speed included."""
+    start = time.monotonic()
+    session.pause()
+    measure_host_speed()
+    timing = Timing()
+    if first:
+        timing = Timing(warm_up_s=timing.first_warm_up_s)
+    trial = measure(session, point, timing)
+    return time.monotonic() - start - (trial.duration_s or 0.0)
+
+
+def auc_gap(details: dict[str, object]) -> Figures:
+    """Means over seeds; the elastic runs have seven changes and a kill each."""
+    static, elastic = [], []
+    for seed in range(SEEDS):
+        quality, _ = auc(seed, elastic=False)
+        disturbed, outcome = auc(seed, elastic=True)
+        static.append(quality)
+        elastic.append(disturbed)
+        told = f"{len(outcome.changes)} changes, {len(outcome.failures)} failures, {outcome.updates_lost} updates lost"
+        print(f"seed {seed}: static {quality:.4f}, elastic {disturbed:.4f} ({told})", flush=True)
+    details["auc"] = {"static": static, "elastic": elastic}
+    return {"auc_gap": abs(float(np.mean(static) - np.mean(elastic))), "auc_static": float(np.mean(static))}
+
+
+if __name__ == "__main__":
+    main()

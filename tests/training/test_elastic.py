@@ -1,0 +1,299 @@
+"""A job that trains while its replicas change, counted at the servers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from sizewright.errors import EngineError, JobError, SizewrightError
+from sizewright.spec import Allocation, Group, Job, Outcome
+from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.training.session import Session
+
+BATCHES = (16, 32, 48)
+SMALL = Allocation.of(1, 1, 0.3, 0.2, 32)
+
+
+def session(samples: int, *, step_s: float = 0.01, **options: object) -> Session:
+    options = {"reserve": {"worker": 1, "ps": 1}, "timeout_s": 90.0} | options
+    job = options.pop("job", None) or audit_job(samples)
+    assert isinstance(job, Job)
+    return Session(job, samples=samples, program=AuditProgram(step_s=step_s), **options)  # type: ignore[arg-type]
+
+
+def some_allocation(rng: random.Random) -> Allocation:
+    workers, ps = rng.randint(1, 3), rng.randint(1, 3)
+    unequal = (Group(replicas=1, cpu=0.2, memory_bytes=0), Group(replicas=workers, cpu=0.25, memory_bytes=0))
+    equal = (Group(replicas=workers, cpu=0.25, memory_bytes=0),)
+    servers = (Group(replicas=ps, cpu=rng.choice((0.1, 0.15)), memory_bytes=0),)
+    return Allocation(worker=rng.choice((equal, unequal)), ps=servers, batch_size=rng.choice(BATCHES))
+
+
+def change(running: Session, rng: random.Random) -> None:
+    if rng.random() < 0.25:
+        running.replace(rng.choice(list(running.pids())))
+    else:
+        running.scale(some_allocation(rng))
+
+
+def counts(running: Session, folder: Path, samples: int) -> tuple[np.ndarray, float]:
+    running.checkpoint(folder)
+    return read_counts(folder, samples)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_sequence_of_changes_trains_every_sample_exactly_once(seed: int, tmp_path: Path) -> None:
+    """Rows and the dense weight read what they would after a run without a change: a lost or doubled push shows."""
+    samples, rng = 40_000, random.Random(seed)
+    with session(samples) as running:
+        running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
+        changes = 0
+        while not running.wait(rng.random() * 0.4):
+            change(running, rng)
+            changes += 1
+        found, seen = counts(running, tmp_path, samples)
+        outcome = running.outcome()
+    np.testing.assert_array_equal(found, 1.0)
+    assert seen == samples
+    assert changes >= 4
+    assert (outcome.status, outcome.samples, outcome.samples_repeated) == ("finished", samples, 0)
+    assert len(outcome.changes) >= changes
+
+
+def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -> None:
+    """A push counts for one over the members of its round, so that a row reads 1, 1/2 or 1/3, and never 0 or a sum."""
+    samples, rng = 20_000, random.Random(3)
+    with session(samples, job=audit_job(samples, sync="sync")) as running:
+        running.scale(Allocation.of(2, 2, 0.25, 0.2, 32))
+        while not running.wait(rng.random() * 0.5):
+            running.scale(Allocation.of(rng.randint(1, 3), rng.randint(1, 3), 0.25, 0.15, rng.choice(BATCHES)))
+        found, _ = counts(running, tmp_path, samples)
+    shares = np.float32(1) / np.arange(1, 5, dtype=np.float32)
+    assert np.isclose(found[:, None], shares[None, :], atol=1e-6).any(axis=1).all()
+
+
+def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
+    samples = 12_000
+    with session(samples, step_s=0.02) as running:
+        running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
+        running.wait(1.0)
+        running.checkpoint(tmp_path)
+        before, seen = read_counts(tmp_path, samples)
+        assert set(np.unique(before)) <= {0.0, 1.0}
+        assert 0 < before.sum() == seen < samples
+        running.wait(0.3)
+        assert running.observe().samples_trained > seen  # it goes on
+    with session(samples, step_s=0.0, resume=tmp_path) as running:
+        running.scale(Allocation.of(1, 3, 0.5, 0.15, 48))
+        assert running.wait(90)
+        assert running.outcome().samples == samples
+        found, seen = counts(running, tmp_path, samples)
+    np.testing.assert_array_equal(found, 1.0)
+    assert seen == samples
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Session]:
+    with session(10**8, job=audit_job(10**8)) as running:
+        running.scale(SMALL)
+        yield running
+
+
+def trains_on(running: Session) -> bool:
+    before = running.observe().samples_trained
+    running.wait(1.0)
+    return running.observe().samples_trained > before
+
+
+def test_a_change_during_another_is_refused_and_both_it_and_the_job_go_on(running: Session) -> None:
+    errors: list[BaseException] = []
+    first = threading.Thread(target=running.scale, args=(Allocation.of(3, 2, 0.3, 0.15, 32),))
+    first.start()
+    while first.is_alive():
+        try:
+            running.scale(SMALL)
+        except EngineError as error:
+            errors.append(error)
+            break
+    first.join(60)
+    assert "A change is under way (scale 3 workers" in str(errors[0])
+    assert running.allocation == Allocation.of(3, 2, 0.3, 0.15, 32)
+    assert trains_on(running)
+    running.scale(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("allocation", "told"),
+    [
+        (Allocation.of(2, 1, 90.0, 0.2, 32), "asks for 180.2 cores and this host has"),
+        (Allocation.of(0, 1, 0.3, 0.2, 32), "needs at least one worker and one PS"),
+        (Allocation.of(1, 0, 0.3, 0.2, 32), "needs at least one worker and one PS"),
+        (Allocation.of(1, 1, 0.01, 0.2, 32), "0.01 cores are below the least that can be held"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_job_goes_on(running: Session, allocation: Allocation, told: str) -> None:
+    with pytest.raises(EngineError, match=told):
+        running.scale(allocation)
+    assert running.allocation == SMALL
+    assert trains_on(running)
+
+
+def test_a_newcomer_that_cannot_live_is_ended_and_the_job_goes_on(running: Session) -> None:
+    tight = Allocation(
+        worker=(*SMALL.worker, Group(replicas=1, cpu=0.3, memory_bytes=64 << 20)), ps=SMALL.ps, batch_size=32
+    )
+    with pytest.raises(SizewrightError, match=r"memory"):
+        running.scale(tight)
+    assert running.allocation == SMALL
+    assert len(running.pids()) == 2
+    assert trains_on(running)
+
+
+def test_a_replica_that_is_not_there_cannot_be_replaced(running: Session) -> None:
+    with pytest.raises(EngineError, match=r"There is no replica ps-99.*There are: ps-"):
+        running.replace("ps-99")
+
+
+def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=64k tmpfs {tmp_path}") != 0:
+        pytest.skip("making a small disk needs root")
+    try:
+        with pytest.raises(EngineError, match="could not be written to .* no space left on device"):
+            running.checkpoint(tmp_path)
+        assert not list(tmp_path.iterdir())
+        assert trains_on(running)
+    finally:
+        os.system(f"umount {tmp_path}")
+
+
+def test_metrics_are_told_of_each_replica_and_of_all(running: Session) -> None:
+    metrics = running.observe()
+    assert [r.name.split("-")[0] for r in metrics.replicas] == ["ps", "worker"]
+    assert metrics.samples_trained > 0
+    assert metrics.samples_left == 10**8 - metrics.samples_trained
+    for replica in metrics.replicas:
+        assert replica.bytes_sent > 0
+        assert replica.bytes_received > 0
+
+
+def test_a_folder_without_a_snapshot_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="There is no snapshot in"):
+        session(100, resume=tmp_path)
+
+
+def kill_one(running: Session, rng: random.Random) -> None:
+    name, pid = rng.choice(list(running.pids().items()))
+    os.kill(pid, signal.SIGKILL)
+
+
+def check_bounds(found: np.ndarray, outcome: Outcome, workers: int = 4) -> None:
+    """Of each failure: what was lost and repeated is at most what the outcome says; a PS that died may have had one
+    more push of every worker in its snapshot."""
+    batch = max(BATCHES)
+    servers = sum(failure.replica.startswith("ps") for failure in outcome.failures)
+    assert np.maximum(0, found - 1).sum() <= outcome.samples_repeated + servers * workers * batch
+    assert np.maximum(0, 1 - found).sum() <= outcome.updates_lost * batch
+
+
+def test_a_killed_worker_and_a_killed_server_are_replaced(tmp_path: Path) -> None:
+    samples = 40_000
+    with session(samples, recover=True, snapshot_s=0.5) as running:
+        running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
+        for role in ("worker", "ps"):
+            running.wait(1.5)
+            os.kill(next(pid for name, pid in running.pids().items() if name.startswith(role)), signal.SIGKILL)
+        assert running.wait(90)
+        found, _ = counts(running, tmp_path, samples)
+        outcome = running.outcome()
+        assert len(running.pids()) == 4
+    assert outcome.samples == samples
+    assert {failure.replica.split("-")[0] for failure in outcome.failures} == {"worker", "ps"}
+    assert {failure.cause for failure in outcome.failures} == {"killed"}
+    assert all(failure.recovered_s and failure.action for failure in outcome.failures)
+    check_bounds(found, outcome)
+    assert outcome.updates_lost < samples / 32 / 2  # a snapshot held most
+
+
+def test_a_server_over_its_memory_comes_back_with_more(tmp_path: Path) -> None:
+    """Rows of 1 KiB that grow beyond what the PS was given."""
+    samples = 60_000
+    job = audit_job(samples, dim=256)
+    with session(samples, job=job, step_s=0.002, recover=True, snapshot_s=0.3, reserve={}) as running:
+        if running.whole_cores:
+            pytest.skip("this host lets nobody make control groups here")
+        running.scale(Allocation.of(2, 1, 0.5, 0.4, 32, ps_memory_bytes=170 << 20))
+        assert running.wait(120)
+        outcome, allocation = running.outcome(), running.allocation
+    assert "oom" in {failure.cause for failure in outcome.failures}
+    assert allocation is not None
+    assert allocation.ps[0].memory_bytes > 170 << 20
+
+
+def leavings(tree: Path | None) -> tuple[int, int, int, int]:
+    me = psutil.Process()
+    shared = len([name for name in os.listdir("/dev/shm") if "plasma" in name or "ray" in name])
+    alive = [child for child in me.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    return len(alive), int(tree is not None and tree.exists()), me.num_fds(), shared
+
+
+@pytest.mark.long
+def test_twenty_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> None:
+    samples, rng, kills = 400_000, random.Random(7), 0
+    with session(1000) as first:  # what the first session of a process opens for good is not counted
+        first.scale(SMALL)
+    with session(samples, recover=True, snapshot_s=0.5) as running:
+        folder = next(iter(running._machine.tree.folders.values())) if running._machine.tree else None
+        before = leavings(None)[2:]
+        running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
+        while not running.wait(0.5 + rng.random()):
+            if kills < 24:
+                kill_one(running, rng)
+                kills += 1
+            if rng.random() < 0.4:
+                try:
+                    running.scale(some_allocation(rng))
+                except SizewrightError:
+                    pass  # a replica died amid the change: it says so, and recovery goes on
+        for _ in range(20):
+            try:
+                found, _ = counts(running, tmp_path, samples)
+                break
+            except SizewrightError:
+                time.sleep(1)
+        outcome = running.outcome()
+    assert kills >= 20
+    assert len(outcome.failures) >= 18  # two that die at once may be one look's work, never less
+    assert (outcome.status, outcome.samples) == ("finished", samples)
+    check_bounds(found, outcome)
+    children, groups, handles, shared = leavings(folder)
+    assert (children, groups) == (0, 0)
+    assert handles <= before[0]
+    assert shared <= before[1]
+
+
+@pytest.mark.long
+def test_memory_stays_flat_over_minutes_of_changes() -> None:
+    rng = random.Random(5)
+    end = time.monotonic() + 240
+    readings: list[int] = []
+    with session(10**9, job=audit_job(10**6), snapshot_s=1.0, recover=True) as running:
+        running.scale(SMALL)
+        while time.monotonic() < end:
+            change(running, rng)
+            running.wait(2.0)
+            assert trains_on(running)
+            readings.append(psutil.Process().memory_info().rss)
+        outcome = running.outcome()
+    assert not outcome.failures
+    assert len(outcome.changes) > 30
+    half = len(readings) // 2
+    assert np.median(readings[half:]) < 1.1 * np.median(readings[len(readings) // 5 : half])

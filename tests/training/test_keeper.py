@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_parts import TOKEN, make_ps, small_job
+
+from sizewright.errors import EngineError, JobError
+from sizewright.spec import Job
+from sizewright.training.embedding import Rows
+from sizewright.training.keeper import KEEPER, Keeper, SnapshotInfo, read_info, snapshots
+from sizewright.training.optimizers import make_rule
+from sizewright.training.peers import Peer
+from sizewright.training.replica_server import PsServer
+from sizewright.training.routing import Routing, Server, partition_of
+
+JOB = small_job(optimizer="adam")
+WIDTH, DENSE = JOB.model.row_width, 10
+TRAINED = [(0, 640), (704, 768)]
+
+
+@pytest.fixture
+def keepers() -> Iterator[list[Keeper]]:
+    made: list[Keeper] = []
+    yield made
+    for keeper in made:
+        keeper.close()
+
+
+def new_keeper(keepers: list[Keeper], job: Job = JOB) -> Keeper:
+    keepers.append(Keeper(job, np.zeros(DENSE, np.float32), TOKEN, "127.0.0.1"))
+    return keepers[-1]
+
+
+def some_rows(keys: np.ndarray, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    state = make_rule(JOB.model.optimizer).state_width(WIDTH)
+    shapes = (len(keys), WIDTH), (len(keys), state)
+    return Rows(keys, *(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+
+
+def filled(keepers: list[Keeper], rows: int = 3000) -> tuple[Keeper, Rows, np.ndarray, np.ndarray]:
+    """A keeper that two servers have sent their rows and slices to, some rows twice."""
+    keeper, sent = new_keeper(keepers), some_rows(np.arange(rows, dtype=np.int64) * 7, seed=1)
+    weights = np.arange(DENSE, dtype=np.float32)[:, None]
+    state = np.random.default_rng(2).random((DENSE, 2), dtype=np.float32)
+    for source, part in ((1, slice(0, 4)), (2, slice(4, DENSE))):
+        peer = Peer(keeper.address(), TOKEN, source)
+        mine = sent.keys % 2 == source - 1
+        peer.insert(some_rows(sent.keys[mine][:10], seed=9))
+        peer.insert(Rows(*(array[mine] for array in sent)))
+        peer.put_dense(part.start, weights[part], state[part])
+        peer.close()
+    return keeper, sent, weights, state
+
+
+def check_restored(keeper: Keeper, sent: Rows, weights: np.ndarray, state: np.ndarray) -> None:
+    """Three empty servers get each its partitions and its slice, exactly."""
+    routing = Routing.even(tuple(Server(i, ("", 0)) for i in (1, 2, 3)), DENSE, version=5)
+    owners = routing.owners[partition_of(sent.keys)]
+    for number in (1, 2, 3):
+        ps = make_ps(WIDTH, name="adam", dense=0, version=0)
+        server = PsServer(ps, TOKEN)
+        mine, dense = owners == number - 1, routing.dense_of(number)
+        ps.expect(5, {KEEPER}, dense)
+        assert keeper.restore(server.address, routing.partitions_of(number), dense, 5) == mine.sum() == ps.store.rows
+        assert ps.version == 5
+        got = ps.store.take(ps.store.locate(sent.keys[mine]), 7)
+        for theirs, ours in zip(got, (array[mine] for array in sent), strict=True):
+            np.testing.assert_array_equal(theirs, ours)
+        start, *values = ps.dense.part(0, DENSE)
+        assert start == dense.start
+        np.testing.assert_array_equal(values[0], weights[dense])
+        np.testing.assert_array_equal(values[1], state[dense])
+        server.close()
+
+
+def test_what_servers_send_is_what_others_are_restored_with(keepers: list[Keeper]) -> None:
+    keeper, sent, weights, state = filled(keepers)
+    assert keeper.rows() == len(sent.keys)
+    assert keeper.dense_weights().tolist() == weights[:, 0].tolist()
+    check_restored(keeper, sent, weights, state)
+
+
+def test_a_snapshot_on_disk_brings_everything_back(keepers: list[Keeper], tmp_path: Path) -> None:
+    keeper, *everything = filled(keepers)
+    keeper.save(str(tmp_path / "new" / "folder"), TRAINED)
+    again = new_keeper(keepers)
+    info = again.load(str(tmp_path / "new" / "folder"))
+    assert info == SnapshotInfo(JOB.hash, 704, [[0, 640], [704, 768]], 3000)
+    assert again.rows() == 3000
+    check_restored(again, *everything)
+
+
+def test_only_the_latest_snapshot_stays(keepers: list[Keeper], tmp_path: Path) -> None:
+    keeper, *_ = filled(keepers, 5)
+    for end in (10, 20, 30):
+        keeper.save(str(tmp_path), [(0, end)])
+        assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{end // 10:06d}"]
+        assert read_info(tmp_path, JOB)[1].samples == end
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-000002", "snapshot-old"])
+def test_a_half_written_snapshot_is_ignored(keepers: list[Keeper], tmp_path: Path, left: str) -> None:
+    keeper, *_ = filled(keepers, 5)
+    keeper.save(str(tmp_path), TRAINED)
+    (tmp_path / left).mkdir()
+    (tmp_path / left / "keys.npy").write_bytes(b"half of it")
+    if left == "snapshot-old":  # a user's copy is nobody's business
+        (tmp_path / left / "snapshot.json").write_text("{}")
+    assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000001"]
+    assert new_keeper(keepers).load(str(tmp_path)).rows == 5
+    keeper.save(str(tmp_path), [(0, 9)])
+    assert read_info(tmp_path, JOB)[1].samples == 9
+
+
+def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[Keeper], tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="There is no snapshot"):
+        new_keeper(keepers).load(str(tmp_path / "none"))
+    filled(keepers, 5)[0].save(str(tmp_path), TRAINED)
+    other = new_keeper(keepers, small_job(optimizer="adam", dim=8))
+    with pytest.raises(JobError, match="of another job"):
+        other.load(str(tmp_path))
+    assert other.rows() == 0
+    more = JOB.model_copy(update={"training": JOB.training.model_copy(update={"samples": 5})})
+    assert new_keeper(keepers, more).load(str(tmp_path)).rows == 5  # only how long it trains differs
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk, and not everywhere")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_and_the_older_snapshot_stays(keepers: list[Keeper], small_disk: Path) -> None:
+    keeper, *_ = filled(keepers, 2000)  # of 56 bytes: they fit, and 10,000 do not
+    keeper.save(str(small_disk), [(0, 10)])
+    keeper.insert(some_rows(np.arange(10**6, 10**6 + 8000, dtype=np.int64)))
+    with pytest.raises(EngineError, match=r"could not be written to .*: (no space left|it may be full)"):
+        keeper.save(str(small_disk), [(0, 20)])
+    assert len(list(small_disk.iterdir())) == 1  # nothing half-written is left
+    assert new_keeper(keepers).load(str(small_disk)) == SnapshotInfo(JOB.hash, 10, [[0, 10]], 2000)
+    assert keeper.rows() == 10_000
+
+
+def test_a_folder_that_cannot_be_written_is_told(keepers: list[Keeper], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match="could not be written"):
+        filled(keepers, 5)[0].save(str(tmp_path / "file"), TRAINED)

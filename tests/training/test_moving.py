@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_parts import NO_FLOATS, TOKEN, in_threads, make_ps, servers_for
+
+from sizewright.training import moving
+from sizewright.training.embedding import Rows
+from sizewright.training.exchange import LEAVE, WANT_DENSE
+from sizewright.training.moving import MOVE, SNAPSHOT, Moved, Mover, copy_unread
+from sizewright.training.optimizers import RULES, Floats
+from sizewright.training.peers import Peer
+from sizewright.training.ps import ParameterServer
+from sizewright.training.replica_server import PsServer
+from sizewright.training.router import Pull, Push, Router
+from sizewright.training.routing import Routing, Server
+from sizewright.training.transport import TcpTransport
+
+ROWS, DENSE, STEPS = 3000, 40, 120
+WORKERS = {1, 2}
+
+
+class Fleet:
+    """Real servers behind TCP, rows and dense weights zero at first, whose partitions move."""
+
+    def __init__(self, servers: int, **about: object) -> None:
+        self._about = {"width": 1, "spread": 0.0} | about
+        self.running: dict[int, PsServer] = {}
+        self.routers: list[Router] = []
+        started = tuple(self.start(1) for _ in range(servers))
+        self.routing = Routing.even(started, DENSE)
+        for server, part in zip(started, self.routing.slices(), strict=True):
+            self.ps(server).dense = self.ps(server).dense.like(part.start, part.stop)
+            self.ps(server).join(WORKERS)
+
+    def start(self, version: int = 0) -> Server:
+        number = len(self.running) + 1
+        self.running[number] = PsServer(make_ps(dense=0, version=version, **self._about), TOKEN)  # type: ignore[arg-type]
+        return servers_for([self.running[number]], number)[0]
+
+    def ps(self, server: Server | int) -> ParameterServer:
+        return self.running[server if isinstance(server, int) else server.id]._ps
+
+    def move(self, servers: Sequence[Server], *, undone: bool = False) -> list[Moved]:
+        """As a session moves; `undone` calls it off once some have sent everything."""
+        target = self.routing.with_servers(tuple(servers))
+        new = {server.id for server in servers} - {server.id for server in self.routing.servers}
+        self._announce(target)
+        sources = {server.id for server in self.routing.servers}
+        for server in servers:
+            self.ps(server).join(WORKERS)
+            self.ps(server).expect(target.version, sources, target.dense_of(server.id))
+        peers = {i: {s.id: Peer(s.address, TOKEN, i) for s in servers if s.id != i} for i in sources}
+        movers = [Mover(self.ps(i), i, target, peers[i]) for i in sources]
+        in_threads(*(mover.copy for mover in movers))
+        in_threads(*(mover.finish for mover in (movers[:1] if undone else movers)))
+        if undone:
+            for i in new:
+                self.running[i].close()
+            self.routing = self.routing._replace(version=target.version + 1)
+            for i in sources:
+                assert self.ps(i).roll_back(self.routing.version) == 0
+                Mover(self.ps(i), i, self.routing, {}).forget_moved()
+            self._announce(self.routing)
+        else:
+            self.routing = target
+            for i in sources:
+                self.ps(i).settle()
+            in_threads(*(mover.forget_moved for mover in movers))
+        for peer in (peer for own in peers.values() for peer in own.values()):
+            peer.close()
+        return [mover.moved for mover in movers]
+
+    def rows(self) -> tuple[Floats, Floats]:
+        """Weights and state of the rows by key; none may be held twice."""
+        taken = []
+        for server in self.routing.servers:
+            store = self.ps(server).store
+            taken.append(store.take(store.slots(0, store.top)[0], 7))
+        keys = np.concatenate([rows.keys for rows in taken])
+        assert len(np.unique(keys)) == len(keys)
+        order = np.argsort(keys)
+        return np.concatenate([r.weights for r in taken])[order], np.concatenate([r.state for r in taken])[order]
+
+    def dense(self) -> tuple[Floats, Floats]:
+        parts = [self.ps(server).dense.part(0, DENSE) for server in self.routing.servers]
+        return np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+
+    def router(self, worker: int) -> Router:
+        self.routers.append(Router(TcpTransport(TOKEN), worker, self.routing, 1, patience_s=30))
+        return self.routers[-1]
+
+    def close(self) -> None:
+        for each in (*self.routers, *self.running.values()):
+            each.close()
+
+    def _announce(self, routing: Routing) -> None:
+        for router in self.routers:
+            router.announce(routing)
+
+
+class Pushing:
+    """A worker that pushes gradients of -1 for random rows and all dense weights, and counts them.
+
+    Its last pushes are empty: two workers may end some rounds apart, and the mean of a round should be of both.
+    """
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self.counts = np.zeros(ROWS)
+        self.steps = 0
+        self._router, self._rng = fleet.router(number), np.random.default_rng(number)
+
+    def run(self) -> None:
+        before: Push | None = None
+        last = STEPS + 10
+        for tag in range(1, last + 1):
+            keys = self._rng.integers(0, ROWS, 0 if tag > STEPS else 400)
+            lookup, version = self._router.routing.lookup(keys), self._router.routing.version
+            grads = np.full(DENSE, -1, np.float32) if before and len(before.row_grads) else NO_FLOATS
+            self._router.send(before, Pull(tag, lookup), grads, WANT_DENSE | (LEAVE if tag == last else 0))
+            self._router.receive(np.empty((len(lookup.keys), 1), np.float32), np.empty(DENSE, np.float32))
+            self.counts[lookup.keys] += 1
+            before = Push(tag, version, lookup, np.full((len(lookup.keys), 1), -1, np.float32))
+            self.steps = tag
+            time.sleep(0.003)  # so that it goes on during all moves
+
+
+@pytest.fixture
+def fleets() -> Iterator[list[Fleet]]:
+    made: list[Fleet] = []
+    yield made
+    for fleet in made:
+        fleet.close()
+
+
+@pytest.mark.parametrize("about", [{}, {"sync": True}, {"staleness": 1}], ids=["async", "sync", "bounded"])
+def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[Fleet], about: dict[str, object]) -> None:
+    """1 → 2 servers, one replaced, a move called off, 2 → 1, all while two workers push.
+
+    With SGD, rate 1 and gradient -1, each row ends at the number of pushes that held it; in synchronous rounds at half,
+    being the mean of two workers. (Of those no move is called off: a worker that had turned to the new servers counts
+    as a member of the old ones again only with its next push, and so the mean of one round may be of one.)
+    """
+    fleet = Fleet(1, **about)
+    fleets.append(fleet)
+    workers = [Pushing(fleet, number) for number in sorted(WORKERS)]
+    versions: list[int] = []
+
+    def until(step: int) -> None:
+        while min(worker.steps for worker in workers) < step:
+            threading.Event().wait(0.002)
+
+    def moves() -> None:
+        for number, change in enumerate(["add", "replace", "undone", "remove", "replace"], start=1):
+            until(number * STEPS // 8)
+            servers = fleet.routing.servers
+            if change == "add":
+                fleet.move([*servers, fleet.start()])
+            elif change == "replace":
+                fleet.move([fleet.start(), *servers[1:]])
+            elif change == "remove":
+                fleet.move(servers[1:])
+            elif "sync" not in about:
+                fleet.move([servers[0], fleet.start(), fleet.start()], undone=True)
+            versions.append(min(worker.steps for worker in workers))
+
+    in_threads(moves, *(worker.run for worker in workers))
+    assert versions[-1] < STEPS, "training was over before the last move"
+    share = 0.5 if "sync" in about else 1.0
+    everything = sum(worker.counts for worker in workers) * share
+    assert (everything > 0).all()
+    np.testing.assert_array_equal(fleet.rows()[0][:, 0], everything)
+    np.testing.assert_array_equal(fleet.dense()[0][:, 0], 2 * STEPS * share)
+    assert fleet.routing.version == (5 if "sync" in about else 7)
+    assert all(server.fault is None for server in fleet.running.values())
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_weights_and_optimizer_state_move_as_they_are(fleets: list[Fleet], name: str) -> None:
+    fleet = Fleet(2, name=name, rate=0.1, width=3, spread=1.0)
+    fleets.append(fleet)
+    rng = np.random.default_rng(0)
+    for server in fleet.routing.servers:
+        ps = fleet.ps(server)
+        mine = np.arange(ROWS)
+        mine = fleet.routing.lookup(mine).keys
+        counts = np.cumsum([0, *fleet.routing.lookup(np.arange(ROWS)).counts])
+        at = fleet.routing.position(server.id)
+        slots = ps.store.locate(mine[counts[at] : counts[at + 1]])
+        for _ in range(3):
+            ps.store.update(slots, rng.standard_normal((len(slots), 3)).astype(np.float32))
+            ps.dense.update(rng.standard_normal(ps.dense.end - ps.dense.start).astype(np.float32))
+    rows, dense = fleet.rows(), fleet.dense()
+    assert len(rows[0]) == ROWS
+    for count in (3, 1, 2):
+        kept = fleet.routing.servers[:count]
+        moved = fleet.move([*kept, *(fleet.start() for _ in range(count - len(kept)))])
+        for mine, theirs in zip((*rows, *dense), (*fleet.rows(), *fleet.dense()), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        assert sum(each.rows for each in moved) < ROWS
+        assert all(each.last_rows == 0 and each.frozen_s > 0 for each in moved)
+
+
+def test_a_replacement_takes_over_only_what_the_old_one_held(fleets: list[Fleet]) -> None:
+    fleet = Fleet(3)
+    fleets.append(fleet)
+    lookup = fleet.routing.lookup(np.arange(ROWS))
+    starts = np.cumsum([0, *lookup.counts])
+    for server, start, end in zip(fleet.routing.servers, starts[:-1], starts[1:], strict=True):
+        fleet.ps(server).store.fill(lookup.keys[start:end])
+    first, _, third = fleet.routing.servers
+    moved = fleet.move([first, fleet.start(), third])
+    assert [each.rows for each in moved] == [0, lookup.counts[1], 0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.sampled_from(["touch", "copy", "remove"]), st.integers(0, 500)), max_size=12),
+    sizes=st.tuples(st.integers(1, 300), st.integers(1, 50)),
+)
+def test_a_reader_gets_every_change_and_nothing_twice(changes: list[tuple[str, int]], sizes: tuple[int, int]) -> None:
+    """Two readers at one server: what each is sent makes its copy equal to the store, whatever the other read."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(moving, "_SCANNED", sizes[0])
+        patched.setattr(moving, "_CHUNK", sizes[1])
+        ps = make_ps(width=1)
+        copies: dict[int, dict[int, float]] = {MOVE: {}, SNAPSHOT: {}}
+        touched: dict[int, set[int]] = {MOVE: set(), SNAPSHOT: set()}
+        for number, (change, about) in enumerate([*changes, ("copy", MOVE), ("copy", SNAPSHOT)]):
+            keys = np.arange(about, about + 60, dtype=np.int64)
+            if change == "touch":
+                ps.store.update(ps.store.locate(keys), np.full((60, 1), number, np.float32))
+                for reader in touched:
+                    touched[reader] |= set(keys.tolist())
+            elif change == "remove":
+                present = ps.store._index.find(keys) >= 0
+                ps.store.remove(keys[present])
+                for reader in touched:
+                    touched[reader] -= set(keys.tolist())
+                    copies[reader] = {key: v for key, v in copies[reader].items() if key not in keys}
+            else:
+                reader = about % 2
+                got: list[int] = []
+
+                def send(rows: Rows, reader: int = reader, got: list[int] = got) -> None:
+                    got.extend(rows.keys.tolist())
+                    copies[reader] |= dict(zip(rows.keys.tolist(), rows.weights[:, 0].tolist(), strict=True))
+
+                assert copy_unread(ps, reader, send, polite=False) == len(got)
+                assert sorted(got) == sorted(touched[reader])
+                touched[reader] = set()
+        slots, present_keys = ps.store.slots(0, ps.store.top)
+        expected = dict(zip(present_keys.tolist(), ps.store.read(slots)[:, 0].tolist(), strict=True))
+        assert copies[MOVE] == copies[SNAPSHOT] == expected
