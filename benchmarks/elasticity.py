@@ -40,7 +40,7 @@ TARGETS = {
     "profile_overhead_share": "≤ 0.25 of a separate start",
     "auc_gap": "≤ 0.005",
 }
-PAIRS = 3 if QUICK else 9
+PAIRS = 3 if QUICK else 5
 CHANGES = 4 if QUICK else 10
 AROUND_S = 10.0 if QUICK else 30.0
 SEEDS = 2 if QUICK else 5
@@ -102,7 +102,7 @@ def pauses(details: dict[str, object]) -> Figures:
 
 def lost(details: dict[str, object]) -> Figures:
     """Seconds of training lost to a change of the PS, live and by stop-and-resume."""
-    found = time_lost(shape(rows=200_000), 2 if QUICK else 4, AROUND_S)
+    found = time_lost(shape(rows=200_000), 1 if QUICK else 2, AROUND_S)
     details["time_lost"] = found._asdict()
     print(found)
     live, stopped = float(np.median(found.live_s)), float(np.median(found.stopped_s))

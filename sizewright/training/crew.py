@@ -323,14 +323,19 @@ class Crew:
             self.fleet.get(
                 [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), members) for m in servers]
             )
-            self.fleet.get([m.actor.copy_to.remote(target) for m in old])
-            self.moved = self.fleet.get([m.actor.finish_copy.remote() for m in old])
+            self._all([m.actor.copy_to.remote(target) for m in old])
+            self.moved = self._all([m.actor.finish_copy.remote() for m in old])
         except SizewrightError:
             self._roll_back(before)
             raise
         self.servers, self.routing = servers, target
         self._hold(new)
         self.fleet.get([m.actor.settle.remote() for m in servers if m in old])
+
+    def _all(self, refs: list[Any]) -> list[Any]:
+        """Results once every call has ended, however it did: none may still be at work when a change is called off."""
+        self.fleet.ray.wait(refs, num_returns=len(refs), timeout=self.fleet.timeout_s)
+        return self.fleet.get(refs)
 
     def _roll_back(self, routing: Routing) -> None:
         """Servers that still live go on as before; the dead are for recovery to replace."""

@@ -48,7 +48,9 @@ class DenseSlice:
         return low, self._weights[mine].copy(), self._state[mine].copy()
 
     def put(self, start: int, weights: Floats, state: Floats) -> None:
-        """Put weights and state as they are; they must lie inside."""
+        """Put weights and state as they are. Raises ValueError when they do not lie inside."""
+        if not self.start <= start <= start + len(weights) <= self.end:
+            raise ValueError(f"[{start}, {start + len(weights)}) is not inside [{self.start}, {self.end})")
         mine = slice(start - self.start, start - self.start + len(weights))
         self._weights[mine] = weights.reshape(-1, 1)
         self._state[mine] = state

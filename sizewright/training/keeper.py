@@ -126,7 +126,9 @@ class Keeper:
             for start in range(0, len(arrays["keys"]), _CHUNK):
                 part = slice(start, start + _CHUNK)
                 self._store.insert(Rows(*(np.array(arrays[name][part]) for name in ("keys", "weights", "state"))))
-            self._dense.put(0, np.array(arrays["dense"]), np.array(arrays["dense_state"]))
+            dense = np.array(arrays["dense"])
+            self._dense = DenseSlice(0, dense, dense_rule(self._job.model.optimizer))
+            self._dense.put(0, dense, np.array(arrays["dense_state"]))
         return info
 
     def close(self) -> None:

@@ -103,8 +103,7 @@ class PsActor(Replica):
         """Serve one exchange through Ray, where the direct connection is not used."""
         reply = self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
         if self._server:
-            self._server.received_bytes += request_bytes(request)
-            self._server.sent_bytes += reply_bytes(1, reply.dense.size, reply.rows.size)
+            self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 
     def expect(self, version: int, sources: set[int], dense: slice, members: set[int]) -> None:
@@ -169,6 +168,7 @@ class PsActor(Replica):
                 part = ps.dense.part(ps.dense.start, ps.dense.end)
             self._keeper.put_dense(*part)
         except OSError:
+            self._keeper.close()
             self._keeper = None  # what it has got is not known: everything is sent again
             raise
 

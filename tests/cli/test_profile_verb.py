@@ -60,5 +60,5 @@ def test_a_gpu_job_is_refused(call, example, tmp_path):
     job.write_text(yaml.safe_dump(told))
     result = call("profile", job, "--store", tmp_path / "t.db")
     assert result.code == 1
-    assert "CPU only" in result.err
+    assert "asks for a GPU" in result.err
     assert Job.load(job).training.device == "cuda"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -167,7 +168,7 @@ def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None
     if os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=64k tmpfs {tmp_path}") != 0:
         pytest.skip("making a small disk needs root")
     try:
-        with pytest.raises(EngineError, match="could not be written to .* no space left on device"):
+        with pytest.raises(EngineError, match=r"could not be written to .*(no space left|may be full)"):
             running.checkpoint(tmp_path)
         assert not list(tmp_path.iterdir())
         assert trains_on(running)
@@ -191,8 +192,7 @@ def test_a_folder_without_a_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 def kill_one(running: Session, rng: random.Random) -> None:
-    name, pid = rng.choice(list(running.pids().items()))
-    os.kill(pid, signal.SIGKILL)
+    os.kill(rng.choice(list(running.pids().values())), signal.SIGKILL)
 
 
 def check_bounds(found: np.ndarray, outcome: Outcome, workers: int = 4) -> None:
@@ -259,10 +259,8 @@ def test_twenty_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> Non
                 kill_one(running, rng)
                 kills += 1
             if rng.random() < 0.4:
-                try:
+                with contextlib.suppress(SizewrightError):  # a replica died amid it: it says so, and recovery goes on
                     running.scale(some_allocation(rng))
-                except SizewrightError:
-                    pass  # a replica died amid the change: it says so, and recovery goes on
         for _ in range(20):
             try:
                 found, _ = counts(running, tmp_path, samples)
