@@ -95,6 +95,10 @@ def pauses(details: dict[str, object]) -> Figures:
         print(f"{name}: excess {np.round(p.excess_ms)}, usual {p.usual_ms:.0f}, median step {p.median_step_ms:.0f} ms")
     figures = {f"{n.replace('_saturated', '')}_excess{'_saturated' * n.endswith('saturated')}_ms": max(p.excess_ms)
                for n, p in found.items()}  # fmt: skip
+    figures |= {
+        name.replace("_ms", "_median_ms"): float(np.median(p.excess_ms))
+        for name, p in zip(figures, found.values(), strict=True)
+    }
     return figures | {"median_step_ms": found["scale_out"].median_step_ms,
                       "median_step_saturated_ms": found["scale_out_saturated"].median_step_ms,
                       "rows_moved": float(moved)}  # fmt: skip
@@ -110,7 +114,8 @@ def lost(details: dict[str, object]) -> Figures:
         "live_lost_steps": live / found.median_step_s,
         "live_lost_s": live,
         "stop_resume_lost_s": stopped,
-        "stop_resume_ratio": stopped / max(live, 0.001),
+        # Live may lose less than can be seen: the ratio is then one to a median step.
+        "stop_resume_ratio": stopped / max(live, found.median_step_s),
     }
 
 

@@ -324,12 +324,12 @@ class Crew:
                 [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), members) for m in servers]
             )
             self._all([m.actor.copy_to.remote(target) for m in old])
+            self._hold(new)  # no newcomer stands back in the last moment
             self.moved = self._all([m.actor.finish_copy.remote() for m in old])
         except SizewrightError:
             self._roll_back(before)
             raise
         self.servers, self.routing = servers, target
-        self._hold(new)
         self.fleet.get([m.actor.settle.remote() for m in servers if m in old])
 
     def _all(self, refs: list[Any]) -> list[Any]:
@@ -387,7 +387,7 @@ class Crew:
 
     def _hold(self, members: Sequence[Member]) -> None:
         """Put CPU limits on."""
-        first = _first_cores(self.members)
+        first = _first_cores([*self.members, *(member for member in members if member not in self.members)])
         self.fleet.get([m.actor.set_cpu.remote(_size(m).cpu, first[m]) for m in members])
 
     def _resize(self, pairs: Sequence[tuple[Member, Resources]]) -> None:

@@ -32,7 +32,7 @@ from sizewright.training.snapshots import Snapshots
 from sizewright.training.transport import RayTransport, TcpTransport
 from sizewright.training.wire import TOKEN_BYTES
 
-_FIRST_STEPS = 3
+_FIRST_STEPS = 1
 _SESSION_NUMBERS = itertools.count()
 
 
