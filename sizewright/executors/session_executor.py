@@ -59,8 +59,9 @@ class SessionExecutor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
-        self._options: dict[str, Any] = {"samples": samples, "snapshot_s": snapshot_s, "folder": folder}
-        self._options |= {"resume": resume, "timeout_s": timeout_s}
+        self._samples = samples
+        self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
+        self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
         self._clock = clock
         self._runs: dict[str, _Run] = {}
 
@@ -137,7 +138,7 @@ class SessionExecutor:
         """A session that has not begun. The engine is loaded here: rendering needs neither torch nor ray."""
         from sizewright.training.session import Session
 
-        return Session(job, **self._options)
+        return Session(job, samples=self._samples or job.training.samples, **self._options)
 
     def _new_id(self, plan: Plan) -> str:
         return f"{plan.job.name}-{uuid.uuid4().hex[:8]}"

@@ -157,6 +157,7 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
         ps_memory_bytes=max(b.memory_peak_bytes for _, b in servers),
         device=job.training.device,
+        device_memory_bytes=max(r.device_memory_bytes for r in last.replicas) or None,
         worker_cpu_used=_cores_used(workers),
         ps_cpu_used=_cores_used(servers),
         uncharged_cpu_s=last.engine_cpu_s - first.engine_cpu_s,

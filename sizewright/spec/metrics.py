@@ -63,6 +63,18 @@ class Metrics(Record):
     samples_trained: int = 0
     samples_left: int | None = None
 
+    def sums(self, role: Role | None = None) -> dict[str, float]:
+        """What the replicas of a role, or all, have used and done together, by the names of ReplicaMetrics."""
+        told = [r for r in self.replicas if role in (None, r.role)]
+        return {name: sum(getattr(replica, name) for replica in told) for name in _SUMMED}
+
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
         """The replicas of a role."""
         return tuple(replica for replica in self.replicas if replica.role == role)
+
+
+_SUMMED = (
+    "cpu_s", "throttled_s", "memory_peak_bytes", "steps", "samples", "data_s", "pull_s", "compute_s", "push_s",
+    "wait_s", "unique_rows", "bytes_sent", "bytes_received", "device_memory_bytes", "loss", "exchanges", "pushes",
+    "busy_s", "lookups", "rows", "embedding_bytes", "index_bytes",
+)  # fmt: skip

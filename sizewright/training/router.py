@@ -79,8 +79,6 @@ class Router:
     ) -> None:
         self.routing = routing
         self.width = width
-        self.acknowledged: dict[int, int] = {}
-        """Pushes that each server has acknowledged."""
         self._transport, self._worker, self._patience_s = transport, worker, patience_s
         self._links: dict[int, Link] = {}
         self._closed_bytes = [0, 0]
@@ -191,7 +189,6 @@ class Router:
         except (OSError, KeyError):
             self._lose(server.id)
             return STALE, arrived
-        self._acknowledge(server.id, head.state, self._push is not None)
         return head.state, arrived
 
     def _ask_again(self, refused: list[tuple[_Part, int]], rows: Floats, weights: Floats) -> None:
@@ -258,12 +255,7 @@ class Router:
         except (OSError, KeyError):
             self._lose(server.id)
             return STALE
-        self._acknowledge(server.id, head.state, len(part.push) > 0 or len(part.grads) > 0)
         return head.state
-
-    def _acknowledge(self, server: int, state: int, pushed: bool) -> None:
-        if pushed and state != STALE:
-            self.acknowledged[server] = self.acknowledged.get(server, 0) + 1
 
     def _await_news(self) -> Routing:
         with self._news:

@@ -127,10 +127,6 @@ class WorkerActor(Replica):
         if self._feed:
             self._feed.batch_size = batch_size
 
-    def acknowledged(self, server: int) -> int:
-        """Pushes that a server has acknowledged."""
-        return self._router.acknowledged.get(server, 0) if self._router else 0
-
     def dense_weights(self) -> Floats | None:
         """The dense weights as this worker has them; None when it does not train."""
         return self._worker.dense_weights() if self._worker else None

@@ -191,3 +191,17 @@ def test_network_bytes_are_those_of_both_ways_and_are_not_stored() -> None:
     assert (replica.network_bytes, replica.name) == (43, "ps-4")
     assert "network_bytes" not in replica.model_dump()
     assert ReplicaMetrics.model_validate(replica.model_dump()) == replica
+
+
+def test_metrics_are_summed_over_a_role_or_all() -> None:
+    def replica(role: str, index: int, **sums: float) -> ReplicaMetrics:
+        usual = {"at_s": 1.0, "cpu_s": 2.0, "throttled_s": 0.0, "memory_peak_bytes": 10}
+        return ReplicaMetrics.model_validate({"role": role, "index": index} | usual | sums)
+
+    metrics = Metrics(
+        replicas=(replica("ps", 0, pushes=3), replica("worker", 0, steps=4), replica("worker", 2, steps=5))
+    )
+    assert metrics.sums("worker")["steps"] == 9
+    assert metrics.sums()["cpu_s"] == 6
+    assert metrics.sums("ps")["pushes"] == metrics.sums()["pushes"] == 3
+    assert metrics.replicas[2].name == "worker-2"

@@ -207,8 +207,6 @@ def test_whatever_the_routing_does_each_push_is_applied_exactly_once(
     np.testing.assert_array_equal(values, counts)
     np.testing.assert_array_equal(found, dense)
     assert max(held) <= 1
-    for server in world.servers:
-        assert router.acknowledged.get(server, 0) == world.servers[server].counters.pushes
     assert all(not world.servers[server.id].pacing.members for server in world.routing.servers)
 
 

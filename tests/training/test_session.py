@@ -251,3 +251,15 @@ def test_a_gpu_job_on_a_host_without_one_is_refused(training: Training) -> None:
         pytest.skip("this host has a GPU")
     with pytest.raises(EngineError, match=r"asks for a GPU.*finds none here"):
         Session(Job(training=training))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this host has no GPU")
+@pytest.mark.parametrize("embedding_device", ["cpu", "cuda"])
+def test_a_worker_computes_on_the_gpu_and_its_peak_memory_is_told(embedding_device: str) -> None:
+    job = small_job(rows=ROWS)
+    training = job.training.model_copy(update={"device": "cuda", "embedding_device": embedding_device})
+    with Session(job.model_copy(update={"training": training})) as session:
+        session.scale(ONE_BY_ONE)
+        later = wait_for_more(session, session.observe(), steps=20)
+        assert later.of("worker")[0].device_memory_bytes > 0
+        assert (later.of("ps")[0].device_memory_bytes > 0) == (embedding_device == "cuda")
