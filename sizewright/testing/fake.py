@@ -133,7 +133,7 @@ class FakeExecutor(SessionExecutor):
             job,
             self.clock,
             lambda allocation: self.throughput(allocation),  # whatever it is by then
-            samples=self._options["samples"],
+            samples=self._samples,
             change_s=lambda: self.cost.seconds,
             live=self.capabilities.live,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -45,6 +46,8 @@ class Crew:
         self.fill = False
         self.paused = False
         self.first_dense: Floats = np.empty(0, np.float32)
+        self.handover = threading.Lock()
+        """Held while rows are in two places: a snapshot then might keep the older ones."""
         self.moved: list[Moved] = []
         """What the last move took, server by server."""
         self._token, self._transport = token, transport
@@ -208,10 +211,11 @@ class Crew:
         """Replicas that train no more go into the reserve where it has room, else they end."""
         for member in members:
             if self._room(member.role) > len(self.fleet.reserve[member.role]):
-                self.fleet.get([_idle(member)])
-                self.fleet.keep([member])
-            else:
-                self.fleet.kill([member])
+                with contextlib.suppress(SizewrightError):  # else it has died
+                    self.fleet.get([_idle(member)])
+                    self.fleet.keep([member])
+                    continue
+            self.fleet.kill([member])
 
     def load_ahead(self, counts: Mapping[Role, int], size: Resources) -> None:
         """Have so many loaded replicas of each role, training or idle, and keep them until the session ends."""
@@ -318,19 +322,25 @@ class Crew:
         old, before = list(self.servers), self.routing
         try:
             self._announce(target)
-            sources = {member.index + 1 for member in old}
-            members = self._numbers()
-            self.fleet.get(
-                [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), members) for m in servers]
-            )
+            self._expect(servers, target, {member.index + 1 for member in old})
             self._all([m.actor.copy_to.remote(target) for m in old])
             self._hold(new)  # no newcomer stands back in the last moment
-            self.moved = self._all([m.actor.finish_copy.remote() for m in old])
+            with self.handover:
+                self.moved = self._all([m.actor.finish_copy.remote() for m in old])
+                self.servers, self.routing = servers, target
+                for ref in [m.actor.settle.remote() for m in servers]:
+                    with contextlib.suppress(SizewrightError):  # one that has just died is for recovery to replace
+                        self.fleet.get([ref])
         except SizewrightError:
-            self._roll_back(before)
+            if self.routing is before:
+                self._roll_back(before)
             raise
-        self.servers, self.routing = servers, target
-        self.fleet.get([m.actor.settle.remote() for m in servers if m in old])
+
+    def _expect(self, servers: Sequence[Member], target: Routing, sources: set[int]) -> None:
+        members = self._numbers()
+        self.fleet.get(
+            [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), members) for m in servers]
+        )
 
     def _all(self, refs: list[Any]) -> list[Any]:
         """Results once every call has ended, however it did: none may still be at work when a change is called off."""

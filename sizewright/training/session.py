@@ -284,7 +284,7 @@ class Session:
             self._ledger.start()
             if self._snapshots.wanted:
                 self._open_keeper()
-                self._snapshots.start(lambda: not self._busy)
+                self._snapshots.start(lambda: not crew.paused)
             if self._recover:
                 self._recovery.start()
 

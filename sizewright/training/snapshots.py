@@ -72,7 +72,7 @@ class Snapshots:
 
     def take(self) -> None:
         """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
-        with self._one:
+        with self._one, self._crew.handover:
             reports = self._crew.leases.reports
             self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in self._crew.servers])
             self.reports = reports
