@@ -96,8 +96,16 @@ def test_a_session_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "Session", make)
     LocalExecutor(samples=9, folder="snapshots", snapshot_s=3.0).launch(LAUNCH)
     RayExecutor("h:1", resume="snapshots", timeout_s=5).launch(LAUNCH)
-    local = {"samples": 9, "folder": "snapshots", "snapshot_s": 3.0, "resume": None, "timeout_s": 120.0}
-    ray = {"samples": None, "folder": None, "snapshot_s": 10.0, "resume": "snapshots", "timeout_s": 5}
+    local = {
+        "samples": 9,
+        "folder": "snapshots",
+        "snapshot_s": 3.0,
+        "resume": None,
+        "timeout_s": 120.0,
+        "recover": True,
+    }
+    every = LAUNCH.job.training.samples
+    ray = {"samples": every, "folder": None, "snapshot_s": 10.0, "resume": "snapshots", "timeout_s": 5, "recover": True}
     assert made == [local, ray | {"address": "h:1"}]
 
 

@@ -111,7 +111,7 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
         first = session.observe()
         later = wait_for_more(session, first, steps=40)
         steps = [worker.steps for worker in later.of("worker")]
-        assert abs(steps[0] - steps[1]) <= 2  # two readings, workers in step
+        assert abs(steps[0] - steps[1]) <= 5  # two readings, workers in step
         early, late = first.of("worker")[0], later.of("worker")[0]
         assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
         session._live.fleet.timeout_s = 20.0  # a halt that waits in vain takes 30 s
@@ -161,7 +161,8 @@ def test_scaling_uses_the_processes_that_are_there(session: Session) -> None:
     assert session.pids() == {name: both[name] for name in ("ps-0", "worker-0")}
     assert len(session.observe().replicas) == 2
     first = wait_for_more(session, session.observe()).of("worker")[0]
-    assert (wait_for_more(session, session.observe()).of("worker")[0].samples - first.samples) % 64 == 0
+    later = wait_for_more(session, session.observe(), steps=100).of("worker")[0]
+    assert later.samples - first.samples > 60 * (later.steps - first.steps)  # the last batch of a lease is smaller
     session.scale(TWO_BY_TWO)
     assert session.pids() == both
 
