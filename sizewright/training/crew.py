@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from sizewright.errors import SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Job, Resources, Role
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.keeper import KEEPER
 from sizewright.training.lease_server import LeaseServer
-from sizewright.training.matching import allocation_of, match
-from sizewright.training.moving import Moved
+from sizewright.training.matching import match
 from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
-from sizewright.training.ps_actor import PsSetup
-from sizewright.training.routing import Owners, Routing
+from sizewright.training.ps_team import PsTeam, Restore, in_place
+from sizewright.training.roster import Roster
+from sizewright.training.routing import Routing
 from sizewright.training.transport import Transport
-from sizewright.training.worker_actor import WorkerSetup
+from sizewright.training.worker_team import WorkerTeam
 
-_POLL_S = 0.005
 ROLES: tuple[Role, ...] = ("ps", "worker")
-
-Restore = Callable[[Member, Owners, slice, int], None]
-"""Gives a server rows of partitions and its dense slice, after which a version begins."""
+Sized = Sequence[tuple[Member, Resources]]
 
 
 class Crew:
@@ -39,88 +32,72 @@ class Crew:
         self, job: Job, program: Program, fleet: Fleet, leases: LeaseServer, token: bytes, transport: Transport
     ) -> None:
         self.job, self.program, self.fleet, self.leases = job, program, fleet, leases
-        self.servers: list[Member] = []
-        self.workers: list[Member] = []
-        self.routing: Routing | None = None
-        self.scale = 1.0
-        self.fill = False
+        self.roster = Roster()
+        self.servers = PsTeam(job, program, fleet, self.roster, token)
+        self.workers = WorkerTeam(program, fleet, self.roster, leases, token, transport)
         self.paused = False
         self.first_dense: Floats = np.empty(0, np.float32)
-        self.handover = threading.Lock()
-        """Held while rows are in two places: a snapshot then might keep the older ones."""
-        self.moved: list[Moved] = []
-        """What the last move took, server by server."""
-        self._token, self._transport = token, transport
-        self._joined = 0
-        self._versions = 0
 
     @property
-    def members(self) -> list[Member]:
-        """All that train, servers first."""
-        return [*self.servers, *self.workers]
+    def routing(self) -> Routing | None:
+        """None before the first launch, and when all has been ended."""
+        return self.servers.routing
 
     @property
     def allocation(self) -> Allocation:
         """What trains now."""
-        return allocation_of(_sizes(self.workers), _sizes(self.servers), self.job.training.batch_size)
+        return self.roster.allocation(self.job.training.batch_size)
 
     def launch(self, allocation: Allocation, scale: float, restore: Restore | None = None) -> None:
         """Start all anew at an allocation, with tables of `scale` times their rows."""
         self.halt()
-        self.paused = False
-        self.job = self.job.with_batch_size(allocation.batch_size)
-        self.leases.book.set_batch_size(allocation.batch_size)
-        self.scale = scale
-        servers = self._gather("ps", self.servers, list(allocation.each("ps")))
-        self.servers = servers
-        workers = self._gather("worker", self.workers, list(allocation.each("worker")))
-        self.workers = workers
-        self.first_dense = self._load(self.members)
-        self._open(servers, self.first_dense, restore)
-        self._join(workers)
-        self._hold(servers)
+        self._begin_at(allocation)
+        self.servers.scale = scale
+        self._gather("ps", allocation)
+        self._gather("worker", allocation)
+        self.first_dense = self._load(self.roster.members)
+        self.servers.open(self.first_dense, restore)
+        self._join(self.roster.workers)
+        self.roster.hold(self.fleet, self.roster.servers)
 
     def change(self, allocation: Allocation) -> None:
         """Go over to another allocation while training goes on."""
-        jobs = self.job.with_batch_size(allocation.batch_size)
-        ps = match([(m, _size(m)) for m in self.servers], list(allocation.each("ps")), "ps")
-        workers = match([(m, _size(m)) for m in self.workers], list(allocation.each("worker")), "worker")
+        ps = match([(m, m.resources) for m in self.roster.servers], list(allocation.each("ps")), "ps")
+        workers = match([(m, m.resources) for m in self.roster.workers], list(allocation.each("worker")), "worker")
         new_servers = self.fleet.start("ps", ps.new, leaving=ps.gone)
-        new_workers = self._or_kill(new_servers, lambda: self.fleet.start("worker", workers.new, leaving=workers.gone))
+        with self._ended_unless_done(new_servers):
+            new_workers = self.fleet.start("worker", workers.new, leaving=workers.gone)
         newcomers = [*new_servers, *new_workers]
         with self._ended_unless_done(newcomers):
-            self._size(new_servers, ps.new)
-            self._size(new_workers, workers.new)
+            _give(newcomers, [*ps.new, *workers.new])
             self._load(newcomers)
-            self._remember([(m, s) for m, s in ps.stay if s.memory_bytes != _size(m).memory_bytes], "set_memory")
+            self._set_memory(ps.stay)
             if ps.gone or new_servers:
-                self._move(_in_place(self.servers, ps.gone, new_servers), new_servers)
+                self.servers.move(in_place(self.roster.servers, ps.gone, new_servers), new_servers)
                 self.retire(ps.gone)
-        self.job = jobs
         self._set_batch_size(allocation.batch_size)
         self._join(new_workers)
-        self.workers = [*self.workers, *new_workers]
+        self.roster.workers += new_workers
         self._leave(workers.gone)
-        self._resize([*ps.stay, *workers.stay])
+        self._set_memory(workers.stay)
+        self._set_cpu([*ps.stay, *workers.stay])
 
     def regather(self, allocation: Allocation) -> None:
         """After `pause`: go on with the same servers and other workers."""
-        self.paused = False
-        self.job = self.job.with_batch_size(allocation.batch_size)
-        self.leases.book.set_batch_size(allocation.batch_size)
-        self.workers = self._gather("worker", self.workers, list(allocation.each("worker")))
-        self._load(self.workers)
-        self._join(self.workers)
-        self._hold(self.servers)
+        self._begin_at(allocation)
+        self._gather("worker", allocation)
+        self._load(self.roster.workers)
+        self._join(self.roster.workers)
+        self.roster.hold(self.fleet, self.roster.servers)
 
     def await_steps(self, steps: int) -> None:
         """Wait until every worker has taken so many. Raises TrialTimeoutError when one does not."""
         deadline = time.monotonic() + self.fleet.timeout_s
         while True:
-            faults = self.fleet.get([member.actor.fault.remote() for member in self.members])
+            faults = self.fleet.get([member.actor.fault.remote() for member in self.roster.members])
             if fault := next((fault for fault in faults if fault), None):
                 raise self.fleet.died(fault)
-            done = [m.steps for m in self.fleet.get([worker.actor.observe.remote() for worker in self.workers])]
+            done = [m.steps for m in self.fleet.get([w.actor.observe.remote() for w in self.roster.workers])]
             if min(done) >= steps or self.leases.finished.is_set():
                 return
             if time.monotonic() > deadline:
@@ -130,62 +107,47 @@ class Crew:
                 )
             time.sleep(0.02)
 
-    def replace(self, old: Member, size: Resources) -> Member:
+    def replace(self, old: Member) -> Member:
         """Another process in the place of a replica that trains; returns it."""
-        (new,) = self.fleet.start(old.role, [size], leaving=[old])
+        (new,) = self.fleet.start(old.role, [old.resources], leaving=[old])
         with self._ended_unless_done([new]):
-            self._size([new], [size])
+            _give([new], [old.resources])
             self._load([new])
             if old.role == "ps":
-                self._move(_in_place(self.servers, [old], [new]), [new])
+                self.servers.move(in_place(self.roster.servers, [old], [new]), [new])
                 self.retire([old])
                 return new
         self._join([new])
-        self.workers = [*self.workers, new]
+        self.roster.workers.append(new)
         self._leave([old])
         return new
 
     def restore(self, dead: Sequence[Member], sizes: Sequence[Resources], restore: Restore) -> None:
         """New servers in the places of dead ones, with what `restore` has of their rows."""
-        assert self.routing is not None
         new = self.fleet.start("ps", sizes)
         with self._ended_unless_done(new):
-            self._size(new, sizes)
+            _give(new, sizes)
             self._load(new)
-            servers = _in_place(self.servers, dead, new)
-            routing = self._prepare(servers, new, self._slices(len(servers)))
-            gone = [member.index + 1 for member in dead]
-            ids = {member.index + 1 for member in new}
-            calls = [m.actor.begin.remote(routing.version) for m in servers if m.index + 1 not in ids]
-            self.fleet.get(calls)
-            for member in new:
-                number = member.index + 1
-                part = (routing.version, {KEEPER}, routing.dense_of(number), self._numbers())
-                self.fleet.get([member.actor.expect.remote(*part)])
-                restore(member, routing.partitions_of(number), routing.dense_of(number), routing.version)
-            self._announce(routing, gone)
-        self.servers, self.routing = servers, routing
-        self._hold(new)
+            self.servers.restore(dead, new, restore)
+        self.roster.hold(self.fleet, new)
         self.fleet.kill(dead)
 
     def put_in_place(self, dead: Sequence[Member]) -> None:
         """New workers of the same sizes for those that have died."""
-        self.workers = [member for member in self.workers if member not in dead]
-        for member in dead:
-            self.fleet.get([server.actor.leave.remote(member.joined) for server in self.servers])
+        self.workers.forget(dead)
         self.fleet.kill(dead)
-        sizes = _sizes(dead)
+        sizes = [member.resources for member in dead]
         new = self.fleet.start("worker", sizes)
         with self._ended_unless_done(new):
-            self._size(new, sizes)
+            _give(new, sizes)
             self._load(new)
             self._join(new)
-        self.workers = [*self.workers, *new]
+        self.roster.workers += new
 
     def pause(self) -> None:
         """Everything computed is pushed; workers stay loaded, servers keep their rows."""
         self.paused = True
-        self._let_go(self.workers)
+        self.workers.let_go(self.roster.workers)
 
     def resume(self) -> None:
         """Go on after `pause`."""
@@ -195,24 +157,32 @@ class Crew:
     def rejoin(self) -> None:
         """Let workers train again that stopped for a change which then failed."""
         if not self.paused and not self.leases.finished.is_set():
-            busy = self.fleet.get([worker.actor.training.remote() for worker in self.workers])
-            idle = [worker for worker, trains in zip(self.workers, busy, strict=True) if not trains]
+            workers = self.roster.workers
+            busy = self.fleet.get([worker.actor.training.remote() for worker in workers])
+            idle = [worker for worker, trains in zip(workers, busy, strict=True) if not trains]
             if idle and not self.leases.finished.is_set():
                 self._join(idle)
 
     def halt(self) -> None:
         """Stop training without care for what is under way."""
-        self.fleet.get([worker.actor.halt.remote() for worker in self.workers])
-        self.fleet.get([server.actor.close.remote() for server in self.servers])
-        self.fleet.get([member.actor.set_cpu.remote(None) for member in self.members])
-        self.routing = None
+        self.fleet.get([worker.actor.halt.remote() for worker in self.roster.workers])
+        self.fleet.get([server.actor.close.remote() for server in self.roster.servers])
+        self.fleet.get([member.actor.set_cpu.remote(None) for member in self.roster.members])
+        self.servers.routing = None
+
+    def end(self) -> None:
+        """End all replicas that train."""
+        self.fleet.kill(self.roster.members)
+        self.roster.servers, self.roster.workers, self.servers.routing = [], [], None
 
     def retire(self, members: Iterable[Member]) -> None:
         """Replicas that train no more go into the reserve where it has room, else they end."""
         for member in members:
             if self._room(member.role) > len(self.fleet.reserve[member.role]):
                 with contextlib.suppress(SizewrightError):  # else it has died
-                    self.fleet.get([_idle(member)])
+                    self.fleet.get([member.actor.set_cpu.remote(None)])
+                    if member.role == "ps":
+                        self.fleet.get([member.actor.discard.remote()])
                     self.fleet.keep([member])
                     continue
             self.fleet.kill([member])
@@ -222,7 +192,7 @@ class Crew:
         self.fleet.wanted_in_all = counts
         new = []
         for role, count in counts.items():
-            missing = count - len(self._of(role)) - len(self.fleet.reserve[role])
+            missing = count - len(self.roster.of(role)) - len(self.fleet.reserve[role])
             new += self.fleet.start(role, [size] * max(0, missing), fresh=True)
         self._load(new)
         self.fleet.keep(new)
@@ -230,28 +200,30 @@ class Crew:
     def fill_reserve(self) -> None:
         """Start what the reserve lacks, in the background."""
         for role in ROLES:
-            missing, present = self.fleet.wanted_reserve.get(role, 0) - len(self.fleet.reserve[role]), self._of(role)
+            missing = self.fleet.wanted_reserve.get(role, 0) - len(self.fleet.reserve[role])
+            present = self.roster.of(role)
             if missing > 0 and present:
-                self.fleet.keep(self.fleet.start(role, [_size(present[0])] * missing, fresh=True))
+                self.fleet.keep(self.fleet.start(role, [present[0].resources] * missing, fresh=True))
 
-    def _gather(self, role: Role, present: list[Member], sizes: list[Resources]) -> list[Member]:
-        """Members for these sizes: those at hand first."""
-        kept, surplus = present[: len(sizes)], present[len(sizes) :]
+    def _begin_at(self, allocation: Allocation) -> None:
+        self.paused = False
+        self.job = self.job.with_batch_size(allocation.batch_size)
+        with self.leases.lock:
+            self.leases.book.set_batch_size(allocation.batch_size)
+
+    def _gather(self, role: Role, allocation: Allocation) -> None:
+        """Members for this allocation: those at hand first."""
+        present, sizes = self.roster.of(role), list(allocation.each(role))
+        surplus = present[len(sizes) :]
         del present[len(sizes) :]
         self.retire(surplus)
-        members = [*kept, *self.fleet.start(role, sizes[len(kept) :])]
-        self._size(members, sizes)
-        return members
-
-    def _size(self, members: Sequence[Member], sizes: Sequence[Resources]) -> None:
-        for member, size in zip(members, sizes, strict=True):
-            member.resources = size
+        present += self.fleet.start(role, sizes[len(present) :])
+        _give(present, sizes)
 
     def _load(self, members: Sequence[Member]) -> Floats:
         """Load libraries; returns the dense weights that training begins with."""
         workers = [member for member in members if member.role == "worker"]
-        memory = [m.actor.set_memory.remote(_size(m).memory_bytes) for m in workers]
-        self.fleet.get(memory)
+        self.fleet.get([m.actor.set_memory.remote(m.resources.memory_bytes) for m in workers])
         dense = self.fleet.get([worker.actor.load.remote(self.job, self.program) for worker in workers])
         self.fleet.get([m.actor.load.remote() for m in members if m.role == "ps"])
         if not self.fleet.engine.local:
@@ -260,179 +232,40 @@ class Crew:
                 member.node = node
         return dense[0] if dense else np.empty(0, np.float32)
 
-    def _slices(self, count: int) -> list[tuple[int, Floats]]:
-        assert self.routing is not None
-        edges = [self.routing.edges[-1] * i // count for i in range(count + 1)]
-        return [(a, np.zeros(b - a, np.float32)) for a, b in pairwise(edges)]
-
-    def _open(self, servers: Sequence[Member], dense: Floats, restore: Restore | None) -> None:
-        """Give the servers their first rows."""
-        self._versions += 1
-        numbers = [member.index + 1 for member in servers]
-        routing = Routing.even(tuple(_stub(number) for number in numbers), dense.size, self._versions)
-        setups = []
-        for member in servers:
-            mine = routing.dense_of(member.index + 1)
-            version = 0 if restore else routing.version
-            fill = (self.scale, routing.partitions_of(member.index + 1)) if self.fill else None
-            setups.append(self._setup(member, len(servers), (mine.start, dense[mine]), version)._replace(fill=fill))
-        calls = [m.actor.prepare.remote(setup) for m, setup in zip(servers, setups, strict=True)]
-        for member, address in zip(servers, self.fleet.get(calls), strict=True):
-            member.address = address
-        self.routing = routing._replace(servers=tuple(member.server for member in servers))
-        for member in servers if restore else ():
-            number = member.index + 1
-            self.fleet.get([member.actor.expect.remote(routing.version, {KEEPER}, routing.dense_of(number), set())])
-            assert restore is not None
-            restore(member, routing.partitions_of(number), routing.dense_of(number), routing.version)
-
-    def _setup(self, member: Member, servers: int, dense: tuple[int, Floats], version: int) -> PsSetup:
-        rows = sum(self.job.model.tables.sizes(self.scale)) // servers if self.fill else 0
-        return PsSetup(
-            job=self.job,
-            number=member.index + 1,
-            token=self._token,
-            host="127.0.0.1" if self.fleet.engine.local else self.fleet.get([member.actor.ip.remote()])[0],
-            memory_bytes=_size(member).memory_bytes,
-            expected_rows=rows,
-            spread=self.program.spread,
-            staleness=self.job.training.max_staleness,
-            dense=dense[1],
-            dense_start=dense[0],
-            version=version,
-        )
-
-    def _prepare(
-        self, servers: Sequence[Member], new: Sequence[Member], slices: Sequence[tuple[int, Floats]]
-    ) -> Routing:
-        """Open new servers, empty, and make the routing over all."""
-        assert self.routing is not None
-        setups = [self._setup(member, len(servers), slices[0], 0) for member in new]
-        calls = [m.actor.prepare.remote(setup) for m, setup in zip(new, setups, strict=True)]
-        for member, address in zip(new, self.fleet.get(calls), strict=True):
-            member.address = address
-        self._versions += 1
-        routing = self.routing.with_servers(tuple(member.server for member in servers))
-        return routing._replace(version=self._versions)
-
-    def _move(self, servers: list[Member], new: Sequence[Member]) -> None:
-        """Move partitions to where `servers` are to have them; only the last moment stops exchanges."""
-        assert self.routing is not None
-        target = self._prepare(servers, new, self._slices(len(servers)))
-        old, before = list(self.servers), self.routing
-        try:
-            self._announce(target)
-            self._expect(servers, target, {member.index + 1 for member in old})
-            self._all([m.actor.copy_to.remote(target) for m in old])
-            self._hold(new)  # no newcomer stands back in the last moment
-            with self.handover:
-                self.moved = self._all([m.actor.finish_copy.remote() for m in old])
-                self.servers, self.routing = servers, target
-                for ref in [m.actor.settle.remote() for m in servers]:
-                    with contextlib.suppress(SizewrightError):  # one that has just died is for recovery to replace
-                        self.fleet.get([ref])
-        except SizewrightError:
-            if self.routing is before:
-                self._roll_back(before)
-            raise
-
-    def _expect(self, servers: Sequence[Member], target: Routing, sources: set[int]) -> None:
-        members = self._numbers()
-        self.fleet.get(
-            [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), members) for m in servers]
-        )
-
-    def _all(self, refs: list[Any]) -> list[Any]:
-        """Results once every call has ended, however it did: none may still be at work when a change is called off."""
-        self.fleet.ray.wait(refs, num_returns=len(refs), timeout=self.fleet.timeout_s)
-        return self.fleet.get(refs)
-
-    def _roll_back(self, routing: Routing) -> None:
-        """Servers that still live go on as before; the dead are for recovery to replace."""
-        self._versions += 1
-        self.routing = routing._replace(version=self._versions)
-        for member in self.servers:
-            with contextlib.suppress(SizewrightError):
-                self.fleet.get([member.actor.roll_back.remote(self.routing)])
-        self._announce(self.routing)
-
-    def _announce(self, routing: Routing, gone: Sequence[int] = ()) -> None:
-        for worker in self.workers:
-            with contextlib.suppress(SizewrightError):  # one that has died is for recovery to replace
-                self.fleet.get([worker.actor.announce.remote(routing, gone)])
-
     def _join(self, workers: Sequence[Member]) -> None:
         assert self.routing is not None
-        present = [member for member in self.members if member not in workers]
-        cores = _first_cores([*present, *workers])
-        setups = []
-        for worker in workers:
-            self._joined += 1
-            worker.joined = self._joined
-            setups.append(
-                WorkerSetup(
-                    self.job, self.program, self.scale, worker.joined, self.routing, self._transport,
-                    self.leases.address, self._token, _size(worker).cpu, cores[worker],
-                )
-            )  # fmt: skip
-        self.fleet.get([w.actor.start.remote(setup) for w, setup in zip(workers, setups, strict=True)])
-
-    def _let_go(self, workers: Sequence[Member]) -> None:
-        """Wait until workers have left. Raises when a server dies on the way: they wait for its successor then."""
-        self.fleet.get([worker.actor.leave.remote() for worker in workers])
-        deadline = time.monotonic() + self.fleet.timeout_s
-        while any(self.fleet.get([worker.actor.training.remote() for worker in workers])):
-            self.fleet.get([server.actor.pid.remote() for server in self.servers])
-            if time.monotonic() > deadline:
-                raise TrialTimeoutError(f"A worker did not end its step in {self.fleet.timeout_s:g} s.", "Try again.")
-            time.sleep(_POLL_S)
-        self.fleet.get([worker.actor.end.remote() for worker in workers])
+        self.workers.join(workers, self.job, self.servers.scale, self.routing)
 
     def _leave(self, workers: Sequence[Member]) -> None:
-        self._let_go(workers)
-        self.workers = [worker for worker in self.workers if worker not in workers]
-        for worker in workers:
-            self.fleet.get([server.actor.leave.remote(worker.joined) for server in self.servers])
+        self.workers.let_go(workers)
+        self.workers.forget(workers)
         self.retire(workers)
 
-    def _hold(self, members: Sequence[Member]) -> None:
-        """Put CPU limits on."""
-        first = _first_cores([*self.members, *(member for member in members if member not in self.members)])
-        self.fleet.get([m.actor.set_cpu.remote(_size(m).cpu, first[m]) for m in members])
+    def _set_memory(self, pairs: Sized) -> None:
+        changed = [(m, size.memory_bytes) for m, size in pairs if size.memory_bytes != m.resources.memory_bytes]
+        self.fleet.get([member.actor.set_memory.remote(memory_bytes) for member, memory_bytes in changed])
+        for member, memory_bytes in changed:
+            member.resources = member.resources.model_copy(update={"memory_bytes": memory_bytes})
 
-    def _resize(self, pairs: Sequence[tuple[Member, Resources]]) -> None:
-        changed = [(m, size) for m, size in pairs if size != _size(m)]
-        self._remember([(m, s) for m, s in changed if s.memory_bytes != _size(m).memory_bytes], "set_memory")
+    def _set_cpu(self, pairs: Sized) -> None:
+        changed = [(member, size) for member, size in pairs if size != member.resources]
         for member, size in changed:
             member.resources = size
-        self._hold([member for member, _ in changed])
-
-    def _remember(self, pairs: Sequence[tuple[Member, Resources]], method: str) -> None:
-        self.fleet.get([getattr(member.actor, method).remote(size.memory_bytes) for member, size in pairs])
-        for member, size in pairs:
-            member.resources = _size(member).model_copy(update={"memory_bytes": size.memory_bytes})
+        self.roster.hold(self.fleet, [member for member, _ in changed])
 
     def _set_batch_size(self, batch_size: int) -> None:
+        self.job = self.job.with_batch_size(batch_size)
         with self.leases.lock:
             self.leases.book.set_batch_size(batch_size)
-        self.fleet.get([worker.actor.set_batch_size.remote(batch_size) for worker in self.workers])
-
-    def _numbers(self) -> set[int]:
-        return {worker.joined for worker in self.workers}
-
-    def _of(self, role: Role) -> list[Member]:
-        return self.servers if role == "ps" else self.workers
+        self.fleet.get([worker.actor.set_batch_size.remote(batch_size) for worker in self.roster.workers])
 
     def _room(self, role: Role) -> int:
         """How many idle replicas of a role may be kept."""
-        return max(self.fleet.wanted_reserve.get(role, 0), self.fleet.wanted_in_all.get(role, 0) - len(self._of(role)))
-
-    def _or_kill(self, members: Sequence[Member], start: Callable[[], list[Member]]) -> list[Member]:
-        with self._ended_unless_done(members):
-            return start()
+        wanted = self.fleet.wanted_in_all.get(role, 0) - len(self.roster.of(role))
+        return max(self.fleet.wanted_reserve.get(role, 0), wanted)
 
     @contextlib.contextmanager
-    def _ended_unless_done(self, newcomers: Sequence[Member]) -> Any:
+    def _ended_unless_done(self, newcomers: Sequence[Member]) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -440,37 +273,6 @@ class Crew:
             raise
 
 
-def _idle(member: Member) -> Any:
-    return member.actor.discard.remote() if member.role == "ps" else member.actor.set_cpu.remote(None)
-
-
-def _size(member: Member) -> Resources:
-    assert member.resources is not None
-    return member.resources
-
-
-def _sizes(members: Iterable[Member]) -> list[Resources]:
-    return [_size(member) for member in members]
-
-
-def _first_cores(members: Iterable[Member]) -> dict[Member, int]:
-    """Where replicas can be held to whole cores only, these are counted from the first of each machine."""
-    taken: dict[str, float] = {}
-    first = {}
-    for member in members:
-        first[member] = int(taken.get(member.node, 0.0))
-        taken[member.node] = taken.get(member.node, 0.0) + _size(member).cpu
-    return first
-
-
-def _in_place(servers: Sequence[Member], gone: Sequence[Member], new: Sequence[Member]) -> list[Member]:
-    """Newcomers in the places of those that go, further ones at the end."""
-    heirs = dict(zip(gone, new, strict=False))
-    kept = [heirs.get(member, member) for member in servers if member in heirs or member not in gone]
-    return [*kept, *new[len(gone) :]]
-
-
-def _stub(number: int) -> Any:
-    from sizewright.training.routing import Server
-
-    return Server(number, ("", 0))
+def _give(members: Sequence[Member], sizes: Sequence[Resources]) -> None:
+    for member, size in zip(members, sizes, strict=True):
+        member.resources = size

@@ -32,9 +32,9 @@ class Member:
     role: Role
     index: int
     actor: Any
+    resources: Resources
     seat: Seat | None = None
     node: str = ""
-    resources: Resources | None = None
     address: Address | None = None
     joined: int = 0
     """The number under which a worker joined last."""
@@ -182,7 +182,7 @@ class Fleet:
             options = self._placement.options(seat) if seat else {"num_cpus": 0}
             actor = self.ray.remote(max_restarts=0, max_concurrency=_CONCURRENCY[role], **options)(_ACTORS[role])
             made = actor.options(name=f"{self.name}-{role}-{index}", namespace=NAMESPACE).remote(trees, index)
-            members.append(Member(role, index, made, seat, seat.node if seat else "", resources=size))
+            members.append(Member(role, index, made, size, seat, seat.node if seat else ""))
         self._members += members
         return members
 

@@ -70,7 +70,7 @@ class Recovery:
 
     def _dead(self) -> list[Member]:
         """Members whose process has ended, or whose training has failed."""
-        fleet, members = self._crew.fleet, self._crew.members
+        fleet, members = self._crew.fleet, self._crew.roster.members
         asked = {member.actor.fault.remote(): member for member in members}
         done, _ = fleet.ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
         dead = []
@@ -116,7 +116,6 @@ class Recovery:
     def _enough(self, member: Member, cause: str) -> Resources:
         """The size of the replacement: more memory where that was the cause, if a machine has it."""
         size = member.resources
-        assert size is not None
         if cause != "oom":
             return size
         wanted = int(size.memory_bytes * OOM_FACTOR)
@@ -139,7 +138,7 @@ class Recovery:
         """Samples of a push that reached a server before the worker could report it: they are trained again."""
         leases, number = self._crew.leases, worker.joined
         tags = []
-        for server in self._crew.servers:
+        for server in self._crew.roster.servers:
             try:
                 tags += self._crew.fleet.get([server.actor.leave.remote(number)])
             except SizewrightError:

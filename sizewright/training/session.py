@@ -87,7 +87,7 @@ class Session:
             self._parts.append(self._leases)
             way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
             self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
-            self._crew.fill = samples is None
+            self._crew.servers.fill = samples is None
             self._snapshots = Snapshots(
                 self._crew, self._token, interval_s=snapshot_s, folder=str(folder) if folder is not None else None
             )
@@ -141,7 +141,7 @@ class Session:
             crew = self._live
             if (
                 crew.routing is None
-                or table_scale != crew.scale
+                or table_scale != crew.servers.scale
                 or (crew.paused and not _same_servers(crew.allocation, allocation))
             ):
                 self._launch(allocation, table_scale)
@@ -161,19 +161,18 @@ class Session:
     def replace(self, name: str) -> str:
         """Put a new process in the place of a replica such as `ps-1`, and return its name."""
         with self._change("replace", name):
-            old = next((member for member in self._live.members if member.name == name), None)
+            old = next((member for member in self._live.roster.members if member.name == name), None)
             if old is None:
-                known = ", ".join(member.name for member in self._live.members)
+                known = ", ".join(member.name for member in self._live.roster.members)
                 raise EngineError(f"There is no replica {name}.", f"There are: {known}.")
-            assert old.resources is not None
-            return self._live.replace(old, old.resources).name
+            return self._live.replace(old).name
 
     def pause(self) -> None:
         """Stop training, replicas stay loaded; the next `scale` goes on."""
         with self._lock:
             if self._live.routing is not None and not self._live.paused:
                 self._live.pause()
-                self._live.fleet.get([m.actor.set_cpu.remote(None) for m in self._live.servers])
+                self._live.fleet.get([m.actor.set_cpu.remote(None) for m in self._live.roster.servers])
 
     def observe(self) -> Metrics:
         """Sums of every replica.
@@ -232,16 +231,14 @@ class Session:
 
     def step_times(self) -> dict[str, list[float]]:
         """When the last steps of each worker ended, on its machine's monotonic clock."""
-        workers = list(self._live.workers)
+        workers = list(self._live.roster.workers)
         times = self._live.fleet.get([worker.actor.step_times.remote() for worker in workers])
         return dict(zip((worker.name for worker in workers), times, strict=True))
 
     def discard(self) -> None:
         """End all replicas, for instance after a failure; Ray stays for the next `scale`."""
         with self._lock:
-            crew = self._live
-            crew.fleet.kill(crew.members)
-            crew.servers, crew.workers, crew.routing = [], [], None
+            self._live.end()
 
     def stop(self) -> None:
         """End everything that this session started; a further Ctrl-C does not cut it short."""
@@ -272,7 +269,7 @@ class Session:
 
     def _launch(self, allocation: Allocation, table_scale: float) -> None:
         crew = self._live
-        first = crew.routing is None and not crew.servers
+        first = crew.routing is None and not crew.roster.servers
         if self._resume is not None and first:
             self._open_keeper()
             self._snapshots.load(self._resume)
@@ -319,14 +316,14 @@ class Session:
     def _readings(self) -> list[tuple[Member, ReplicaMetrics]]:
         readings = self._ask("observe")
         if not self._recover:
-            for fault in self._live.fleet.get([m.actor.fault.remote() for m in self._live.members]):
+            for fault in self._live.fleet.get([m.actor.fault.remote() for m in self._live.roster.members]):
                 if fault:
                     raise self._live.fleet.died(fault)
         return readings
 
     def _ask(self, method: str) -> list[tuple[Member, Any]]:
         """What every replica answers; a session that recovers leaves out those that have just died."""
-        asked = [(member, getattr(member.actor, method).remote()) for member in self._live.members]
+        asked = [(member, getattr(member.actor, method).remote()) for member in self._live.roster.members]
         if not self._recover:
             members = [member for member, _ in asked]
             return list(zip(members, self._live.fleet.get([ref for _, ref in asked]), strict=True))

@@ -72,9 +72,9 @@ class Snapshots:
 
     def take(self) -> None:
         """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
-        with self._one, self._crew.handover:
+        with self._one, self._crew.servers.handover:
             reports = self._crew.leases.reports
-            self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in self._crew.servers])
+            self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in self._crew.roster.servers])
             self.reports = reports
             self.taken += 1
 
@@ -83,7 +83,7 @@ class Snapshots:
         self._crew.fleet.get([self._keeper.save.remote(folder, trained)])
 
     def restore(self, member: Member, partitions: Owners, dense: slice, version: int) -> None:
-        """See Crew.restore."""
+        """See `ps_team.Restore`."""
         fleet = self._crew.fleet
         if self._keeper is not None:
             fleet.get([self._keeper.restore.remote(member.address, partitions, dense, version)])
@@ -101,7 +101,7 @@ class Snapshots:
             self._keeper = None
 
     def _from_a_worker(self) -> Floats:
-        for worker in self._crew.workers:
+        for worker in self._crew.roster.workers:
             try:
                 (weights,) = self._crew.fleet.get([worker.actor.dense_weights.remote()])
             except SizewrightError:

@@ -45,7 +45,7 @@ def nodes(session: Session) -> dict[str, str]:
 
     ips = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
     assert session._crew is not None
-    return {member.name: ips[member.node] for member in session._crew.members}
+    return {member.name: ips[member.node] for member in session._crew.roster.members}
 
 
 def counts(metrics: Metrics) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""The servers of a session: which rows each holds, and how rows move while training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sizewright.errors import SizewrightError
+from sizewright.spec import Job
+from sizewright.training.exchange import NO_FLOATS
+from sizewright.training.fleet import Fleet, Member
+from sizewright.training.keeper import KEEPER
+from sizewright.training.moving import Moved
+from sizewright.training.optimizers import Floats
+from sizewright.training.program import Program
+from sizewright.training.ps_actor import PsSetup
+from sizewright.training.roster import Roster
+from sizewright.training.routing import Owners, Routing, Server
+
+Restore = Callable[[Member, Owners, slice, int], None]
+"""Gives a server rows of partitions and its dense slice, after which a version begins."""
+
+
+class PsTeam:
+    """Holds the routing and announces it to the workers."""
+
+    def __init__(self, job: Job, program: Program, fleet: Fleet, roster: Roster, token: bytes) -> None:
+        self.routing: Routing | None = None
+        self.scale = 1.0
+        """Of the tables."""
+        self.fill = False
+        """Whether tables are filled with their rows before training."""
+        self.handover = threading.Lock()
+        """Held while rows are in two places: a snapshot then might keep the older ones."""
+        self.moved: list[Moved] = []
+        """What the last move took, server by server."""
+        self._job, self._program, self._fleet, self._roster, self._token = job, program, fleet, roster, token
+        self._versions = 0
+
+    def open(self, dense: Floats, restore: Restore | None) -> None:
+        """Give the servers their first rows."""
+        servers = self._roster.servers
+        self._versions += 1
+        routing = Routing.even(tuple(Server(m.index + 1, ("", 0)) for m in servers), dense.size, self._versions)
+        setups = []
+        for member in servers:
+            mine = routing.dense_of(member.index + 1)
+            version = 0 if restore else routing.version
+            fill = (self.scale, routing.partitions_of(member.index + 1)) if self.fill else None
+            setups.append(self._setup(member, len(servers), (mine.start, dense[mine]), version)._replace(fill=fill))
+        self._listen(servers, setups)
+        self.routing = routing._replace(servers=tuple(member.server for member in servers))
+        for member in servers if restore else ():
+            assert restore is not None
+            self._restore(member, routing, set(), restore)
+
+    def restore(self, dead: Sequence[Member], new: Sequence[Member], restore: Restore) -> None:
+        """Newcomers take the places of dead servers, with what `restore` has of their rows."""
+        servers = in_place(self._roster.servers, dead, new)
+        routing = self._prepare(servers, new)
+        self._fleet.get([m.actor.begin.remote(routing.version) for m in servers if m not in new])
+        for member in new:
+            self._restore(member, routing, self._roster.joined(), restore)
+        self.announce(routing, [member.index + 1 for member in dead])
+        self._roster.servers, self.routing = servers, routing
+
+    def move(self, servers: list[Member], new: Sequence[Member]) -> None:
+        """Move partitions to where `servers` are to have them; only the last moment stops exchanges."""
+        assert self.routing is not None
+        target = self._prepare(servers, new)
+        old, before = list(self._roster.servers), self.routing
+        try:
+            self.announce(target)
+            self._expect(servers, target, {member.index + 1 for member in old})
+            self._all([m.actor.copy_to.remote(target) for m in old])
+            self._roster.hold(self._fleet, new)  # no newcomer stands back in the last moment
+            with self.handover:
+                self.moved = self._all([m.actor.finish_copy.remote() for m in old])
+                self._roster.servers, self.routing = servers, target
+                for ref in [m.actor.settle.remote() for m in servers]:
+                    with contextlib.suppress(SizewrightError):  # one that has just died is for recovery to replace
+                        self._fleet.get([ref])
+        except SizewrightError:
+            if self.routing is before:
+                self._roll_back(before)
+            raise
+
+    def announce(self, routing: Routing, gone: Sequence[int] = ()) -> None:
+        """Tell the workers of a routing, and which servers have died."""
+        for worker in self._roster.workers:
+            with contextlib.suppress(SizewrightError):  # one that has died is for recovery to replace
+                self._fleet.get([worker.actor.announce.remote(routing, gone)])
+
+    def _restore(self, member: Member, routing: Routing, workers: set[int], restore: Restore) -> None:
+        dense, partitions = routing.dense_of(member.index + 1), routing.partitions_of(member.index + 1)
+        self._fleet.get([member.actor.expect.remote(routing.version, {KEEPER}, dense, workers)])
+        restore(member, partitions, dense, routing.version)
+
+    def _prepare(self, servers: Sequence[Member], new: Sequence[Member]) -> Routing:
+        """Open new servers, empty, and make the routing over all."""
+        assert self.routing is not None
+        self._listen(new, [self._setup(member, len(servers), (0, NO_FLOATS), 0) for member in new])
+        self._versions += 1
+        routing = self.routing.with_servers(tuple(member.server for member in servers))
+        return routing._replace(version=self._versions)
+
+    def _listen(self, servers: Sequence[Member], setups: Sequence[PsSetup]) -> None:
+        calls = [m.actor.prepare.remote(setup) for m, setup in zip(servers, setups, strict=True)]
+        for member, address in zip(servers, self._fleet.get(calls), strict=True):
+            member.address = address
+
+    def _setup(self, member: Member, servers: int, dense: tuple[int, Floats], version: int) -> PsSetup:
+        rows = sum(self._job.model.tables.sizes(self.scale)) // servers if self.fill else 0
+        return PsSetup(
+            job=self._job,
+            number=member.index + 1,
+            token=self._token,
+            host="127.0.0.1" if self._fleet.engine.local else self._fleet.get([member.actor.ip.remote()])[0],
+            memory_bytes=member.resources.memory_bytes,
+            expected_rows=rows,
+            spread=self._program.spread,
+            staleness=self._job.training.max_staleness,
+            dense=dense[1],
+            dense_start=dense[0],
+            version=version,
+        )
+
+    def _expect(self, servers: Sequence[Member], target: Routing, sources: set[int]) -> None:
+        workers = self._roster.joined()
+        self._fleet.get(
+            [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), workers) for m in servers]
+        )
+
+    def _all(self, refs: list[Any]) -> list[Any]:
+        """Results once every call has ended, however it did: none may still be at work when a change is called off."""
+        self._fleet.ray.wait(refs, num_returns=len(refs), timeout=self._fleet.timeout_s)
+        return self._fleet.get(refs)
+
+    def _roll_back(self, routing: Routing) -> None:
+        """Servers that still live go on as before; the dead are for recovery to replace."""
+        self._versions += 1
+        self.routing = routing._replace(version=self._versions)
+        for member in self._roster.servers:
+            with contextlib.suppress(SizewrightError):
+                self._fleet.get([member.actor.roll_back.remote(self.routing)])
+        self.announce(self.routing)
+
+
+def in_place(servers: Sequence[Member], gone: Sequence[Member], new: Sequence[Member]) -> list[Member]:
+    """Newcomers in the places of those that go, further ones at the end."""
+    heirs = dict(zip(gone, new, strict=False))
+    kept = [heirs.get(member, member) for member in servers if member in heirs or member not in gone]
+    return [*kept, *new[len(gone) :]]
