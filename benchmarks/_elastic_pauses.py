@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
 
-WINDOW_S = 5.0
+WINDOW_S, SNAPSHOT_S = 5.0, 10.0
 BATCH = 512
 TWO, THREE = Allocation.of(2, 1, 0.4, 0.3, BATCH), Allocation.of(3, 1, 0.4, 0.3, BATCH)
 
@@ -61,8 +61,8 @@ def gaps(session: Session, start: float, end: float, names: set[str] | None = No
 
 
 def scale_pauses(job: Job, rounds: int) -> dict[str, Pauses]:
-    """Workers 2 → 3 → 2, the third started cold each time."""
-    with Session(job) as session:
+    """Workers 2 → 3 → 2, the third started cold each time; with snapshots and recovery on."""
+    with Session(job, snapshot_s=SNAPSHOT_S, recover=True) as session:
         session.scale(TWO)
         time.sleep(3)
         found = measure_pauses(session, [lambda: session.scale(THREE), lambda: session.scale(TWO)] * rounds)
@@ -71,7 +71,7 @@ def scale_pauses(job: Job, rounds: int) -> dict[str, Pauses]:
 
 def move_pauses(job: Job, rounds: int) -> tuple[Pauses, int]:
     """The one PS replaced by another, again and again; and the rows that it has."""
-    with Session(job) as session:
+    with Session(job, snapshot_s=SNAPSHOT_S, recover=True) as session:
         session.scale(TWO)
         time.sleep(3)
         rows = session.observe().of("ps")[0].rows
@@ -95,6 +95,21 @@ def saturated(cores: int) -> Iterator[None]:
         for process in burning:
             process.kill()
             process.join()
+
+
+def reserve_seconds(job: Job, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a third worker's joining, started cold and from the reserve."""
+    found: dict[str, list[float]] = {}
+    for name, reserve in (("cold", 0), ("reserve", 1)):
+        with Session(job, reserve={"worker": reserve}) as session:
+            session.scale(TWO)
+            for _ in range(rounds):
+                time.sleep(8.0)  # the reserve is filled in the background
+                start = time.monotonic()
+                session.scale(THREE)
+                found.setdefault(name, []).append(time.monotonic() - start)
+                session.scale(TWO)
+    return found
 
 
 class Lost(NamedTuple):
@@ -128,10 +143,12 @@ def time_lost(job: Job, rounds: int, around_s: float) -> Lost:
 
 def _stop_and_resume(session: Session) -> None:
     crew, snapshots = session._live, session._snapshots
+    crew.servers.fill = False  # rows come from the snapshot, so none are made first
     snapshots.take()
     crew.pause()
-    snapshots.take()
+    snapshots.take(polite=False)
     crew.launch(TWO, 1.0, snapshots.restore)
+    crew.servers.fill = True
 
 
 def _lost(session: Session, change: Callable[[], object], around_s: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sizewright.errors import InputError
+from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import LIVE_PRIOR, NO_CHANGE, START_PRIOR, ChangeCosts
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
@@ -114,7 +114,12 @@ class SessionExecutor:
         run = self._known(handle)
         if run.outcome:
             return True
-        return run.session.wait(timeout_s) or run.session.outcome().status != "running"
+        try:
+            return run.session.wait(timeout_s) or run.session.outcome().status != "running"
+        except SizewrightError:
+            if run.session.outcome().status == "failed":
+                return True
+            raise
 
     def stop(self, handle: Handle) -> Outcome:
         """End the job with all its processes; a second stop returns the same outcome."""

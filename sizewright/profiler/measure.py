@@ -44,7 +44,7 @@ class Trainer(Protocol):
 class Timing:
     """How long a trial runs: until its standard error is below `target_se`, between least and greatest seconds."""
 
-    warm_up_s: float = 0.7
+    warm_up_s: float = 0.5
     first_warm_up_s: float = 2.0  # seen: the first trial of a session ran 9 % slower for its first seconds
     least_s: float = 2.5
     greatest_s: float = 5.0

@@ -12,6 +12,7 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.bounds import BatchSize, Bounds
+from sizewright.spec.command import Command
 from sizewright.spec.model import Model
 from sizewright.spec.units import Seconds
 
@@ -73,6 +74,7 @@ class Job(Record):
     name: str = Field("job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")
     model: Model = Model()
     data: Data = Data()
+    command: Command | None = Field(None, description="your own training code, in place of model and data")
     training: Training = Training()
     bounds: Bounds = Bounds()
     prices: Prices = Prices()
@@ -86,6 +88,24 @@ class Job(Record):
             raise ValueError("objective deadline needs a `deadline`, such as 4h")
         return self
 
+    @model_validator(mode="after")
+    def _command_alone(self) -> Job:
+        if self.command is None:
+            return self
+        for key in ("model", "data"):
+            if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
+                raise ValueError(f"a job with a command has no `{key}`: its code has its own")
+        if not self.command.has_ps and "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps:
+            raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
+        if self.bounds.batch_size and not self.command.takes_batch_size:
+            raise ValueError("bounds.batch_size needs {batch_size} in the command")
+        return self
+
+    @property
+    def has_ps(self) -> bool:
+        """Whether there are parameter servers."""
+        return self.command is None or self.command.has_ps
+
     @classmethod
     def load(cls, path: str | Path) -> Job:
         """Read a job file. Raises JobError with one sentence for every user mistake."""
@@ -94,9 +114,15 @@ class Job(Record):
     @property
     def hash(self) -> str:
         """Twelve hex digits of what is trained and how; name, samples, bounds and prices do not count."""
-        told = self.model_dump(mode="json", include={"model", "data", "training"})
-        del told["training"]["samples"], told["data"]["max_broken_share"]
-        del told["model"]["tables"]["counted"]
+        if self.command:
+            told = self.model_dump(mode="json", include={"command", "training"})
+            told["command"]["folder"] = os.path.abspath(self.command.folder)
+            for patience in ("start_s", "silent_s", "grace_s"):
+                del told["command"][patience]
+        else:
+            told = self.model_dump(mode="json", include={"model", "data", "training"})
+            del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
+        del told["training"]["samples"]
         for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
             if told["training"][name] == usual:
                 del told["training"][name]
@@ -106,6 +132,9 @@ class Job(Record):
 
     def with_absolute_path(self) -> Job:
         """The same job for processes that run in another folder."""
+        if self.command:
+            command = self.command.model_copy(update={"folder": os.path.abspath(self.command.folder)})
+            return self.model_copy(update={"command": command})
         if not self.data.path:
             return self
         data = self.data.model_copy(update={"path": os.path.abspath(self.data.path)})

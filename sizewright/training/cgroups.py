@@ -106,6 +106,14 @@ class CgroupTree:
             return int((self.folders["memory"] / _PEAK_FILES[self.version]).read_text())
         return 0
 
+    def memory_held_bytes(self) -> int:
+        """Memory charged to the group that is no file's: what the host cannot take back."""
+        names = ("anon", "shmem") if self.version == 2 else ("total_rss", "total_shmem")
+        with contextlib.suppress(OSError):
+            told = _table(self.folders["memory"] / "memory.stat")
+            return sum(told.get(name, 0) for name in names)
+        return 0
+
     def reset_memory_peak(self) -> None:
         """Start the peak anew, where the kernel can."""
         with contextlib.suppress(OSError, KeyError):

@@ -74,9 +74,10 @@ class Crew:
             self._set_memory(ps.stay)
             if ps.gone or new_servers:
                 self.servers.move(in_place(self.roster.servers, ps.gone, new_servers), new_servers)
-                self.retire(ps.gone)
-        self._set_batch_size(allocation.batch_size)
-        self._join(new_workers)
+        with self._ended_unless_done(new_workers):
+            self.retire(ps.gone)
+            self._set_batch_size(allocation.batch_size)
+            self._join(new_workers)
         self.roster.workers += new_workers
         self._leave(workers.gone)
         self._set_memory(workers.stay)
@@ -85,6 +86,7 @@ class Crew:
     def regather(self, allocation: Allocation) -> None:
         """After `pause`: go on with the same servers and other workers."""
         self._begin_at(allocation)
+        self.workers.drop(self.roster.workers)
         self._gather("worker", allocation)
         self._load(self.roster.workers)
         self._join(self.roster.workers)
@@ -115,11 +117,13 @@ class Crew:
             self._load([new])
             if old.role == "ps":
                 self.servers.move(in_place(self.roster.servers, [old], [new]), [new])
-                self.retire([old])
-                return new
-        self._join([new])
-        self.roster.workers.append(new)
-        self._leave([old])
+            else:
+                self._join([new])
+        if old.role == "ps":
+            self.retire([old])
+        else:
+            self.roster.workers.append(new)
+            self._leave([old])
         return new
 
     def restore(self, dead: Sequence[Member], sizes: Sequence[Resources], restore: Restore) -> None:
@@ -133,8 +137,8 @@ class Crew:
         self.fleet.kill(dead)
 
     def put_in_place(self, dead: Sequence[Member]) -> None:
-        """New workers of the same sizes for those that have died."""
-        self.workers.forget(dead)
+        """New workers of the same sizes for those that have died, who count as dead until then."""
+        self.workers.drop(dead)
         self.fleet.kill(dead)
         sizes = [member.resources for member in dead]
         new = self.fleet.start("worker", sizes)
@@ -142,12 +146,16 @@ class Crew:
             _give(new, sizes)
             self._load(new)
             self._join(new)
-        self.roster.workers += new
+        self.roster.workers = [*(member for member in self.roster.workers if member not in dead), *new]
 
     def pause(self) -> None:
         """Everything computed is pushed; workers stay loaded, servers keep their rows."""
         self.paused = True
-        self.workers.let_go(self.roster.workers)
+        try:
+            self.workers.let_go(self.roster.workers)
+        except BaseException:
+            self.paused = False
+            raise
 
     def resume(self) -> None:
         """Go on after `pause`."""
@@ -161,6 +169,7 @@ class Crew:
             busy = self.fleet.get([worker.actor.training.remote() for worker in workers])
             idle = [worker for worker, trains in zip(workers, busy, strict=True) if not trains]
             if idle and not self.leases.finished.is_set():
+                self.workers.drop(idle)  # they get new numbers
                 self._join(idle)
 
     def halt(self) -> None:
@@ -182,9 +191,13 @@ class Crew:
                 with contextlib.suppress(SizewrightError):  # else it has died
                     self.fleet.get([member.actor.set_cpu.remote(None)])
                     if member.role == "ps":
+                        self.fleet.get([member.actor.drain.remote()])
                         self.fleet.get([member.actor.discard.remote()])
                     self.fleet.keep([member])
                     continue
+            elif member.role == "ps":
+                with contextlib.suppress(SizewrightError):
+                    self.fleet.get([member.actor.drain.remote()])
             self.fleet.kill([member])
 
     def load_ahead(self, counts: Mapping[Role, int], size: Resources) -> None:
@@ -198,12 +211,15 @@ class Crew:
         self.fleet.keep(new)
 
     def fill_reserve(self) -> None:
-        """Start what the reserve lacks, in the background."""
+        """Start and load what the reserve lacks, in the background."""
         for role in ROLES:
             missing = self.fleet.wanted_reserve.get(role, 0) - len(self.fleet.reserve[role])
             present = self.roster.of(role)
             if missing > 0 and present:
-                self.fleet.keep(self.fleet.start(role, [present[0].resources] * missing, fresh=True))
+                new = self.fleet.start(role, [present[0].resources] * missing, fresh=True)
+                for member in new:
+                    member.actor.load.remote(self.job, self.program)
+                self.fleet.keep(new)
 
     def _begin_at(self, allocation: Allocation) -> None:
         self.paused = False
@@ -224,8 +240,8 @@ class Crew:
         """Load libraries; returns the dense weights that training begins with."""
         workers = [member for member in members if member.role == "worker"]
         self.fleet.get([m.actor.set_memory.remote(m.resources.memory_bytes) for m in workers])
-        dense = self.fleet.get([worker.actor.load.remote(self.job, self.program) for worker in workers])
-        self.fleet.get([m.actor.load.remote() for m in members if m.role == "ps"])
+        loaded = self.fleet.get([member.actor.load.remote(self.job, self.program) for member in members])
+        dense = [weights for weights in loaded if weights is not None]
         if not self.fleet.engine.local:
             nodes = self.fleet.get([member.actor.node.remote() for member in members])
             for member, node in zip(members, nodes, strict=True):
@@ -238,19 +254,20 @@ class Crew:
 
     def _leave(self, workers: Sequence[Member]) -> None:
         self.workers.let_go(workers)
-        self.workers.forget(workers)
+        self.roster.workers = [worker for worker in self.roster.workers if worker not in workers]
+        self.workers.drop(workers)
         self.retire(workers)
 
     def _set_memory(self, pairs: Sized) -> None:
         changed = [(m, size.memory_bytes) for m, size in pairs if size.memory_bytes != m.resources.memory_bytes]
         self.fleet.get([member.actor.set_memory.remote(memory_bytes) for member, memory_bytes in changed])
         for member, memory_bytes in changed:
-            member.resources = member.resources.model_copy(update={"memory_bytes": memory_bytes})
+            member.resize(member.resources.model_copy(update={"memory_bytes": memory_bytes}))
 
     def _set_cpu(self, pairs: Sized) -> None:
         changed = [(member, size) for member, size in pairs if size != member.resources]
         for member, size in changed:
-            member.resources = size
+            member.resize(size)
         self.roster.hold(self.fleet, [member for member, _ in changed])
 
     def _set_batch_size(self, batch_size: int) -> None:
@@ -275,4 +292,4 @@ class Crew:
 
 def _give(members: Sequence[Member], sizes: Sequence[Resources]) -> None:
     for member, size in zip(members, sizes, strict=True):
-        member.resources = size
+        member.resize(size)

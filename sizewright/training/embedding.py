@@ -126,15 +126,23 @@ class EmbeddingStore:
         """Rows among the numbers [start, end) whose present value the reader has not taken."""
         return np.flatnonzero(self._unread[start:end] & np.uint8(1 << reader)) + start
 
-    def take(self, slots: Slots, reader: int, wanted: Callable[[Keys], Mask] | None = None) -> Rows:
-        """Copies of rows for a reader, who has then seen them; without those that do not exist or are not wanted."""
-        self._unread[slots] &= np.uint8(~np.uint8(1 << reader))
+    def take(
+        self, slots: Slots, reader: int, wanted: Callable[[Keys], Mask] | None = None, *, still_unread: bool = False
+    ) -> Rows:
+        """Copies of rows for a reader, who has then seen them; without those that do not exist or are not wanted.
+
+        With `still_unread` rows that are not wanted now may be wanted later.
+        """
         keys = self._index.keys_of(slots)
         kept = keys >= 0
         if wanted is not None:
             kept &= wanted(keys)
+        seen = ~np.uint8(1 << reader)
+        if not still_unread:
+            self._unread[slots] &= seen
         if not kept.all():
             slots, keys = slots[kept], keys[kept]
+        self._unread[slots] &= seen
         return Rows(keys, *self._arrays.take(slots))
 
     def forget_reader(self, reader: int) -> None:

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -53,8 +53,15 @@ def import_ray(*, own: bool = True) -> ModuleType:
     return module
 
 
+_ours: list[Engine] = []
+"""Engines of this process that use a Ray that one of them has started or joined: the last to stop ends that."""
+
+
 class Engine:
-    """A Ray of our own on this host, the cluster at `address`, or the one that this process is already connected to."""
+    """A Ray of our own on this host, the cluster at `address`, or the one that this process is already connected to.
+
+    Several engines of a process share one Ray.
+    """
 
     def __init__(self, group: CgroupTree | None = None, *, address: str | None = None) -> None:
         self.ray = import_ray(own=address is None)
@@ -64,10 +71,17 @@ class Engine:
         self._folder: Path | None = None
         self._quiet = contextlib.ExitStack()
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
-        if address is not None:
+        if any(other.address != address for other in _ours):
+            raise EngineError(
+                "This process uses another Ray already, and can use one at a time.",
+                "Stop the job that runs there first, or run this one in a process of its own.",
+            )
+        if not _ours and address is not None:
             self._connect(address)
         elif self._owned:
             self._start()
+        if self._owned or _ours:
+            _ours.append(self)
 
     @property
     def local(self) -> bool:
@@ -102,12 +116,28 @@ class Engine:
         return any("raylet" in name for name in names) and any("gcs_server" in name for name in names)
 
     def stop(self) -> None:
-        """Shut Ray down if we started it, and remove its files."""
+        """Shut Ray down if we started it and nobody else of this process uses it, and remove its files."""
+        if self in _ours:
+            _ours.remove(self)
+        if self._owned and _ours:
+            _ours[0]._take_over(self)
         if self._owned:
             self.ray.shutdown()  # also what a start that failed half-way has left
         self._quiet.close()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _take_over(self, other: Engine) -> None:
+        self._strangers, self._folder, self._quiet = other._strangers, other._folder, other._quiet
+        self._owned, other._owned = True, False
+        other._folder, other._quiet = None, contextlib.ExitStack()
+        self._join_group(other._group.pids() if other._group else ())
+
+    def _join_group(self, pids: Iterable[int]) -> None:
+        for pid in pids if self._group else ():
+            assert self._group is not None
+            with contextlib.suppress(ProcessLookupError):
+                self._group.join(pid)
 
     def _connect(self, address: str) -> None:
         _check_answers(address)
@@ -137,10 +167,7 @@ class Engine:
         self._quiet.enter_context(_own_output(self.ray))
         with _callers_handlers(), _elsewhere(self._folder):
             self._init_ray()
-        if self._group:
-            for process in self._processes():
-                with contextlib.suppress(ProcessLookupError):
-                    self._group.join(process.pid)
+        self._join_group(process.pid for process in self._processes())
 
     def _init_ray(self) -> None:
         try:

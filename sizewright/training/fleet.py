@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,12 @@ class Member:
     def name(self) -> str:
         """Such as `ps-1`."""
         return f"{self.role}-{self.index}"
+
+    def resize(self, size: Resources) -> None:
+        """Note what it has from now on, also where it sits."""
+        self.resources = size
+        if self.seat:
+            self.seat.size = size
 
     @property
     def server(self) -> Server:
@@ -149,6 +155,24 @@ class Fleet:
         except self.ray.exceptions.RayError as error:
             told = str(error).strip().splitlines() or [type(error).__name__]
             raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
+
+    def get_all(self, refs: Sequence[Any], copied: Callable[[], Sequence[Any]] = tuple) -> list[Any]:
+        """As `get`, once every call has ended, however it did: none is at work when a change is called off.
+
+        However long that takes, as long as the bytes go up that the calls of `copied` tell.
+        """
+        last, since = 0, time.monotonic()
+        while len(self.ray.wait(list(refs), num_returns=len(refs), timeout=min(_PATIENCE_S, self.timeout_s))[0]) < len(
+            refs
+        ):
+            told = 0
+            with contextlib.suppress(SizewrightError):  # one has died: the others see that soon
+                told = sum(self.get(copied()))
+            if told > last:
+                last, since = told, time.monotonic()
+            elif time.monotonic() - since > self.timeout_s or not self.engine.alive():
+                break
+        return self.get(refs)
 
     def died(self, why: str) -> SizewrightError:
         """The error for a replica that has ended, which names memory where that was the cause."""

@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.datasets.allocator import keep_freed_memory
 from sizewright.errors import EngineError, JobError
@@ -46,6 +48,8 @@ class Keeper:
         self._store = EmbeddingStore(job.model.row_width, make_rule(job.model.optimizer))
         self._dense = DenseSlice(0, dense, dense_rule(job.model.optimizer))
         self._lock = threading.Lock()
+        self._restoring: Peer | None = None
+        self._passed_bytes = 0
         self._server = SinkServer(self, token, host)
 
     def address(self) -> Address:
@@ -75,7 +79,7 @@ class Keeper:
 
     def restore(self, address: Address, partitions: Owners, dense: slice, version: int) -> int:
         """Send a server the rows of partitions and its dense slice; returns the rows sent. `version` begins then."""
-        peer = Peer(address, self._token, KEEPER)
+        peer = self._restoring = Peer(address, self._token, KEEPER)
         try:
             mine = np.zeros(PARTITIONS, bool)
             mine[partitions] = True
@@ -94,6 +98,14 @@ class Keeper:
             return sent
         finally:
             peer.close()
+
+    def copied_bytes(self) -> int:
+        """Sent by the last `restore`, and read or written by all calls of `load` and `save`."""
+        return self._passed_bytes + (self._restoring.sent_bytes if self._restoring else 0)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
 
     def save(self, folder: str, trained: list[tuple[int, int]]) -> None:
         """Write a snapshot into a new folder below `folder`, then remove the older ones.
@@ -121,11 +133,13 @@ class Keeper:
     def load(self, folder: str) -> SnapshotInfo:
         """Read the latest snapshot below `folder`. Raises JobError when there is none or it is of another job."""
         path, info = read_info(folder, self._job)
-        arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        arrays = _open_arrays(path)
         with self._lock:
             for start in range(0, len(arrays["keys"]), _CHUNK):
                 part = slice(start, start + _CHUNK)
-                self._store.insert(Rows(*(np.array(arrays[name][part]) for name in ("keys", "weights", "state"))))
+                rows = Rows(*(np.array(arrays[name][part]) for name in ("keys", "weights", "state")))
+                self._store.insert(rows)
+                self._count(rows.weights.nbytes)
             dense = np.array(arrays["dense"])
             self._dense = DenseSlice(0, dense, dense_rule(self._job.model.optimizer))
             self._dense.put(0, dense, np.array(arrays["dense_state"]))
@@ -135,6 +149,9 @@ class Keeper:
         """Stop listening."""
         self._server.close()
 
+    def _count(self, count: int) -> None:
+        self._passed_bytes += count
+
     def _write(self, path: Path, trained: list[tuple[int, int]]) -> None:
         with self._lock:
             slots, _ = self._store.slots(0, self._store.top)
@@ -143,12 +160,27 @@ class Keeper:
         values: tuple[Any, ...] = (rows.keys, rows.weights, rows.state, dense, dense_state)
         for name, array in zip(_ARRAYS, values, strict=True):
             with open(path / f"{name}.npy", "wb") as stream:
-                np.save(stream, array)
+                np.save(_Counted(stream, self._count), array)
                 stream.flush()
                 os.fsync(stream.fileno())
         samples = sum(end - start for start, end in trained)
         info = SnapshotInfo(self._job.hash, samples, [list(part) for part in trained], len(rows.keys))
-        (path / _META).write_text(json.dumps(info._asdict()), encoding="utf-8")
+        with open(path / _META, "w", encoding="utf-8") as text:
+            text.write(json.dumps(info._asdict()))
+            text.flush()
+            os.fsync(text.fileno())
+
+
+class _Counted:
+    """A file that tells what has been written to it, piece by piece."""
+
+    def __init__(self, stream: BinaryIO, count: Callable[[int], None]) -> None:
+        self._stream, self._count = stream, count
+
+    def write(self, data: bytes) -> int:
+        written = self._stream.write(data)
+        self._count(written)
+        return written
 
 
 def snapshots(folder: str | Path) -> list[Path]:
@@ -161,13 +193,24 @@ def read_info(folder: str | Path, job: Job) -> tuple[Path, SnapshotInfo]:
     found = snapshots(folder)
     if not found:
         raise JobError(f"There is no snapshot in {folder}.", "Name the folder that an earlier run was given.")
-    info = SnapshotInfo(**json.loads((found[-1] / _META).read_text(encoding="utf-8")))
+    try:
+        info = SnapshotInfo(**json.loads((found[-1] / _META).read_text(encoding="utf-8")))
+        whole = len(_open_arrays(found[-1])["keys"]) == info.rows
+    except (OSError, EOFError, ValueError, TypeError):
+        whole = False
+    if not whole:
+        raise JobError(f"The snapshot {found[-1]} is damaged.", "Resume another one, or start anew in another folder.")
     if info.job_hash != job.hash:
         raise JobError(
             f"The snapshot in {folder} is of another job: its model, data or training settings differ.",
             "Resume it with the job file that it was made with, or start anew in another folder.",
         )
     return found[-1], info
+
+
+def _open_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a snapshot, not in memory. Raises OSError or ValueError for one that is missing or cut short."""
+    return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
 
 
 def _number(path: Path) -> int:

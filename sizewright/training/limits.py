@@ -56,7 +56,7 @@ class ReplicaLimits:
             self.stand_back(cores is None)
             self._limited_by = "none" if cores is None else "cgroup"
         elif hasattr(os, "sched_setaffinity"):
-            self._limited_by = _pin(cores, first_core)
+            self._limited_by = pin_process(os.getpid(), cores, first_core)
 
     def stand_back(self, back: bool) -> None:
         """While it loads, a replica takes only what others leave of the host."""
@@ -98,12 +98,12 @@ class ReplicaLimits:
         return Usage(time.monotonic(), cpu_s, throttled_s, max(charged, _status_bytes("VmHWM")))
 
 
-def _pin(cores: float | None, first: int) -> LimitedBy:
-    """Whole cores; every thread must be moved, since each has a mask of its own."""
+def pin_process(pid: int, cores: float | None, first: int) -> LimitedBy:
+    """Hold to whole cores; every thread must be moved, since each has a mask of its own."""
     host = sorted(os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0))
     count = len(host) if cores is None else min(math.ceil(cores), len(host))
     mask = {host[(first + i) % len(host)] for i in range(count)}
-    for thread in os.listdir("/proc/self/task"):  # those of libraries too, which Python does not list
+    for thread in os.listdir(f"/proc/{pid}/task"):  # those of libraries too, which Python does not list
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), mask)
     return "none" if count == len(host) else "affinity"

@@ -26,7 +26,7 @@ class Machines:
     def find(self) -> set[str]:
         """Look which machines there are now; returns those that have gone. Raises EngineError for one of no use."""
         if self._engine.local:
-            self.offers = {"": self._here.offer()}
+            self.offers = self.offers or {"": self._here.offer()}
             return set()
         alive = self.alive()
         gone = self._actors.keys() - alive

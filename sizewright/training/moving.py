@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sizewright.training.embedding import Mask, Rows
-from sizewright.training.hash_index import Keys, Slots
+from sizewright.training.hash_index import Keys
 from sizewright.training.peers import Peer
 from sizewright.training.ps import ParameterServer
 from sizewright.training.routing import Owners, Routing, partition_of
@@ -23,7 +23,7 @@ SNAPSHOT, MOVE = 0, 1
 _SCANNED = 1 << 16  # row numbers looked at under one lock
 _CHUNK = 4096  # rows copied under one lock: about half a millisecond
 _FEW = 2 * _CHUNK  # rows that may be left for the last round
-_MOST_ROUNDS = 12
+_MOST_ROUNDS, _MOST_ROUNDS_AT_LAST = 12, 4
 # A copy takes at most this share of the time, so that it does not starve the exchanges of a server of few cores.
 _SHARE = 0.3
 _LONGEST_REST_S = 0.1
@@ -33,16 +33,26 @@ Wanted = Callable[[Keys], Mask]
 
 
 def copy_unread(
-    ps: ParameterServer, reader: int, send: Send, *, wanted: Wanted | None = None, polite: bool = True
+    ps: ParameterServer,
+    reader: int,
+    send: Send,
+    *,
+    wanted: Wanted | None = None,
+    still_unread: bool = False,
+    polite: bool = True,
 ) -> int:
-    """Send every wanted row that the reader has not seen in its present state; returns how many."""
+    """Send every wanted row that the reader has not seen in its present state; returns how many.
+
+    With `still_unread` the others stay unread, since they may be wanted later.
+    """
     sent, start = 0, 0
     while True:
         with ps.locked() as store:
             top, slots = store.top, store.unread(reader, start, min(start + _SCANNED, store.top))
         for piece in range(0, len(slots), _CHUNK):
             began = time.perf_counter()
-            rows = _take(ps, slots[piece : piece + _CHUNK], reader, wanted)
+            with ps.locked() as store:
+                rows = store.take(slots[piece : piece + _CHUNK], reader, wanted, still_unread=still_unread)
             if not len(rows.keys):
                 continue
             send(rows)
@@ -66,7 +76,7 @@ class Moved:
 
 
 class Mover:
-    """One server's part in a change of the routing, from `copy` to `finish`, or `cancel`."""
+    """One server's part in a change of the routing, from `copy` to `finish`."""
 
     def __init__(self, ps: ParameterServer, server_id: int, target: Routing, peers: Mapping[int, Peer]) -> None:
         """`peers` are the other servers of the target by number."""
@@ -79,16 +89,11 @@ class Mover:
         """Copy while training goes on, until few rows are left that have changed."""
         with self._ps.locked() as store:
             store.forget_reader(MOVE)
-        before = None
-        while self.moved.rounds < _MOST_ROUNDS:
-            sent = self._pass(polite=polite)
-            self.moved.rounds += 1
-            if sent <= _FEW or (before is not None and sent > 0.8 * before):
-                return
-            before = sent
+        self._catch_up(_MOST_ROUNDS, polite=polite)
 
     def finish(self) -> Moved:
         """Stop exchanges, send what is left and the dense weights, and begin the new version."""
+        self._catch_up(_MOST_ROUNDS_AT_LAST, polite=False)  # it may have waited for others to come this far
         start = time.perf_counter()
         self._ps.freeze()
         self.moved.last_rows = self._pass(polite=False)
@@ -121,6 +126,16 @@ class Mover:
                 return
             time.sleep(0.001)
 
+    def _catch_up(self, most_rounds: int, *, polite: bool) -> None:
+        """In rounds, until few rows are left or no fewer come to be."""
+        before = None
+        for _ in range(most_rounds):
+            sent = self._pass(polite=polite)
+            self.moved.rounds += 1
+            if sent <= _FEW or (before is not None and sent > 0.8 * before):
+                return
+            before = sent
+
     def _pass(self, *, polite: bool) -> int:
         sent = copy_unread(self._ps, MOVE, self._send, wanted=self._leaves, polite=polite)
         self.moved.rows += sent
@@ -139,8 +154,3 @@ class Mover:
 
     def _owners(self, keys: Keys) -> Owners:
         return self._target.owners[partition_of(keys)]
-
-
-def _take(ps: ParameterServer, slots: Slots, reader: int, wanted: Wanted | None) -> Rows:
-    with ps.locked() as store:
-        return store.take(slots, reader, wanted)

@@ -53,7 +53,7 @@ class Ledger:
             samples=samples,
             duration_s=0.0 if self._began is None else end - self._began,
             samples_repeated=sum(failure.samples_repeated for failure in failures),
-            updates_lost=sum(failure.updates_lost for failure in failures),
+            updates_lost=snapshots.rolled_back + sum(failure.updates_lost for failure in failures),
             failures=tuple(failures),
             changes=tuple(self._changes),
             snapshots=snapshots.taken,

@@ -43,6 +43,7 @@ class Peer:
     """A connection to a sink elsewhere. Every method raises OSError when it has gone."""
 
     def __init__(self, address: Address, token: bytes, source: int) -> None:
+        self.address = address
         self._socket = connect(address, token, Hello(Caller.peer, source))
         self._socket.settimeout(_TIMEOUT_S)
         self.sent_bytes = 0

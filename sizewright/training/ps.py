@@ -221,7 +221,8 @@ class ParameterServer:
             done = self.pacing.push(client.worker, request.push_tag, push, self._apply)
         if done:
             self.counters.pushes += 1
-            self.applied[client.worker] = request.push_tag
+            if request.push_tag:  # else a leaver's gathered dense gradients alone
+                self.applied[client.worker] = request.push_tag
         return done
 
     def _apply(self, push: Push, dense_start: int | None = None) -> None:

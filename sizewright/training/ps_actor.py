@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -10,7 +11,16 @@ import numpy as np
 from sizewright.spec import Job, Role
 from sizewright.training.dense import DenseSlice, dense_rule
 from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
-from sizewright.training.exchange import Reply, Request, reply_bytes, request_bytes
+from sizewright.training.exchange import (
+    NO_FLOATS,
+    NO_KEYS,
+    PUSH,
+    WANT_DENSE,
+    Reply,
+    Request,
+    reply_bytes,
+    request_bytes,
+)
 from sizewright.training.keeper import KEEPER
 from sizewright.training.moving import SNAPSHOT, Moved, Mover, copy_unread
 from sizewright.training.optimizers import Floats, make_rule
@@ -20,6 +30,9 @@ from sizewright.training.ps import Client, ParameterServer
 from sizewright.training.replica import Replica, Trees
 from sizewright.training.replica_server import PsServer
 from sizewright.training.routing import PARTITIONS, Address, Owners, Routing, partition_of
+
+_WARM_UP_ROWS = 512
+_DRAIN_S = 30.0
 
 
 class PsSetup(NamedTuple):
@@ -57,9 +70,21 @@ class PsActor(Replica):
         self._peers: dict[int, Peer] = {}
         self._keeper: Peer | None = None
         self._clients: dict[int, Client] = {}
+        self._snapshotting = threading.Lock()
 
-    def load(self) -> None:
-        """Libraries are loaded once this returns."""
+    def load(self, job: Job, program: object) -> None:
+        """Libraries are loaded, and have served once, when this returns: first times take several times as long."""
+        width = job.model.row_width
+        rule, dense = (
+            make_rule(job.model.optimizer),
+            DenseSlice(0, np.zeros(8, np.float32), dense_rule(job.model.optimizer)),
+        )
+        ps = ParameterServer(EmbeddingStore(width, rule), dense, Free)
+        client, keys = Client(0), np.arange(_WARM_UP_ROWS, dtype=np.int64)
+        grads = np.zeros((len(keys), width), np.float32)
+        ps.exchange(client, Request(1, WANT_DENSE, 0, NO_KEYS, grads[:0], 0, NO_FLOATS, 1, keys))
+        ps.exchange(client, Request(1, PUSH | WANT_DENSE, 1, NO_KEYS, grads, 0, np.zeros(8, np.float32), 2, keys))
+        copy_unread(ps, SNAPSHOT, ps.insert, polite=False)
 
     def prepare(self, setup: PsSetup) -> Address:
         """Make or fill the partitions and listen; returns the address."""
@@ -101,8 +126,9 @@ class PsActor(Replica):
 
     def exchange(self, worker: int, request: Request) -> Reply:
         """Serve one exchange through Ray, where the direct connection is not used."""
-        reply = self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
-        if self._server:
+        assert self._server is not None
+        with self._server.answering():
+            reply = self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
             self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 
@@ -119,6 +145,10 @@ class PsActor(Replica):
         self._peers = {s.id: Peer(s.address, token, number) for s in target.servers if s.id != number}
         self._mover = Mover(self._running, number, target, self._peers)
         self._mover.copy()
+
+    def copied_bytes(self) -> int:
+        """Sent in the copies under way; does not go back while one lasts."""
+        return sum(peer.sent_bytes for peer in [*self._peers.values(), *([self._keeper] if self._keeper else [])])
 
     def finish_copy(self) -> Moved:
         """The last moment of a move."""
@@ -152,10 +182,18 @@ class PsActor(Replica):
         ps.put_dense(dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2])
         ps.arrived(version, KEEPER)
 
-    def snapshot(self, keeper: Address, *, all_rows: bool = False) -> None:
-        """Send the keeper what has changed since the last time."""
+    def snapshot(self, keeper: Address, routing: Routing, *, polite: bool = True) -> None:
+        """Send the keeper what has changed since the last time, of what this server holds by the routing.
+
+        Rows that are on their way to it stay unread.
+        """
+        with self._snapshotting:
+            self._snapshot(keeper, routing, polite)
+
+    def _snapshot(self, keeper: Address, routing: Routing, polite: bool) -> None:
         assert self._setup is not None
-        if self._keeper is None:
+        all_rows, mine = False, routing.position(self._setup.number)
+        if self._keeper is None or self._keeper.address != keeper:
             self._keeper = Peer(keeper, self._setup.token, self._setup.number)
             all_rows = True
         ps = self._running
@@ -163,7 +201,14 @@ class PsActor(Replica):
             with ps.locked() as store:
                 store.forget_reader(SNAPSHOT)
         try:
-            copy_unread(ps, SNAPSHOT, self._keeper.insert)
+            copy_unread(
+                ps,
+                SNAPSHOT,
+                self._keeper.insert,
+                wanted=lambda keys: routing.owners[partition_of(keys)] == mine,
+                still_unread=True,
+                polite=polite,
+            )
             with ps.locked():
                 part = ps.dense.part(ps.dense.start, ps.dense.end)
             self._keeper.put_dense(*part)
@@ -174,7 +219,17 @@ class PsActor(Replica):
 
     def leave(self, worker: int) -> int:
         """A worker has gone; returns the tag of its last push."""
+        self._clients.pop(worker, None)
         return self._running.forget(worker)
+
+    def pushes(self) -> int:
+        """Applied so far."""
+        return self._running.counters.pushes
+
+    def drain(self) -> None:
+        """A server that leaves: wait until every worker has the replies that are on their way."""
+        if self._server:
+            self._server.drain(_DRAIN_S)
 
     def fault(self) -> str | None:
         """What broke an exchange."""

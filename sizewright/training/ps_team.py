@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sizewright.errors import SizewrightError
 from sizewright.spec import Job
 from sizewright.training.exchange import NO_FLOATS
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.keeper import KEEPER
-from sizewright.training.moving import Moved
 from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
 from sizewright.training.ps_actor import PsSetup
@@ -33,9 +31,9 @@ class PsTeam:
         self.fill = False
         """Whether tables are filled with their rows before training."""
         self.handover = threading.Lock()
-        """Held while rows are in two places: a snapshot then might keep the older ones."""
-        self.moved: list[Moved] = []
-        """What the last move took, server by server."""
+        """Held while rows change hands."""
+        self.updates_lost = 0
+        """Updates that moves which were called off have cost."""
         self._job, self._program, self._fleet, self._roster, self._token = job, program, fleet, roster, token
         self._versions = 0
 
@@ -74,17 +72,18 @@ class PsTeam:
         try:
             self.announce(target)
             self._expect(servers, target, {member.index + 1 for member in old})
-            self._all([m.actor.copy_to.remote(target) for m in old])
+            copied = [m.actor.copy_to.remote(target) for m in old]
+            self._fleet.get_all(copied, lambda: [m.actor.copied_bytes.remote() for m in old])
             self._roster.hold(self._fleet, new)  # no newcomer stands back in the last moment
             with self.handover:
-                self.moved = self._all([m.actor.finish_copy.remote() for m in old])
+                self._fleet.get_all([m.actor.finish_copy.remote() for m in old])
                 self._roster.servers, self.routing = servers, target
                 for ref in [m.actor.settle.remote() for m in servers]:
                     with contextlib.suppress(SizewrightError):  # one that has just died is for recovery to replace
                         self._fleet.get([ref])
-        except SizewrightError:
+        except BaseException:
             if self.routing is before:
-                self._roll_back(before)
+                self._roll_back(before, new)
             raise
 
     def announce(self, routing: Routing, gone: Sequence[int] = ()) -> None:
@@ -133,18 +132,14 @@ class PsTeam:
             [m.actor.expect.remote(target.version, sources, target.dense_of(m.index + 1), workers) for m in servers]
         )
 
-    def _all(self, refs: list[Any]) -> list[Any]:
-        """Results once every call has ended, however it did: none may still be at work when a change is called off."""
-        self._fleet.ray.wait(refs, num_returns=len(refs), timeout=self._fleet.timeout_s)
-        return self._fleet.get(refs)
-
-    def _roll_back(self, routing: Routing) -> None:
+    def _roll_back(self, routing: Routing, new: Sequence[Member]) -> None:
         """Servers that still live go on as before; the dead are for recovery to replace."""
         self._versions += 1
         self.routing = routing._replace(version=self._versions)
-        for member in self._roster.servers:
+        lost = [member.actor.roll_back.remote(self.routing) for member in self._roster.servers]
+        for ref in [*lost, *(member.actor.pushes.remote() for member in new)]:
             with contextlib.suppress(SizewrightError):
-                self._fleet.get([member.actor.roll_back.remote(self.routing)])
+                self.updates_lost += self._fleet.get([ref])[0]
         self.announce(self.routing)
 
 

@@ -30,6 +30,7 @@ class Recovery:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._samples, self._in_a_row = -1, 0
+        self._repeats: dict[Member, int] = {}
 
     def start(self) -> None:
         """Watch from now on."""
@@ -46,7 +47,16 @@ class Recovery:
         while not self._stop.wait(_EVERY_S) and self.gave_up is None:
             with self._lock:
                 if not self._stop.is_set():
-                    self.look()
+                    self._watch()
+
+    def _watch(self) -> None:
+        try:
+            self.look()
+        except Exception as error:  # else nobody would ever be told that nobody watches
+            self.gave_up = EngineError(
+                f"Watching over the replicas failed: {type(error).__name__}: {error}.",
+                "Resume the last snapshot, and report this.",
+            )
 
     def look(self) -> None:
         """Replace what has died; for callers that hold the lock."""
@@ -91,27 +101,24 @@ class Recovery:
         workers = [member for member in dead if member.role == "worker"]
         causes = {member: self._crew.fleet.cause(member) for member in dead}
         self._crew.fleet.release(dead)  # their successors may need the room
-        found = []
         if servers:
-            lost = self._crew.leases.reports - self._snapshots.reports
             sizes = [self._enough(member, causes[member]) for member in servers]
-            self._crew.restore(servers, sizes, self._snapshots.restore)
-            found += [self._server_failure(m, causes[m], lost, size) for m, size in zip(servers, sizes, strict=True)]
+            with self._snapshots.lock:
+                reports = self._crew.leases.reports
+                self._crew.restore(servers, sizes, self._snapshots.restore)
+                lost = reports - self._snapshots.reports  # the keeper may have died too
+            told = [self._server_failure(m, causes[m], lost, size) for m, size in zip(servers, sizes, strict=True)]
+            self._note(told, at_s, start)
         if workers:
-            repeated = {member: self._repeated(member) for member in workers}
+            for member in workers:  # once: another attempt would find nothing
+                if member not in self._repeats:
+                    self._repeats[member] = self._repeated(member)
             self._crew.put_in_place(workers)
-            found += [
-                Failure(
-                    at_s=at_s,
-                    replica=member.name,
-                    cause=causes[member],
-                    samples_repeated=repeated[member],
-                    action="Its unfinished samples were leased again, and a new worker took its place.",
-                )
-                for member in workers
-            ]
+            self._note([self._worker_failure(member, causes[member]) for member in workers], at_s, start)
+
+    def _note(self, failures: Sequence[Failure], at_s: float, start: float) -> None:
         took = time.monotonic() - start
-        self.failures += [f.model_copy(update={"at_s": at_s, "recovered_s": took}) for f in found]
+        self.failures += [f.model_copy(update={"at_s": at_s, "recovered_s": took}) for f in failures]
 
     def _enough(self, member: Member, cause: str) -> Resources:
         """The size of the replacement: more memory where that was the cause, if a machine has it."""
@@ -133,6 +140,11 @@ class Recovery:
         if cause == "oom":
             action += f" The new one has {format_bytes(size.memory_bytes)}."
         return Failure(at_s=0.0, replica=member.name, cause=cause, updates_lost=lost, action=action)
+
+    def _worker_failure(self, member: Member, cause: str) -> Failure:
+        action = "Its unfinished samples were leased again, and a new worker took its place."
+        repeated = self._repeats.pop(member)
+        return Failure(at_s=0.0, replica=member.name, cause=cause, samples_repeated=repeated, action=action)
 
     def _repeated(self, worker: Member) -> int:
         """Samples of a push that reached a server before the worker could report it: they are trained again."""

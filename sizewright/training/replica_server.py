@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 
 from sizewright.training.exchange import receive_request, request_bytes, send_reply
+from sizewright.training.kept_threads import KeptThreads
 from sizewright.training.peers import Sink, serve_peer
 from sizewright.training.ps import Client, ParameterServer
 from sizewright.training.routing import Address
@@ -16,8 +18,7 @@ from sizewright.training.wire import Caller, Hello, admit, drop
 
 # Python's default of 5 ms lets one busy thread hold back the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
-# Threads are kept for later servers: a new one each would leave its malloc arena, full of freed arrays, behind.
-_THREADS = ThreadPoolExecutor(max_workers=1024)
+_THREADS = KeptThreads()
 _CLOSE_TIMEOUT_S = 5.0
 
 Serve = Callable[[socket.socket, Hello], None]
@@ -27,7 +28,6 @@ class Listener:
     """Listens on a free port of `host` until closed; each admitted connection is served in a thread of its own."""
 
     def __init__(self, token: bytes, serve: Serve, host: str = "127.0.0.1") -> None:
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self.fault: str | None = None
         self._token, self._serve_link = token, serve
         self._socket = socket.create_server((host, 0))
@@ -82,9 +82,11 @@ class PsServer(Listener):
     """Serves a parameter server to workers and to its peers."""
 
     def __init__(self, ps: ParameterServer, token: bytes, host: str = "127.0.0.1") -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._ps = ps
         self.sent_bytes = self.received_bytes = 0
-        self._counting = threading.Lock()
+        self._counting = threading.Condition()
+        self._answering = 0
         super().__init__(token, self._serve_caller, host)
 
     def close(self) -> None:
@@ -103,9 +105,27 @@ class PsServer(Listener):
         try:
             while (request := receive_request(link, width)) is not None:
                 self.count(0, request_bytes(request))
-                self.count(send_reply(link, self._ps.exchange(client, request)), 0)
+                with self.answering():
+                    self.count(send_reply(link, self._ps.exchange(client, request)), 0)
         finally:
             self._ps.leave(worker)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """From a request to the end of its reply."""
+        with self._counting:
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._answering -= 1
+                self._counting.notify_all()
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until no request is being answered: a push whose reply is cut off would be pushed again elsewhere."""
+        with self._counting:
+            self._counting.wait_for(lambda: not self._answering, timeout_s)
 
     def count(self, sent: int, received: int) -> None:
         """Add bytes, from any thread."""

@@ -100,6 +100,7 @@ class Router:
 
     def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
         """A routing that will be valid soon; links to the servers in `gone` are cut so that nobody waits on them."""
+        self._connect(routing)  # now, so that a change of the routing waits for no handshake
         with self._news:
             if routing.version > self._announced.version:
                 self._announced = routing
@@ -162,7 +163,7 @@ class Router:
         keys = self._pull.lookup.keys[pull] if self._pull else NO_KEYS
         request = Request(
             self.routing.version,
-            self._flags | (PUSH if self._push else 0),
+            self._flags | (PUSH if self._push or (self._flags & LEAVE and self._dense.size) else 0),
             self._push.tag if self._push else 0,
             self._push_keys[push] if explicit else NO_KEYS,
             self._grads[push],
@@ -281,7 +282,10 @@ class Router:
                 except OSError:
                     continue  # it has gone again: a later routing will say so
                 with self._news:
-                    self._links[server.id] = link
+                    if self._stopped or server.id in self._links:
+                        link.close()
+                    else:
+                        self._links[server.id] = link
 
     def _lose(self, server: int) -> None:
         with self._news:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -10,12 +11,14 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from sizewright.errors import EngineError, LimitError, SizewrightError
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
+from sizewright.spec.units import format_bytes
 from sizewright.training.cgroups import MIN_QUOTA_US, PERIOD_US
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
@@ -68,6 +71,7 @@ class Session:
         self._resume = str(resume) if resume is not None else None
         trained = read_info(resume, self.job)[1].trained if resume is not None else []
         self._recover = recover
+        self._begun = False  # it has trained
         self._changing = threading.Lock()  # a change that a user asks for
         self._lock = threading.RLock()  # any work on the replicas
         self._busy = ""
@@ -93,6 +97,7 @@ class Session:
             )
             self._ledger = Ledger()
             self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
+            atexit.register(_stop_if_there, weakref.ref(self))
         except BaseException:
             self.stop()
             raise
@@ -132,24 +137,25 @@ class Session:
         """Train at `allocation`; returns once it does, with limits on.
 
         While it trains at the same table scale the change is live: newcomers load while the others train on, leavers
-        finish their batch, rows move to where they will be. Another table scale starts training anew, as a paused
-        session does when its servers change. Raises EngineError when the hosts cannot hold it or another change is
-        under way, and other errors when a replica fails; what trained before trains on then.
+        finish their batch, rows move to where they will be. Without `samples` another table scale starts training
+        anew, as a paused session does when its servers change. Raises EngineError when the hosts cannot hold it or
+        another change is under way, and other errors when a replica fails; what trained before trains on then.
         """
         self._check(allocation)
         with self._change("scale", allocation.describe()):
             crew = self._live
-            if (
-                crew.routing is None
-                or table_scale != crew.servers.scale
-                or (crew.paused and not _same_servers(crew.allocation, allocation))
-            ):
+            same_servers = crew.routing is not None and _same_servers(crew.allocation, allocation)
+            anew = table_scale != crew.servers.scale or (crew.paused and not same_servers)
+            if crew.routing is None or (anew and crew.servers.fill):
                 self._launch(allocation, table_scale)
-            elif crew.paused:
-                self._resume_at(allocation)
             else:
-                crew.change(allocation)
-                self.job = crew.job
+                if table_scale != crew.servers.scale:
+                    raise EngineError("The tables of a job that trains keep their rows.", "Leave table_scale out.")
+                if crew.paused:
+                    crew.regather(allocation if same_servers else crew.allocation)
+                    crew.await_steps(_FIRST_STEPS)
+                if crew.allocation != allocation:
+                    crew.change(allocation)
         self._fill_reserve()
 
     def load_ahead(self, *, workers: int, ps: int) -> None:
@@ -161,6 +167,7 @@ class Session:
     def replace(self, name: str) -> str:
         """Put a new process in the place of a replica such as `ps-1`, and return its name."""
         with self._change("replace", name):
+            self._check_trains()
             old = next((member for member in self._live.roster.members if member.name == name), None)
             if old is None:
                 known = ", ".join(member.name for member in self._live.roster.members)
@@ -213,17 +220,19 @@ class Session:
     def checkpoint(self, folder: str | Path) -> None:
         """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
         with self._change("checkpoint", str(folder)):
+            self._check_trains()
             crew = self._live
             self._open_keeper()
-            self._snapshots.take()  # most rows while training goes on
-            crew.pause()
-            try:
-                self._snapshots.take()
-                with self._leases.lock:
-                    trained = self._leases.book.trained_ranges()
-            finally:
-                crew.resume()
-            self._snapshots.save(str(folder), trained)
+            with self._snapshots.lock:
+                self._snapshots.take()  # most rows while training goes on
+                try:
+                    crew.pause()
+                    self._snapshots.take(polite=False)
+                    with self._leases.lock:
+                        trained = self._leases.book.trained_ranges()
+                finally:
+                    crew.resume()
+                self._snapshots.save(str(folder), trained)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""
@@ -269,26 +278,20 @@ class Session:
 
     def _launch(self, allocation: Allocation, table_scale: float) -> None:
         crew = self._live
-        first = crew.routing is None and not crew.roster.servers
-        if self._resume is not None and first:
+        if self._resume is not None and not self._begun:
             self._open_keeper()
             self._snapshots.load(self._resume)
-            crew.launch(allocation, table_scale, self._snapshots.restore)
-        else:
-            crew.launch(allocation, table_scale)
+        kept = self._snapshots.on and not crew.servers.fill
+        crew.launch(allocation, table_scale, self._snapshots.restore if kept else None)
         crew.await_steps(_FIRST_STEPS)
-        if first:
+        if not self._begun:
+            self._begun = True
             self._ledger.start()
             if self._snapshots.wanted:
                 self._open_keeper()
                 self._snapshots.start(lambda: not crew.paused)
             if self._recover:
                 self._recovery.start()
-
-    def _resume_at(self, allocation: Allocation) -> None:
-        """A paused session goes on with its servers as they are and other workers."""
-        self._live.regather(allocation)
-        self._live.await_steps(_FIRST_STEPS)
 
     def _open_keeper(self) -> None:
         self._snapshots.open(self._live.first_dense)
@@ -333,6 +336,10 @@ class Session:
                 found.append((member, self._live.fleet.get([ref])[0]))
         return found
 
+    def _check_trains(self) -> None:
+        if self.allocation is None:
+            raise EngineError("The session does not train now.", "Let it train first: scale(allocation).")
+
     def _check(self, allocation: Allocation) -> None:
         """Raises before anything is touched."""
         if not allocation.replicas("worker") or not allocation.replicas("ps"):
@@ -345,9 +352,22 @@ class Session:
                 f"The allocation asks for {allocation.cores():g} cores and {where} {cores:g}.",
                 "Ask for fewer, or run on a larger host.",
             )
+        memory_bytes = allocation.memory_bytes()
+        if memory_bytes > self.memory_bytes:
+            raise EngineError(
+                f"The allocation asks for {format_bytes(memory_bytes)} of memory and {format_bytes(self.memory_bytes)} "
+                "were free when the session began.",
+                "Ask for less, or run on a larger host.",
+            )
         least = MIN_QUOTA_US / PERIOD_US
         for size in (*allocation.each("worker"), *allocation.each("ps")):
             _check_cores(size, least, self.whole_cores)
+
+
+def _stop_if_there(session: weakref.ref[Session]) -> None:
+    """At the end of a program that did not stop its session."""
+    if (there := session()) is not None:
+        there.stop()
 
 
 def _check_cores(size: Resources, least: float, whole: bool) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sizewright.errors import SizewrightError
+from sizewright.errors import ReplicaDiedError, SizewrightError
 from sizewright.training.crew import Crew
 from sizewright.training.fleet import Member
-from sizewright.training.keeper import Keeper, SnapshotInfo
+from sizewright.training.keeper import Keeper, SnapshotInfo, snapshots
 from sizewright.training.optimizers import Floats
 from sizewright.training.routing import Owners
 
@@ -26,15 +26,22 @@ class Snapshots:
     def __init__(self, crew: Crew, token: bytes, *, interval_s: float | None, folder: str | None) -> None:
         self.taken = self.faults = 0
         self.fault = ""
-        self.reports = 0
-        """Batches that are surely in the last snapshot."""
+        self.reports = self._saved = 0
+        """Batches that are surely in the last snapshot, and in the last one on disk."""
         self._crew, self._token = crew, token
         self._interval_s, self._folder = interval_s, folder
         self._keeper: Any = None
         self._address: Any = None
         self._stop = threading.Event()
-        self._one = threading.Lock()
+        self.lock = threading.RLock()
+        """Held for one snapshot from its beginning until it is on disk."""
+        self._job = crew.job
         self._thread: threading.Thread | None = None
+
+    @property
+    def rolled_back(self) -> int:
+        """Updates lost by moves that were called off."""
+        return self._crew.servers.updates_lost
 
     @property
     def on(self) -> bool:
@@ -56,12 +63,13 @@ class Snapshots:
                 made = fleet.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
                 options["scheduling_strategy"] = made(here, soft=False)
             ip = fleet.engine.ip()
-            self._keeper = fleet.ray.remote(**options)(Keeper).remote(self._crew.job, dense, self._token, ip)
+            self._keeper = fleet.ray.remote(**options)(Keeper).remote(self._job, dense, self._token, ip)
             (self._address,) = fleet.get([self._keeper.address.remote()])
 
     def load(self, folder: str) -> SnapshotInfo:
         """Read a snapshot from disk into the keeper."""
-        (info,) = self._crew.fleet.get([self._keeper.load.remote(folder)])
+        loaded = self._keeper.load.remote(folder)
+        (info,) = self._crew.fleet.get_all([loaded], lambda: [self._keeper.copied_bytes.remote()])
         return SnapshotInfo(*info)
 
     def start(self, ready: Callable[[], bool]) -> None:
@@ -70,23 +78,30 @@ class Snapshots:
             self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True, name="snapshots")
             self._thread.start()
 
-    def take(self) -> None:
+    def take(self, *, polite: bool = True) -> None:
         """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
-        with self._one, self._crew.servers.handover:
+        with self.lock, self._crew.servers.handover:
+            self._mend()
             reports = self._crew.leases.reports
-            self._crew.fleet.get([m.actor.snapshot.remote(self._address) for m in self._crew.roster.servers])
+            servers, routing = self._crew.roster.servers, self._crew.routing
+            taken = [m.actor.snapshot.remote(self._address, routing, polite=polite) for m in servers]
+            self._crew.fleet.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
             self.reports = reports
             self.taken += 1
 
     def save(self, folder: str, trained: list[tuple[int, int]]) -> None:
         """Write what the keeper has to disk, as of these samples."""
-        self._crew.fleet.get([self._keeper.save.remote(folder, trained)])
+        saved = self._keeper.save.remote(folder, trained)
+        self._crew.fleet.get_all([saved], lambda: [self._keeper.copied_bytes.remote()])
 
     def restore(self, member: Member, partitions: Owners, dense: slice, version: int) -> None:
         """See `ps_team.Restore`."""
         fleet = self._crew.fleet
         if self._keeper is not None:
-            fleet.get([self._keeper.restore.remote(member.address, partitions, dense, version)])
+            with self.lock:
+                self._mend()
+            restored = self._keeper.restore.remote(member.address, partitions, dense, version)
+            fleet.get_all([restored], lambda: [self._keeper.copied_bytes.remote()])
             return
         weights = self._from_a_worker()
         fleet.get([member.actor.begin_with.remote(version, dense, weights[dense])])
@@ -99,6 +114,20 @@ class Snapshots:
         if self._keeper is not None:
             self._crew.fleet.ray.kill(self._keeper, no_restart=True)
             self._keeper = None
+
+    def _mend(self) -> None:
+        """A new keeper for one that has died, with what is on disk."""
+        try:
+            self._crew.fleet.get([self._keeper.pid.remote()])
+            return
+        except ReplicaDiedError:
+            self._keeper = None
+        self.open(self._from_a_worker())
+        self._note("The keeper of snapshots ended and was started again.")
+        self.reports = 0
+        if self._folder is not None and snapshots(self._folder):
+            self.load(self._folder)
+            self.reports = self._saved
 
     def _from_a_worker(self) -> Floats:
         for worker in self._crew.roster.workers:
@@ -122,16 +151,23 @@ class Snapshots:
             with self._crew.leases.lock:
                 trained = self._crew.leases.book.trained_ranges()
             try:
-                self.take()
-            except (SizewrightError, OSError):
+                with self.lock:
+                    self.take()
+                    if self._folder is not None:
+                        self._write(trained)
+            except SizewrightError:
                 continue  # a server has gone: recovery looks after it, and the next snapshot is whole
-            if self._folder is not None:
-                self._write(trained)
+            except Exception as error:  # else nobody would be told that there are no more
+                self._note(f"A snapshot failed: {type(error).__name__}: {error}.")
 
     def _write(self, trained: list[tuple[int, int]]) -> None:
         assert self._folder is not None
         try:
+            reports = self.reports
             self.save(self._folder, trained)
+            self._saved = reports
         except SizewrightError as error:
-            self.faults += 1
-            self.fault = str(error)
+            self._note(str(error))
+
+    def _note(self, fault: str) -> None:
+        self.faults, self.fault = self.faults + 1, fault

@@ -10,8 +10,8 @@ from sizewright.training.optimizers import Floats
 
 
 class FlatWeights:
-    """`weights` and `grads` (n,) are views of the network's own on the CPU; copies that `load` and `save` carry
-    between the host and another device."""
+    """`weights` and `grads` (n,) are views of the network's own on the CPU; of a network on another device they are
+    copies, which `put_weights` and `take_grads` carry over."""
 
     def __init__(self, network: nn.Module) -> None:
         parameters = list(network.parameters())
@@ -30,6 +30,11 @@ class FlatWeights:
         self.weights: Floats = self._host_weights.numpy()
         self.grads: Floats = self._host_grads.numpy()
         self.sent: Floats = np.zeros(0, np.float32)
+
+    @property
+    def has_grads(self) -> bool:
+        """Whether any are gathered."""
+        return bool(self._grads.any())
 
     def take_grads(self) -> Floats:
         """The gradients gathered since the last call, which begin anew; valid until the next call."""

@@ -154,7 +154,7 @@ class Worker:
 
     def _send(self, asked: _Step | None, flags: int) -> None:
         self._sent, self._done = self._done, None
-        due = flags & (WANT_DENSE | LEAVE) and not self._fresh
+        due = not self._fresh and (flags & WANT_DENSE or (flags & LEAVE and self._flat.has_grads))
         push = Push(self._sent.tag, self._sent.version, self._sent.lookup, self._sent.row_grads) if self._sent else None
         pull = Pull(asked.tag, asked.lookup) if asked else None
         self._router.send(push, pull, self._flat.take_grads() if due else NO_FLOATS, flags)

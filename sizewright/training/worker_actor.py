@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -182,7 +181,6 @@ def _warm_up(job: Job, program: Program) -> Floats:
         ids = torch.zeros((batch, tables, job.model.row_width), device=job.training.device, requires_grad=True)
         dense = torch.zeros((batch, job.model.dense_features), device=job.training.device)
         program.loss(network(dense, ids), torch.zeros(batch, device=job.training.device)).backward()  # type: ignore[no-untyped-call]
-        time.sleep(0)
     return first
 
 

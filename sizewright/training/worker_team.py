@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
-from sizewright.errors import TrialTimeoutError
+from sizewright.errors import SizewrightError, TrialTimeoutError
 from sizewright.spec import Job
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.lease_server import LeaseServer
@@ -54,8 +55,8 @@ class WorkerTeam:
             time.sleep(_POLL_S)
         self._fleet.get([worker.actor.end.remote() for worker in workers])
 
-    def forget(self, workers: Sequence[Member]) -> None:
-        """Workers that have left or died: nobody waits for them any more."""
-        self._roster.workers = [worker for worker in self._roster.workers if worker not in workers]
-        for worker in workers:
-            self._fleet.get([server.actor.leave.remote(worker.joined) for server in self._roster.servers])
+    def drop(self, workers: Sequence[Member]) -> None:
+        """Workers that have left or died: no server waits for them any more."""
+        for ref in [s.actor.leave.remote(w.joined) for w in workers for s in self._roster.servers]:
+            with contextlib.suppress(SizewrightError):  # one that has died waits for nobody
+                self._fleet.get([ref])

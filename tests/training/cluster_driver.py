@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from typing import Any, Literal
 
 from sizewright.errors import EngineError
 from sizewright.spec import Allocation, Data, Job, Metrics, Model, Optimizer, Tables, Training
+from sizewright.testing.audit import AuditProgram, audit_job, read_counts
 from sizewright.training.engine import NODE_IP_VARIABLE
 from sizewright.training.session import Session
 
@@ -69,7 +71,11 @@ def left_over(pids: dict[str, int]) -> dict[str, Any]:
 
 
 def change(transport: Literal["tcp", "ray"], samples: int) -> None:
-    with Session(small_job(), address=ADDRESS, samples=samples, transport=transport) as session:
+    job, program = audit_job(samples, batch_size=BATCH), AuditProgram(step_s=0.01)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Session(job, address=ADDRESS, samples=samples, transport=transport, program=program) as session,
+    ):
         session.scale(Allocation.of(2, 3, 0.4, 0.3, BATCH))
         pids = session.pids()
         say(nodes=nodes(session))
@@ -86,6 +92,9 @@ def change(transport: Literal["tcp", "ray"], samples: int) -> None:
         say(counts=counts(session.observe()))
         session.wait(PATIENCE_S)
         say(outcome=session.outcome().model_dump(mode="json"))
+        session.checkpoint(folder)
+        found, seen = read_counts(folder, samples)
+        say(once=int((found == 1).sum()), seen=seen)
     say(left=left_over(pids))
 
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from training_parts import small_job
 
-from sizewright.errors import EngineError, JobError, SizewrightError
+from sizewright.errors import EngineError, JobError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Group, Job, Outcome
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
 from sizewright.training.session import Session
@@ -95,7 +98,7 @@ def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -
 def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
     samples = 12_000
     with session(samples, step_s=0.02) as running:
-        running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
+        running.scale(Allocation.of(2, 2, 0.3, 0.2, 48))  # not the job's own batch size
         running.wait(1.0)
         running.checkpoint(tmp_path)
         before, seen = read_counts(tmp_path, samples)
@@ -149,6 +152,7 @@ def test_a_change_during_another_is_refused_and_both_it_and_the_job_go_on(runnin
         (Allocation.of(0, 1, 0.3, 0.2, 32), "needs at least one worker and one PS"),
         (Allocation.of(1, 0, 0.3, 0.2, 32), "needs at least one worker and one PS"),
         (Allocation.of(1, 1, 0.01, 0.2, 32), "0.01 cores are below the least that can be held"),
+        (Allocation.of(1, 1, 0.3, 0.2, 32, ps_memory_bytes=1 << 50), "asks for 1024.0 TiB of memory and .* were free"),
     ],
 )
 def test_what_cannot_be_is_refused_and_the_job_goes_on(running: Session, allocation: Allocation, told: str) -> None:
@@ -172,6 +176,69 @@ def test_a_newcomer_that_cannot_live_is_ended_and_the_job_goes_on(running: Sessi
 def test_a_replica_that_is_not_there_cannot_be_replaced(running: Session) -> None:
     with pytest.raises(EngineError, match=r"There is no replica ps-99.*There are: ps-"):
         running.replace("ps-99")
+
+
+def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> None:
+    running.pause()
+    for change in (lambda: running.checkpoint(tmp_path), lambda: running.replace(next(iter(running.pids())))):
+        with pytest.raises(EngineError, match="does not train now"):
+            change()
+    assert not trains_on(running)
+    running.scale(SMALL)
+    assert trains_on(running)
+
+
+def test_a_change_may_take_long_as_long_as_it_gets_on(running: Session) -> None:
+    fleet = running._live.fleet
+
+    class Copier:
+        def __init__(self) -> None:
+            self.began = time.monotonic()
+
+        def work(self, seconds: float) -> str:
+            time.sleep(seconds)
+            return "done"
+
+        def copied(self, grows: bool) -> float:
+            return time.monotonic() - self.began if grows else 1.0
+
+    copier = fleet.ray.remote(num_cpus=0, max_concurrency=2)(Copier).remote()
+    fleet.timeout_s, usual = 1.0, fleet.timeout_s
+    try:
+        assert fleet.get_all([copier.work.remote(3.0)], lambda: [copier.copied.remote(True)]) == ["done"]
+        with pytest.raises(TrialTimeoutError):
+            fleet.get_all([copier.work.remote(60.0)], lambda: [copier.copied.remote(False)])
+    finally:
+        fleet.timeout_s = usual
+        fleet.ray.kill(copier)
+
+
+def test_a_paused_session_goes_on_with_other_servers_and_all_its_rows(tmp_path: Path) -> None:
+    samples = 20_000
+    with session(samples) as running:
+        running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
+        running.wait(0.5)
+        running.pause()
+        running.scale(Allocation.of(1, 2, 0.5, 0.2, 32))
+        assert running.wait(90)
+        found, seen = counts(running, tmp_path, samples)
+    np.testing.assert_array_equal(found, 1.0)
+    assert seen == samples
+
+
+def test_a_program_that_stops_no_session_ends_all_the_same() -> None:
+    program = """
+from sizewright.spec import Allocation
+from sizewright.testing.audit import AuditProgram, audit_job
+from sizewright.training.session import Session
+session = Session(audit_job(10**8), samples=10**8, program=AuditProgram())
+session.scale(Allocation.of(1, 1, 0.3, 0.2, 32))
+print(*session.pids().values(), flush=True)
+raise SystemExit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done.stderr
+    assert not any(psutil.pid_exists(int(pid)) for pid in done.stdout.split())
 
 
 def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None:
@@ -233,6 +300,61 @@ def test_a_killed_worker_and_a_killed_server_are_replaced(tmp_path: Path) -> Non
     assert outcome.updates_lost < samples / 32 / 2  # a snapshot held most
 
 
+def keepers() -> set[psutil.Process]:
+    return {p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Keeper")}
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_dead_keeper_is_started_again(tmp_path: Path, on_disk: bool) -> None:
+    """Rows of a server that dies next come from the snapshot taken since, or from disk where they die together."""
+    samples = 40_000
+    folder, others = tmp_path / "kept" if on_disk else None, keepers()
+    with session(samples, recover=True, snapshot_s=0.3, folder=folder) as running:
+        running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
+        running.wait(2.0)
+        (keeper,) = keepers() - others
+        keeper.kill()
+        while not on_disk and running.outcome().snapshot_faults == 0:
+            assert not running.wait(0.1)
+        running.wait(0.0 if on_disk else 1.0)
+        os.kill(next(pid for name, pid in running.pids().items() if name.startswith("ps")), signal.SIGKILL)
+        assert running.wait(90)
+        found, _ = counts(running, tmp_path / "all", samples)
+        outcome = running.outcome()
+    assert [failure.replica.split("-")[0] for failure in outcome.failures] == ["ps"]
+    assert outcome.snapshot_faults >= 1
+    check_bounds(found, outcome)
+    assert outcome.updates_lost < samples / 32 / 2
+
+
+def test_a_worker_and_a_server_that_die_together_are_both_replaced_and_told(tmp_path: Path) -> None:
+    samples = 40_000
+    with session(samples, recover=True, snapshot_s=0.5, reserve={}) as running:
+        running.scale(Allocation.of(1, 1, 0.3, 0.2, 32))
+        running.wait(1.5)
+        for pid in running.pids().values():
+            os.kill(pid, signal.SIGKILL)
+        assert running.wait(90)
+        found, _ = counts(running, tmp_path, samples)
+        outcome = running.outcome()
+    assert sorted(failure.replica.split("-")[0] for failure in outcome.failures) == ["ps", "worker"]
+    check_bounds(found, outcome)
+
+
+def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None:
+    """Its server dies while workers leave for it."""
+    with session(10**8, job=audit_job(10**8), recover=True, snapshot_s=0.3) as running:
+        running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
+        running.wait(1.0)
+        os.kill(next(pid for name, pid in running.pids().items() if name.startswith("ps")), signal.SIGKILL)
+        with contextlib.suppress(SizewrightError):
+            running.checkpoint(tmp_path)
+        deadline = time.monotonic() + 60
+        while not trains_on(running):
+            assert time.monotonic() < deadline
+        assert running.allocation == Allocation.of(2, 1, 0.3, 0.2, 32)
+
+
 def test_a_server_over_its_memory_comes_back_with_more(tmp_path: Path) -> None:
     """Rows of 1 KiB that grow beyond what the PS was given."""
     samples = 60_000
@@ -290,18 +412,34 @@ def test_twenty_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_memory_stays_flat_over_minutes_of_changes() -> None:
+    """Of this process, the keeper, and the largest of each role; the job's rows are all there soon."""
     rng = random.Random(5)
     end = time.monotonic() + 240
-    readings: list[int] = []
-    with session(10**9, job=audit_job(10**6), snapshot_s=1.0, recover=True) as running:
+    readings: dict[str, list[int]] = {}
+    with Session(small_job(), samples=10**9, snapshot_s=1.0, recover=True, reserve={"worker": 1, "ps": 1}) as running:
         running.scale(SMALL)
         while time.monotonic() < end:
             change(running, rng)
             running.wait(2.0)
             assert trains_on(running)
-            readings.append(psutil.Process().memory_info().rss)
+            for name, size in resident_bytes().items():
+                readings.setdefault(name, []).append(size)
         outcome = running.outcome()
     assert not outcome.failures
     assert len(outcome.changes) > 30
-    half = len(readings) // 2
-    assert np.median(readings[half:]) < 1.1 * np.median(readings[len(readings) // 5 : half])
+    assert readings.keys() == {"here", "ray::Keeper", "ray::PsActor", "ray::WorkerActor"}
+    for name, sizes in readings.items():
+        half = len(sizes) // 2
+        assert np.median(sizes[half:]) < 1.1 * np.median(sizes[len(sizes) // 5 : half]), name
+
+
+def resident_bytes() -> dict[str, int]:
+    """The largest process of each kind."""
+    sizes = {"here": psutil.Process().memory_info().rss}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            kind = process.name().partition(".")[0].split()[0]
+            for known in ("ray::Keeper", "ray::PsActor", "ray::WorkerActor"):
+                if kind.startswith(known[:15]):  # the kernel keeps 15 letters of a name
+                    sizes[known] = max(sizes.get(known, 0), process.memory_info().rss)
+    return sizes

@@ -70,6 +70,30 @@ def test_an_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, 
     assert not list(temporary.iterdir())
 
 
+def test_two_share_one_ray_until_the_last_stops() -> None:
+    ray = import_ray()
+    trees = [own_group("engine"), own_group("another")]
+    first, second = (Engine(tree) for tree in trees)
+    try:
+        with pytest.raises(EngineError, match="one at a time"):
+            Engine(address="127.0.0.1:6379")
+        joined = trees[0].child("engine").pids()
+        first.stop()
+        trees[0].remove()
+        assert ray.is_initialized()
+        assert second.alive()
+        assert trees[1].child("engine").pids() == joined
+        folder = second._folder
+        assert folder is not None
+        assert folder.is_dir()
+    finally:
+        second.stop()
+        for tree in trees:
+            tree.remove()
+    assert not ray.is_initialized()
+    assert not folder.exists()
+
+
 def test_it_takes_only_rays_processes_and_ends_them() -> None:
     """A child that the caller started earlier stays where it is, and lives on."""
     ray = import_ray()

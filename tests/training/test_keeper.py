@@ -131,6 +131,19 @@ def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[Keeper], tmp
     assert new_keeper(keepers, more).load(str(tmp_path)).rows == 5  # only how long it trains differs
 
 
+@pytest.mark.parametrize(
+    ("name", "keep"), [("snapshot.json", 9), ("keys.npy", 150), ("state.npy", 0), ("dense.npy", 60)]
+)
+def test_a_damaged_snapshot_is_refused(keepers: list[Keeper], tmp_path: Path, name: str, keep: int) -> None:
+    filled(keepers, 500)[0].save(str(tmp_path), TRAINED)
+    damaged = snapshots(tmp_path)[0] / name
+    damaged.write_bytes(damaged.read_bytes()[:keep])
+    with pytest.raises(JobError, match="snapshot-000001 is damaged"):
+        read_info(tmp_path, JOB)
+    with pytest.raises(JobError, match="snapshot-000001 is damaged"):
+        new_keeper(keepers).load(str(tmp_path))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"

@@ -63,6 +63,22 @@ def test_two_workers_see_each_others_pushes(server: PsServer) -> None:
         np.testing.assert_allclose(ask(one, request(keys=[5, 6], tag=2)), start + 1, atol=1e-6)
 
 
+def test_a_leaving_server_waits_until_its_replies_are_read(server: PsServer) -> None:
+    """Cut off amid its reply, a push that was applied would be pushed again elsewhere."""
+    many = np.arange(4_000_000, dtype=np.int64)  # a reply of 32 MB, which no socket holds
+    with contextlib.closing(link_to(server)) as link:
+        link.send(request(keys=many, tag=1))
+        while server._ps.counters.exchanges == 0:
+            time.sleep(0.005)
+        drained = threading.Event()
+        threading.Thread(target=lambda: (server.drain(60), drained.set()), daemon=True).start()
+        assert not drained.wait(0.2)
+        head = link.wait()
+        rows = np.empty((head.rows, 2), np.float32)
+        link.read(rows, np.empty(0, np.float32))
+        assert drained.wait(20)
+
+
 def test_places_belong_to_a_connection(server: PsServer) -> None:
     """The same tag on another connection is another pull."""
     with contextlib.closing(link_to(server)) as one, contextlib.closing(link_to(server, 2)) as other:

@@ -198,6 +198,22 @@ def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
         np.testing.assert_array_equal(worker.dense_weights(), 2 * weights)  # it begins with what the servers have
 
 
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_leaver_pushes_the_dense_gradients_that_it_has_gathered(sync: str) -> None:
+    """With SGD the weights move by all gradients, whether they go every step, or with the last one."""
+    moved = []
+    for every in (1, 50):
+        job = small_job(sync=sync, batch_size=16, optimizer="sgd", rate=1e-4, dense_sync_steps=every)
+        with serving(job, 2) as cluster:
+            worker = cluster.worker(ListFeed(stream(job, count=6)))
+            while worker.step():
+                pass
+            after = np.concatenate([server._ps.dense.copy() for server in cluster.running])
+            moved.append(after - cluster.dense)
+    assert np.abs(moved[0]).max() > 0
+    np.testing.assert_allclose(moved[1], moved[0], rtol=0.05, atol=1e-2 * np.abs(moved[0]).max())
+
+
 def test_one_worker_without_overlap_pulls_its_own_writes() -> None:
     """A synchronous worker's dense weights are those of the servers before each step; its copy is its own."""
     job = small_job(sync="sync")

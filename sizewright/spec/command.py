@@ -1,0 +1,103 @@
+"""The user's own training code: the command of each replica, how its replicas find each other, what it tells."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sizewright.spec._base import Record
+from sizewright.spec._shorthand import Shorthand
+from sizewright.spec.units import Bytes, Cores, Seconds
+
+Rendezvous = Literal["torchrun", "tf_config", "hosts"]
+PLACEHOLDERS = ("batch_size", "samples", "workers", "ps", "cores", "role", "index")
+COUNTED = ("samples", "steps", "more")
+"""What a pattern's group may count: all samples so far, all steps so far, samples since the line before."""
+
+
+def _split(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+class Progress(Record):
+    """Where throughput is read from."""
+
+    source: Literal["log_samples", "json", "regex"] = Field(
+        "log_samples", description="calls of sizewright.log_samples, or lines of standard output"
+    )
+    pattern: str | None = Field(None, description="for regex: with a group named samples, steps or more")
+    counts: Literal["replica", "job"] = Field(
+        "replica", description="json, regex: whether each replica counts its own samples, or those of the whole job"
+    )
+
+    @model_validator(mode="after")
+    def _has_pattern(self) -> Progress:
+        if (self.source == "regex") != (self.pattern is not None):
+            raise ValueError("a pattern goes with source regex, and source regex needs one")
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groupindex
+            except re.error as error:
+                raise ValueError(f"the pattern is not a regular expression: {error}") from None
+            if len(groups.keys() & set(COUNTED)) != 1:
+                raise ValueError(f"the pattern needs exactly one group named {', '.join(COUNTED)}: (?P<samples>...)")
+        return self
+
+
+# `json` stands for `{source: json}`.
+_BY_SOURCE = Shorthand(
+    expand=lambda value: {"source": value} if isinstance(value, str) else value, short=lambda _: {"type": "string"}
+)
+
+
+class Side(Record):
+    """Replicas of a role whose number is not searched: a chief or an evaluator."""
+
+    cpu: Cores = Field(0.5, gt=0)
+    memory_bytes: Bytes = Field(0, ge=0, alias="memory", description="0: what trials measured")
+
+    model_config = Record.model_config | {"populate_by_name": True}
+
+
+class Command(Record):
+    """Started once for each replica of each role, in place of a built-in model family.
+
+    In the words of `run`, and in the values of `env`, {batch_size}, {samples}, {workers}, {ps}, {cores}, {role} and
+    {index} are replaced; the environment has them too, as SIZEWRIGHT_BATCH_SIZE and so on.
+    """
+
+    run: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(description="words of a command, or one string")
+    rendezvous: Rendezvous = Field(
+        "torchrun",
+        description="what replicas are told of each other: torchrun's variables (workers only), TF_CONFIG, "
+        "or PS_HOSTS, WORKER_HOSTS, JOB_NAME and TASK_INDEX",
+    )
+    chief: Side | None = None
+    evaluator: Side | None = None
+    env: dict[str, str] = Field({}, description="of its environment, besides what is there")
+    folder: str = Field(".", description="where it runs")
+    progress: Annotated[Progress, _BY_SOURCE] = Progress()
+    start_s: Seconds = Field(180.0, gt=0, description="its first report comes within so long")
+    silent_s: Seconds = Field(60.0, gt=0, description="a report comes at least this often, or it is taken to hang")
+    grace_s: Seconds = Field(10.0, ge=0, description="from SIGTERM, at which it may write a checkpoint, to SIGKILL")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Command:
+        if not self.run or not self.run[0]:
+            raise ValueError("run is empty; write the command of a replica, such as: python train.py")
+        if self.rendezvous == "torchrun" and self.chief:
+            raise ValueError("torchrun has no chief: rank 0 is one; use rendezvous tf_config or hosts")
+        return self
+
+    @property
+    def has_ps(self) -> bool:
+        """Whether there are parameter servers."""
+        return self.rendezvous != "torchrun"
+
+    @property
+    def takes_batch_size(self) -> bool:
+        """Whether the batch size is told to it."""
+        return any("{batch_size}" in text for text in (*self.run, *self.env.values()))

@@ -1,0 +1,153 @@
+"""One start of a command: all its replicas, from the first process to the last, and what they report together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from sizewright.errors import SizewrightError, TrialTimeoutError
+from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
+from sizewright.training.command.here import Here
+from sizewright.training.command.rendezvous import make_start
+from sizewright.training.command.replica import CommandReplica, Look
+from sizewright.training.command.reports import Report
+
+_POLL_S = 0.05
+_MORE_S = 3.0  # the other workers report soon after the first one does
+_ALL_KEPT = 20_000
+_HOW = {
+    "log_samples": "call sizewright.log_samples(n) in it, or set command.progress to json or a pattern",
+    "json": 'print lines such as {"samples": 512}, with all samples so far',
+    "regex": "print lines that command.progress.pattern matches",
+}
+
+
+class Run:
+    """Replicas of one allocation. Not thread-safe."""
+
+    def __init__(self, job: Job, allocation: Allocation, place: Here, folder: Path) -> None:
+        assert job.command is not None
+        self.allocation, self.folder = allocation, folder
+        self._job, self._command = job, job.command
+        self._replicas: list[CommandReplica] = []
+        self._looks: list[Look] = []
+        self._told: dict[str, list[Report]] = {}
+        self._heard_at = time.monotonic()
+        self._place = place
+
+    def start(self, env: Mapping[str, str]) -> None:
+        """Start every replica. Raises JobError for a command that cannot be."""
+        sizes = [(role, i, size) for role in ROLES for i, size in enumerate(self.allocation.each(role))]
+        seats = [self._place.seat(*each) for each in sizes]
+        batch_size = self.allocation.batch_size
+        for seat in seats:
+            replica = self._place.replica(self._job, seat, batch_size, self.folder)
+            self._replicas.append(replica)
+            start = make_start(self._job, seats, seat, batch_size)
+            replica.start(start._replace(env={**start.env, **env}))
+        self._heard_at = time.monotonic()
+
+    def hold(self) -> None:
+        """Put CPU limits on."""
+        for replica in self._replicas:
+            replica.hold()
+
+    def look(self) -> None:
+        """See what has changed. Raises for a replica that ended badly, and for silence."""
+        now = time.monotonic()
+        self._looks = [replica.look() for replica in self._replicas]
+        for replica, look in zip(self._replicas, self._looks, strict=True):
+            told = self._told.setdefault(replica.seat.name, [])
+            told += [Report(now + report.at_s, report.samples) for report in look.told]
+            del told[:-_ALL_KEPT]
+            if look.told:
+                self._heard_at = now
+        if not self.finished:
+            for replica, look in zip(self._replicas, self._looks, strict=True):
+                if look.exit_code:
+                    raise replica.why()
+
+    def check_silence(self) -> None:
+        """Raises TrialTimeoutError when nothing was reported for too long."""
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s > self._command.silent_s and not self.finished:
+            told = f"The command has reported nothing for {silent_s:.0f} s and is taken to hang."
+            raise TrialTimeoutError(told + self._last_lines(), self._where())
+
+    def await_reports(self) -> None:
+        """Until every worker has reported, or some have and the others do not soon."""
+        deadline, since = time.monotonic() + self._command.start_s, 0.0
+        while True:
+            self.look()
+            workers = [bool(self._told[r.seat.name]) for r in self._replicas if r.seat.role == "worker"]
+            if any(self._told.values()):
+                since = since or time.monotonic()
+                if all(workers) or self._has("chief") or self.finished or time.monotonic() - since > _MORE_S:
+                    return
+            elif self.finished:
+                raise self._silent("The command ended and reported no samples.")
+            elif time.monotonic() > deadline:
+                raise self._silent(f"The command reported no samples within {self._command.start_s:g} s.")
+            time.sleep(_POLL_S)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the command has ended well: its chief, or without one all workers."""
+        role: Role = "chief" if self._has("chief") else "worker"
+        codes = [look.exit_code for look in self._looks if look.metrics.role == role]
+        return bool(codes) and all(code == 0 for code in codes)
+
+    @property
+    def metrics(self) -> tuple[ReplicaMetrics, ...]:
+        """As of the last look."""
+        return tuple(look.metrics for look in self._looks)
+
+    @property
+    def samples(self) -> int:
+        """All samples reported."""
+        counts = [look.metrics.samples for look in self._looks]
+        return max(counts, default=0) if self._command.progress.counts == "job" else sum(counts)
+
+    @property
+    def left_behind(self) -> str:
+        """What a replica that has ended has left running, in a sentence."""
+        left = {r.seat.name: look.left_behind for r, look in zip(self._replicas, self._looks, strict=True)}
+        return " ".join(f"{name} left {n} processes behind, which were ended." for name, n in left.items() if n)
+
+    def series(self) -> list[list[Report]]:
+        """What each replica has reported, on this host's monotonic clock; of the whole job where one counts for it."""
+        series = [list(told) for told in self._told.values() if told]
+        return (
+            [max(series, key=lambda told: told[-1].samples)]
+            if series and self._command.progress.counts == "job"
+            else series
+        )
+
+    def end(self, grace_s: float) -> None:
+        """Ask all to end, for instance to write a checkpoint; after `grace_s` make them."""
+        if grace_s and not self.finished:
+            for replica in self._replicas:
+                replica.terminate()
+            deadline = time.monotonic() + grace_s
+            while time.monotonic() < deadline and not all(replica.ended() for replica in self._replicas):
+                time.sleep(_POLL_S)
+        for replica in self._replicas:
+            replica.kill()
+
+    def _has(self, role: Role) -> bool:
+        return any(replica.seat.role == role for replica in self._replicas)
+
+    def _silent(self, told: str) -> SizewrightError:
+        """How it should have reported, and what it said instead."""
+        nonsense = next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")
+        how = f" Let it {_HOW[self._command.progress.source]}."
+        return TrialTimeoutError(told + nonsense + how + self._last_lines(), self._where())
+
+    def _last_lines(self) -> str:
+        """Of the replica that should have reported."""
+        first = next((r for r in self._replicas if r.seat.role == "chief"), None)
+        return (first or next(r for r in self._replicas if r.seat.role == "worker")).last_lines()
+
+    def _where(self) -> str:
+        return f"Its logs: {self.folder}"
