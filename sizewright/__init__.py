@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sizewright.api import load_job, memory, open_store, plan, profile, recommend, run
     from sizewright.datasets.trials import Trial
     from sizewright.errors import SizewrightError
+    from sizewright.progress import log_samples
     from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
     "load_job": "sizewright.api",
+    "log_samples": "sizewright.progress",
     "memory": "sizewright.api",
     "open_store": "sizewright.api",
     "plan": "sizewright.api",
@@ -48,6 +50,7 @@ __all__ = [
     "SizewrightError",
     "Trial",
     "load_job",
+    "log_samples",
     "memory",
     "open_store",
     "plan",

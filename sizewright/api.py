@@ -57,6 +57,8 @@ def profile(
     from sizewright.training.session import Session
 
     job = load_job(job)
+    if job.command:
+        return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
     job = _counted(job)
     with _open(store, create=True) as opened, Session(job, address=address) as session:
@@ -71,6 +73,33 @@ def profile(
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
         session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
         return profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress)
+
+
+def _profile_command(
+    job: Job,
+    store: str | TrialStore | None,
+    trials: int,
+    fresh: bool,
+    accept_drift: bool,
+    address: str | None,
+    progress: Callable[[Progress, int], None] | None,
+) -> list[Trial]:
+    """Each trial is a start of the command of its own."""
+    from sizewright.profiler.command_planner import CommandPlanner
+    from sizewright.profiler.measure_command import measure_command
+    from sizewright.profiler.workflow import profile_job
+    from sizewright.training.command.session import CommandSession
+
+    with _open(store, create=True) as opened, CommandSession(job, address=address, trial=True) as session:
+
+        def planner() -> CommandPlanner:
+            whole = session.whole_cores
+            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+            return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole)
+
+        return profile_job(
+            session, planner, opened, fresh=fresh, accept_drift=accept_drift, measure=measure_command, progress=progress
+        )
 
 
 def recommend(
@@ -137,6 +166,11 @@ def memory(
 ) -> MemoryReport:
     """How much memory the job's tables need, table by table, and on how many servers, before anything runs."""
     job = load_job(job)
+    if job.command:
+        raise InputError(
+            "Nothing is known of the memory of a command before it has run.",
+            "Measure it: sizewright profile JOB; sizewright recommend then tells what to ask for.",
+        )
     if job.model.tables.known:
         return report(job, list(trials), _load_cluster(cluster))
     from sizewright.datasets.vocabulary import count_rows
@@ -214,7 +248,7 @@ def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
 
 def _counted(job: Job) -> Job:
     """The job with its tables counted in its data, where it asks for that."""
-    if job.model.tables.known:
+    if job.command or job.model.tables.known:
         return job
     from sizewright.datasets.vocabulary import count_rows
 

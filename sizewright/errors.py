@@ -35,6 +35,16 @@ class SizewrightError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".strip()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Whole, also when it comes from another process."""
+        return _remake, (type(self), self.message, vars(self))
+
+
+def _remake(kind: type[SizewrightError], message: str, state: dict[str, object]) -> SizewrightError:
+    error = kind.__new__(kind, message)
+    vars(error).update(state)
+    return error
+
 
 class InputError(SizewrightError):
     """A file, a value or an option that cannot be used."""

@@ -8,6 +8,7 @@ from sizewright.spec import ChangeCost
 
 LIVE_PRIOR = ChangeCost(seconds=0.5, lower=0.05, upper=5.0)
 START_PRIOR = ChangeCost(seconds=10.0, lower=2.0, upper=60.0)
+RESTART_PRIOR = ChangeCost(seconds=20.0, lower=3.0, upper=120.0)
 PODS_PRIOR = ChangeCost(seconds=90.0, lower=30.0, upper=180.0)
 NO_CHANGE = ChangeCost(seconds=0.0, lower=0.0, upper=0.0)
 

@@ -11,7 +11,7 @@ from sizewright.errors import InputError
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec._base import load_yaml, parse
 
-NEEDED_SIZES = ("workers", "ps", "worker_cpu", "ps_cpu")
+NEEDED_SIZES = ("workers", "worker_cpu", "ps", "ps_cpu")
 
 
 def launch_plan(job: Job, target: Allocation, reason: str = "Chosen by its user.") -> Plan:
@@ -33,7 +33,10 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
             )
         return Plan.load(path)
     job = Job.load(path)
-    missing = [name for name in NEEDED_SIZES if name not in sizes]
+    needed = NEEDED_SIZES if job.has_ps else NEEDED_SIZES[:2]
+    if extra := [name for name in sizes if "ps" in name.split("_") and not job.has_ps]:
+        raise InputError(f"{path} is a torchrun job and has no PS.", f"Leave out {_options(extra)}.")
+    missing = [name for name in needed if name not in sizes]
     if missing:
         raise InputError(
             f"{path} is a job without a plan, and {_options(missing)} are not given.",
@@ -46,8 +49,9 @@ def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
     groups = {
         role: [{"replicas": sizes[count], "cpu": sizes[f"{role}_cpu"], "memory_bytes": sizes.get(f"{role}_memory", 0)}]
         for role, count in (("worker", "workers"), ("ps", "ps"))
+        if count in sizes
     }
-    return parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes))
+    return job.with_sides(parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes)))
 
 
 def _options(names: Any) -> str:

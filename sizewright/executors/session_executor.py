@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sizewright.errors import InputError, SizewrightError
-from sizewright.executors.change_costs import LIVE_PRIOR, NO_CHANGE, START_PRIOR, ChangeCosts
+from sizewright.executors.change_costs import LIVE_PRIOR, NO_CHANGE, RESTART_PRIOR, START_PRIOR, ChangeCosts
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 
@@ -59,6 +59,7 @@ class SessionExecutor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
+        self.restart_costs = ChangeCosts(RESTART_PRIOR)
         self._samples = samples
         self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
         self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
@@ -103,7 +104,7 @@ class SessionExecutor:
             )
         run.session.scale(plan.target)
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
-        self.change_costs.add(run.applied_at - started)
+        (self.restart_costs if plan.job.command else self.change_costs).add(run.applied_at - started)
 
     def observe(self, handle: Handle) -> Metrics:
         """Sums of every replica."""
@@ -134,16 +135,33 @@ class SessionExecutor:
         return to_yaml(self._header(plan), plan.model_dump(mode="json", exclude_none=True))
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds that the plan takes, from launches or live changes measured so far; 0 where nothing changes."""
+        """Seconds that the plan takes, from launches, live changes, or restarts of commands measured so far; 0 where
+        nothing changes."""
         if plan.changes_nothing:
             return NO_CHANGE
-        return (self.start_costs if plan.kind == "launch" else self.change_costs).estimate()
+        if plan.kind == "launch":
+            return self.start_costs.estimate()
+        return (self.restart_costs if plan.job.command else self.change_costs).estimate()
 
     def _open(self, job: Job) -> TrainingSession:
         """A session that has not begun. The engine is loaded here: rendering needs neither torch nor ray."""
+        if job.command:
+            return self._open_command(job)
         from sizewright.training.session import Session
 
         return Session(job, samples=self._samples or job.training.samples, **self._options)
+
+    def _open_command(self, job: Job) -> TrainingSession:
+        from sizewright.training.command.session import CommandSession
+
+        if self._options["folder"] or self._options["resume"]:
+            raise InputError(
+                "Snapshots are for jobs without a command: a command keeps its own.",
+                "Leave folder and resume out; it is told by SIGTERM to write a checkpoint.",
+            )
+        if self._samples:
+            job = job.with_samples(self._samples)
+        return CommandSession(job, address=self._options.get("address"))
 
     def _new_id(self, plan: Plan) -> str:
         return f"{plan.job.name}-{uuid.uuid4().hex[:8]}"

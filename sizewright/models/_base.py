@@ -29,6 +29,8 @@ class Explanation:
     distinct_allocations: int
     enough: bool
     needed: int
+    ceiling: float | None = None
+    """Samples/s that neither more workers nor more PS exceed."""
 
 
 class ThroughputModel(ABC):

@@ -11,16 +11,11 @@ slow down as tables outgrow the caches and as a batch meets more distinct rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
-from sizewright.errors import InputError
-from sizewright.models._base import Explanation, ThroughputModel
-from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
+from sizewright.models._time import TimeModel
+from sizewright.models.table import Table, as_columns, known
 from sizewright.spec.units import MIB
 
 EQUATIONS = {
@@ -51,49 +46,15 @@ def dlrover_terms(table: Table) -> NDArray[np.float64]:
     )
 
 
-class DlroverModel(ThroughputModel):
+class DlroverModel(TimeModel):
     """NNLS over the terms above."""
 
     name = "dlrover"
+    equations = EQUATIONS
 
-    def fit(self, X: Table, y: Any = None) -> Self:
-        """Learn from trials that ended well. Raises InputError when there are none."""
-        columns = as_columns(X, (*AXES, "throughput", "throughput_se"))
-        throughput = columns["throughput"] if y is None else np.asarray(y, float)
-        usable = ended_well(X) & np.isfinite(throughput) & (throughput > 0)
-        usable &= (columns["workers"] >= 1) & (columns["ps"] >= 1)
-        if not usable.any():
-            raise InputError("No trial has workers, PS and a throughput above 0.", "Measure some first.")
-        seconds = (columns["workers"] * known(columns["batch_size"], 1.0))[usable] / throughput[usable]
-        claimed = np.nan_to_num(columns["throughput_se"][usable] / throughput[usable])
-        terms = dlrover_terms({name: columns[name][usable] for name in AXES})
-        relative_se = float(np.sqrt(np.mean(claimed**2)))
-        where = np.column_stack([np.nan_to_num(columns[name][usable]) for name in ALLOCATION_AXES])
-        distinct = len(np.unique(where, axis=0))
-        self.fit_: TimeFit = fit_time(terms, seconds, tuple(EQUATIONS), distinct, relative_se)
-        return self
+    def terms(self, table: Table) -> NDArray[np.float64]:  # noqa: D102
+        return dlrover_terms(table)
 
-    def predict(self, X: Table) -> NDArray[np.float64]:  # noqa: D102
-        self._check_fitted()
-        columns = as_columns(X)
-        samples = columns["workers"] * known(columns["batch_size"], 1.0)
-        return samples / predict_time(self.fit_, dlrover_terms(X))
-
-    def predict_interval(self, X: Table, coverage: float = 0.9) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
-        middle = self.predict(X)
-        factor = np.exp(np.minimum(relative_half_width(self.fit_, dlrover_terms(X), coverage), 5.0))
-        return middle / factor, middle * factor
-
-    def explain(self) -> Explanation:  # noqa: D102
-        self._check_fitted()
-        fit = self.fit_
-        return Explanation(
-            model=self.name,
-            parameters={n: float(c) for n, c in zip(fit.names, fit.coefficients, strict=True)},
-            equations=EQUATIONS,
-            pinned=fit.pinned,
-            distinct_allocations=fit.points,
-            enough=fit.enough,
-            needed=int(fit.excited.sum()) + 2,
-        )
+    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+        """Those with workers and PS."""
+        return np.asarray((columns["workers"] >= 1) & (columns["ps"] >= 1))

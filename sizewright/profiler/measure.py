@@ -74,7 +74,7 @@ def measure(
     trainer.scale(point.allocation, table_scale=point.table_scale)
     sleep(timing.warm_up_s)
     window = _watch(trainer, timing, sleep)
-    _check_quota(point.allocation, window)
+    check_quota(point.allocation, window.first, window.last)
     return _row(trainer.job, point, window).model_copy(update={"started_at": started_at})
 
 
@@ -158,32 +158,34 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         ps_memory_bytes=max(b.memory_peak_bytes for _, b in servers),
         device=job.training.device,
         device_memory_bytes=max(r.device_memory_bytes for r in last.replicas) or None,
-        worker_cpu_used=_cores_used(workers),
-        ps_cpu_used=_cores_used(servers),
+        worker_cpu_used=cores_used(workers),
+        ps_cpu_used=cores_used(servers),
         uncharged_cpu_s=last.engine_cpu_s - first.engine_cpu_s,
         throttled_s=sum(b.throttled_s - a.throttled_s for a, b in workers + servers),
         network_bytes=per_step("network_bytes"),
         duration_s=last.replicas[0].at_s - first.replicas[0].at_s,
         steps=steps,
-        limited_by=_weakest(last),
+        limited_by=weakest(last),
         cfs_period_ms=last.replicas[0].cfs_period_ms,
     )
 
 
-def _weakest(metrics: Metrics) -> LimitedBy:
+def weakest(metrics: Metrics) -> LimitedBy:
     """What held the replica that was held the least."""
     found = {replica.limited_by for replica in metrics.replicas}
     order: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
     return next(kind for kind in order if kind in found)
 
 
-def _cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:
+def cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:
+    """Mean over replicas, each seen twice."""
     return float(np.mean([(b.cpu_s - a.cpu_s) / (b.at_s - a.at_s) for a, b in pairs]))
 
 
-def _check_quota(allocation: Allocation, window: _Window) -> None:
+def check_quota(allocation: Allocation, first: Metrics, last: Metrics) -> None:
+    """Raises TrialVoidError for a replica that used more than its cores."""
     for role in ("worker", "ps"):
-        pairs = zip(allocation.each(role), window.first.of(role), window.last.of(role), strict=True)
+        pairs = zip(allocation.each(role), first.of(role), last.of(role), strict=True)
         for allowed, before, after in pairs:
             used = (after.cpu_s - before.cpu_s) / (after.at_s - before.at_s)
             if after.limited_by == "cgroup" and used > _CPU_TOLERANCE * allowed.cpu:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sizewright.datasets.trials import Trial
 from sizewright.errors import (
@@ -18,6 +18,7 @@ from sizewright.errors import (
 from sizewright.profiler._base import Point, TrialPlanner
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, Trainer, measure
+from sizewright.spec import Group
 
 # Trials of 5 s repeat within 2 to 3 % (one standard error) however small the error inside one is.
 REPEAT_SE = 0.03
@@ -28,6 +29,10 @@ class TrialSink(Protocol):
 
     def add(self, trial: Trial) -> object:
         """Keep a trial."""
+
+
+Measure = Callable[[Any, Point, Timing], Trial]
+"""From a trainer to a trial; raises TrialError when there is none."""
 
 
 class Progress(NamedTuple):
@@ -46,6 +51,7 @@ def run_series(
     *,
     finished: Sequence[Trial] = (),
     timing: Timing = Timing(),  # noqa: B008 (a frozen record)
+    measure: Measure = measure,
     host_speed: Callable[[], float] = measure_host_speed,
 ) -> Iterator[Progress]:
     """Run a planner's trials; yields after each. `finished` trials of the same series are not run again."""
@@ -59,7 +65,7 @@ def run_series(
             trial = known
         else:
             timed = replace(timing, warm_up_s=warm_up_s)
-            trial = _run_one(trainer, point, timed, host_speed).model_copy(update={"series": series})
+            trial = _run_one(trainer, point, timed, measure, host_speed).model_copy(update={"series": series})
             warm_up_s = timing.warm_up_s if trial.status == "ok" else timing.first_warm_up_s
             sink.add(trial)
             if trial.status != "ok":
@@ -85,7 +91,9 @@ def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
     return change, abs(change) > 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5
 
 
-def _run_one(trainer: Trainer, point: Point, timing: Timing, host_speed: Callable[[], float]) -> Trial:
+def _run_one(
+    trainer: Trainer, point: Point, timing: Timing, measure: Measure, host_speed: Callable[[], float]
+) -> Trial:
     about: dict[str, object] = {"host": trainer.host}
     try:
         trainer.pause()
@@ -105,7 +113,7 @@ def _failed(trainer: Trainer, point: Point, error: SizewrightError) -> Trial:
         workers=allocation.replicas("worker"),
         ps=allocation.replicas("ps"),
         worker_cpu=allocation.worker[0].cpu,
-        ps_cpu=allocation.ps[0].cpu,
+        ps_cpu=_cores_of(allocation.ps),
         batch_size=allocation.batch_size,
         table_scale=point.table_scale,
         job=trainer.job.name,
@@ -121,5 +129,10 @@ def _place(trial: Trial) -> tuple[object, ...]:
 
 def _is_at(trial: Trial, point: Point) -> bool:
     a = point.allocation
-    cores = (a.worker[0].cpu, a.ps[0].cpu)
-    return _place(trial) == (a.replicas("worker"), a.replicas("ps"), *cores, a.batch_size, point.table_scale)
+    cores = (_cores_of(a.worker), _cores_of(a.ps))
+    place = (a.replicas("worker"), a.replicas("ps"), *cores, a.batch_size)
+    return _place(trial) in ((*place, point.table_scale), (*place, None))
+
+
+def _cores_of(groups: Sequence[Group]) -> float | None:
+    return groups[0].cpu if groups else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +18,15 @@ from sizewright.spec import Allocation, Job, Role
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
 _LEAST_CORES = 0.1
+_NONE = 1e-9  # instead of 0 PS, which has no logarithm
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
 
-class SpreadPlanner(TrialPlanner):
-    """`count` allocations within `host_cores`, spread in the logarithm of every axis; scales 1, 1/4 and 1/16.
+class QueuePlanner(TrialPlanner):
+    """Points that are known from the beginning, one after the other."""
 
-    The scales come right after the anchor, which is measured first and last. The others shrink, and those with as
-    many PS follow each other: going to fewer replicas is cheap, and rows need not be placed anew.
-    """
-
-    def __init__(
-        self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0, whole_cores: bool = False
-    ) -> None:
-        allocations = spread_allocations(job, host_cores, count, whole_cores=whole_cores)
-        memory = MemoryModel(job)
-        allocations = [with_memory(allocation, memory) for allocation in allocations]
-        anchor = Point(allocations[0], full_scale)
-        smaller = [Point(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
-        others = [Point(allocation, full_scale) for allocation in allocations[1:]]
-        self._queue = deque([anchor, *smaller, *others, anchor])
+    def __init__(self, points: Iterable[Point], full_scale: float = 1.0) -> None:
+        self._queue = deque(points)
         self._told: list[tuple[Point, Trial]] = []
         self._full_scale = full_scale
 
@@ -70,6 +60,25 @@ class SpreadPlanner(TrialPlanner):
         return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
 
 
+class SpreadPlanner(QueuePlanner):
+    """`count` allocations within `host_cores`, spread in the logarithm of every axis; scales 1, 1/4 and 1/16.
+
+    The scales come right after the anchor, which is measured first and last. The others shrink, and those with as
+    many PS follow each other: going to fewer replicas is cheap, and rows need not be placed anew.
+    """
+
+    def __init__(
+        self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0, whole_cores: bool = False
+    ) -> None:
+        allocations = spread_allocations(job, host_cores, count, whole_cores=whole_cores)
+        memory = MemoryModel(job)
+        allocations = [with_memory(allocation, memory) for allocation in allocations]
+        anchor = Point(allocations[0], full_scale)
+        smaller = [Point(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
+        others = [Point(allocation, full_scale) for allocation in allocations[1:]]
+        super().__init__([anchor, *smaller, *others, anchor], full_scale)
+
+
 def with_memory(allocation: Allocation, memory: MemoryModel) -> Allocation:
     """Twice the memory that is predicted, so that a trial finds the need rather than the limit."""
     workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
@@ -91,7 +100,7 @@ def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: 
     Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
     a core. Raises JobError if nothing fits.
     """
-    for role, bounds in (("worker", job.bounds.worker), ("ps", job.bounds.ps)):
+    for role, bounds in (("worker", job.bounds.worker), *([("ps", job.bounds.ps)] if job.has_ps else [])):
         if bounds.cpu[1] < _LEAST_CORES:
             raise JobError(
                 f"bounds.{role}.cpu ends at {bounds.cpu[1]:g}, and less than {_LEAST_CORES:g} cores cannot be held.",
@@ -103,7 +112,7 @@ def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: 
             f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
             "Lower the least replicas of worker and ps, or profile on a larger host.",
         )
-    logs = np.log(np.array(candidates))
+    logs = np.log(np.maximum(np.array(candidates), _NONE))
     spread = np.ptp(logs, axis=0)
     scaled = logs / np.where(spread > 0, spread, 1.0)
     chosen = _farthest_first(scaled, min(count, len(candidates)))
@@ -117,12 +126,16 @@ def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[fl
     most_workers, most_ps = max(4, min(16, int(host_cores))), max(3, min(8, int(host_cores / 2)))
     workers = range(worker.replicas[0], min(worker.replicas[1], max(most_workers, worker.replicas[0])) + 1)
     servers = range(ps.replicas[0], min(ps.replicas[1], max(most_ps, ps.replicas[0])) + 1)
+    if not job.has_ps:
+        servers = range(1)
     if whole_cores:
         worker_sizes = ps_sizes = [size for size in _SIZES if size == int(size)]
     else:
         least = _LEAST_CORES * (workers[0] + servers[0])
         room = max(0.0, (host_cores - least) / (workers[0] + servers[0]) + _LEAST_CORES)
         worker_sizes, ps_sizes = _sizes_within(worker.cpu, room), _sizes_within(ps.cpu, room)
+    if not job.has_ps:
+        ps_sizes = [1.0]
     combinations = itertools.product(workers, servers, worker_sizes, ps_sizes)
     return [c for c in combinations if c[0] * c[2] + c[1] * c[3] <= host_cores + 1e-9]
 

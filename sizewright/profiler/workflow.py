@@ -10,8 +10,8 @@ from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import TrialPlanner
-from sizewright.profiler.measure import Trainer
-from sizewright.profiler.series import Progress, drift, run_series
+from sizewright.profiler.measure import Trainer, measure
+from sizewright.profiler.series import Measure, Progress, drift, run_series
 
 _ATTEMPTS = 2
 
@@ -23,6 +23,7 @@ def profile_job(
     *,
     fresh: bool = False,
     accept_drift: bool = False,
+    measure: Measure = measure,
     progress: Callable[[Progress, int], None] | None = None,
 ) -> list[Trial]:
     """The trials of one whole series of the trainer's job.
@@ -37,7 +38,7 @@ def profile_job(
         series = series or f"{job_hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()
         total, trials = plan.left(), []
-        for step in run_series(trainer, plan, store, series, finished=finished):
+        for step in run_series(trainer, plan, store, series, finished=finished, measure=measure):
             trials.append(step.trial)
             if progress:
                 progress(step, total)

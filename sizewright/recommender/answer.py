@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import ThroughputModel
-from sizewright.models.memory import MemoryModel
+from sizewright.models._memory import MemoryForecast
 from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
 from sizewright.recommender.reasons import assumptions, reasons, to_be_surer
 from sizewright.recommender.scoring import Scored
@@ -26,7 +26,7 @@ class Decision:
     job: Job
     trials: Sequence[Trial]
     model: ThroughputModel
-    memory: MemoryModel
+    memory: MemoryForecast
     scored: Scored
     candidates: Candidates
     allowed: NDArray[np.bool_]
@@ -42,14 +42,14 @@ def ok(d: Decision) -> Recommendation:
     return Recommendation(
         status="ok",
         job=d.job.name,
-        target=_allocation(d.scored, d.chosen),
+        target=_allocation(d, d.chosen),
         lower=lower,
         upper=upper,
-        uncapped=_allocation(d.scored, uncapped),
+        uncapped=_allocation(d, uncapped),
         predicted=_prediction(d),
         alternatives=_alternatives(d),
         evidence=_evidence(d),
-        reasons=tuple(reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings)),
+        reasons=tuple(reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials)),
     )
 
 
@@ -95,8 +95,9 @@ def _numbered(texts: Sequence[str]) -> tuple[Remedy, ...]:
     return tuple(Remedy(number=i, text=text) for i, text in enumerate(texts, 1))
 
 
-def _allocation(scored: Scored, i: int) -> Allocation:
-    return scored.grid.allocation(i, scored.worker_memory_bytes[i], scored.ps_memory_bytes[i])
+def _allocation(d: Decision, i: int) -> Allocation:
+    s = d.scored
+    return d.job.with_sides(s.grid.allocation(i, s.worker_memory_bytes[i], s.ps_memory_bytes[i]))
 
 
 def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
@@ -113,7 +114,7 @@ def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
             return float(pick.reduce(column[overlap]))
 
         grid = s.grid
-        return Allocation.of(
+        allocation = Allocation.of(
             int(value(grid.workers)),
             int(value(grid.ps)),
             value(grid.worker_cpu),
@@ -122,6 +123,7 @@ def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
             int(value(s.worker_memory_bytes)),
             _least_ps_memory(d, value(grid.ps), value(grid.workers), value(grid.batch_size), value(s.ps_memory_bytes)),
         )
+        return d.job.with_sides(allocation)
 
     return of(np.minimum), of(np.maximum)
 
@@ -168,6 +170,8 @@ def _utilization(d: Decision) -> tuple[float | None, float | None]:
             if t.throughput and getattr(t, used) is not None
         ]
         rate = float(d.scored.throughput[d.chosen])
+        if not cores:
+            return None
         return min(1.0, float(np.median(per_sample)) * rate / cores) if per_sample else None
 
     grid, i = d.scored.grid, d.chosen
@@ -185,7 +189,7 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
     rows = sorted({*front.tolist(), d.chosen}, key=lambda i: float(s.throughput[i]))
     return tuple(
         Alternative(
-            allocation=_allocation(s, i),
+            allocation=_allocation(d, i),
             throughput=_estimate(s.throughput[i], s.lower[i], s.upper[i]),
             completion_time_s=float(d.job.training.samples / s.throughput[i]),
             cost=float(s.cost[i]),

@@ -49,16 +49,17 @@ class Grid:
         )
 
 
-def make_grid(bounds: Bounds, batch_size: int) -> Grid:
-    """All combinations of replicas, cores in even steps, and batch sizes in powers of two."""
+def make_grid(bounds: Bounds, batch_size: int, *, has_ps: bool = True) -> Grid:
+    """All combinations of replicas, cores in even steps, and batch sizes in powers of two; without PS 0 of 1 core."""
     sizes = [
         sizes_between(*bounds.worker.cpu),
-        sizes_between(*bounds.ps.cpu),
+        sizes_between(*bounds.ps.cpu) if has_ps else [1.0],
         _doublings(*bounds.batch_size) if bounds.batch_size else [float(batch_size)],
     ]
     most = _MOST_COUNTS
     while True:
-        counts = [counts_between(*role.replicas, most) for role in (bounds.worker, bounds.ps)]
+        counts = [counts_between(*bounds.worker.replicas, most)]
+        counts.append(counts_between(*bounds.ps.replicas, most) if has_ps else [0.0])
         if math.prod(map(len, (*counts, *sizes))) <= _MOST_ROWS or most <= 8:
             break
         most //= 2

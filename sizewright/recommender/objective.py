@@ -22,6 +22,12 @@ def hourly_price(grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Float
     return cores * prices.core_hour + gib * prices.gib_hour
 
 
+def sides_price(job: Job) -> float:
+    """Currency per hour of a chief and an evaluator, whatever the rest is."""
+    sides = [side for side in (job.command.chief, job.command.evaluator) if side] if job.command else []
+    return sum(s.cpu * job.prices.core_hour + s.memory_bytes / GIB * job.prices.gib_hour for s in sides)
+
+
 def completion_time_s(job: Job, throughput: Floats) -> Floats:
     """Seconds for the job's samples (n,)."""
     return job.training.samples / throughput

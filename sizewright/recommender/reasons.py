@@ -30,6 +30,7 @@ def reasons(
     chosen: int,
     uncapped: int,
     rulings: Sequence[Ruling],
+    trials: Sequence[Trial],
 ) -> Iterator[str]:
     """Why the chosen row, in sentences."""
     least = _OBJECTIVES[job.objective]
@@ -39,6 +40,7 @@ def reasons(
             yield f"The {ruling.cap} cap ruled out {ruling.ruled_out:,}: {ruling.verdict.reason}."
     if uncapped != chosen and not allowed[uncapped]:
         yield f"Without caps it would be {scored.grid.allocation(uncapped).describe()}."
+    yield from _ceiling(job, model, trials)
     yield from _one_more_worker(scored, chosen)
     yield f"A replica's memory holds its predicted peak and a margin of 15 %: {_memory(scored, chosen)}."
 
@@ -53,13 +55,14 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
     loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
         yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
-    coreless = sum(None in (trial.worker_cpu, trial.ps_cpu) for trial in trials)
+    coreless = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
     if coreless:
         yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
     if {t.host for t in trials if t.host}:
-        yield "Workers and PS talked over one host's loopback; a slower network is not in the prediction."
+        who = "Workers and PS" if job.has_ps else "Workers"
+        yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
     fastest = max(trial.throughput or 0.0 for trial in trials)
     if throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
@@ -98,6 +101,21 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
         yield f"One more worker would bring {gain:+.1%} throughput for {price:+.1%} price an hour."
 
 
+def _ceiling(job: Job, model: ThroughputModel, trials: Sequence[Trial]) -> Iterator[str]:
+    """What neither workers nor PS can lift, and who is suspected."""
+    ceiling = model.explain().ceiling
+    if ceiling is None:
+        return
+    phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
+    reading = sum(data > compute for data, compute in phases)
+    told = f" {reading} of {len(phases)} trials spent more time on data than on computing." if phases else ""
+    yield (
+        f"The input pipeline is the suspect: about {ceiling:,.0f} samples/s is the most, whatever workers"
+        f"{' and PS' if job.has_ps else ''} have, while their cores are idle.{told} More workers are not recommended: "
+        "read faster first (more reader threads or files, a faster store, less to parse)."
+    )
+
+
 def _memory(scored: Scored, i: int) -> str:
     worker, ps = format_bytes(scored.worker_memory_bytes[i]), format_bytes(scored.ps_memory_bytes[i])
-    return f"{worker} a worker, {ps} a PS"
+    return f"{worker} a worker, {ps} a PS" if scored.grid.ps[i] else f"{worker} a worker"

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models._base import ThroughputModel
-from sizewright.models.memory import MemoryModel
+from sizewright.models._memory import MemoryForecast
 from sizewright.recommender.grid import Grid, make_grid
-from sizewright.recommender.objective import completion_time_s, hourly_price, score
+from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
 from sizewright.spec import Job, Prices
 from sizewright.spec.units import MIB
 
@@ -37,13 +37,13 @@ class Scored:
 
 
 def score_all(
-    job: Job, model: ThroughputModel, memory: MemoryModel, embedding_bytes: float, *, counts_only: bool = False
+    job: Job, model: ThroughputModel, memory: MemoryForecast, embedding_bytes: float, *, counts_only: bool = False
 ) -> Scored:
     """Predict throughput, memory, price and objective of every allocation within the bounds.
 
     With `counts_only` no trial tells its cores; without prices of the job's own a replica then costs 1 an hour.
     """
-    grid = make_grid(job.bounds, job.training.batch_size)
+    grid = make_grid(job.bounds, job.training.batch_size, has_ps=job.has_ps)
     columns = grid.columns(embedding_bytes)
     throughput = model.predict(columns)
     lower, upper = model.predict_interval(columns, COVERAGE)
@@ -54,7 +54,7 @@ def score_all(
     if counts_only and job.prices == Prices():
         price = grid.workers + grid.ps
     else:
-        price = hourly_price(grid, worker_memory, ps_memory, job.prices)
+        price = hourly_price(grid, worker_memory, ps_memory, job.prices) + sides_price(job)
     cost = completion_time_s(job, throughput) / 3600 * price
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
     return Scored(grid, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)

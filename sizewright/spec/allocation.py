@@ -58,10 +58,10 @@ class Allocation(Record):
         worker_memory_bytes: int = 0,
         ps_memory_bytes: int = 0,
     ) -> Allocation:
-        """One equal group per role: the usual case."""
+        """One equal group per role: the usual case. Without PS their size does not matter."""
         return cls(
             worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes),),
-            ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),),
+            ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),) if ps else (),
             batch_size=batch_size,
         )
 

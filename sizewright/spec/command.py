@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import Shorthand
-from sizewright.spec.units import Bytes, Cores, Seconds
+from sizewright.spec.units import GIB, Bytes, Cores, Seconds
 
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]
 PLACEHOLDERS = ("batch_size", "samples", "workers", "ps", "cores", "role", "index")
@@ -57,7 +57,7 @@ class Side(Record):
     """Replicas of a role whose number is not searched: a chief or an evaluator."""
 
     cpu: Cores = Field(0.5, gt=0)
-    memory_bytes: Bytes = Field(0, ge=0, alias="memory", description="0: what trials measured")
+    memory_bytes: Bytes = Field(GIB, ge=0, alias="memory")
 
     model_config = Record.model_config | {"populate_by_name": True}
 

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field, FiniteFloat, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec.allocation import Allocation, Group
 from sizewright.spec.bounds import BatchSize, Bounds
 from sizewright.spec.command import Command
 from sizewright.spec.model import Model
@@ -130,6 +131,17 @@ class Job(Record):
             told["data"]["path"] = os.path.abspath(self.data.path)
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
+    def with_sides(self, allocation: Allocation) -> Allocation:
+        """The allocation with the chief and the evaluator that the command has."""
+        command = self.command
+        sides = {"chief": command.chief, "evaluator": command.evaluator} if command else {}
+        groups = {
+            role: (Group(replicas=1, cpu=side.cpu, memory_bytes=side.memory_bytes),)
+            for role, side in sides.items()
+            if side and not allocation.replicas(role)  # type: ignore[arg-type]
+        }
+        return allocation.model_copy(update=groups)
+
     def with_absolute_path(self) -> Job:
         """The same job for processes that run in another folder."""
         if self.command:
@@ -149,6 +161,10 @@ class Job(Record):
         """The same job with counted tables."""
         tables = self.model.tables.model_copy(update={"counted": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
+
+    def with_samples(self, samples: int) -> Job:
+        """The same job over another number of samples."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"samples": samples})})
 
     def with_batch_size(self, batch_size: int) -> Job:
         """The same job with another batch size per worker."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
-from sizewright.errors import JobError, ReplicaDiedError
+from sizewright.errors import JobError
 from sizewright.progress import VARIABLE
 from sizewright.spec import Job, LimitedBy, ReplicaMetrics
 from sizewright.training.cgroups import PERIOD_US, CgroupTree
@@ -37,6 +37,14 @@ class Look(NamedTuple):
     nonsense: str
     exit_code: int | None
     left_behind: int
+
+
+class Death(NamedTuple):
+    """Why a replica ended, where its log is, and whether memory was the cause."""
+
+    message: str
+    remedy: str
+    oom: bool
 
 
 class CommandReplica:
@@ -119,8 +127,8 @@ class CommandReplica:
         left = len(processes) if code is not None else 0
         return Look(metrics, [Report(r.at_s - now, r.samples) for r in told], self._reports.nonsense, code, left)
 
-    def why(self) -> ReplicaDiedError:
-        """The error for one that has ended by itself, with its last lines."""
+    def why(self) -> Death:
+        """What to say of one that has ended by itself, with its last lines."""
         code = self._process.poll() if self._process else None
         lasted = time.monotonic() - self._started_at
         oom = bool(self._group and self._group.oom_kills())
@@ -130,7 +138,7 @@ class CommandReplica:
             told = f"{self.seat.name} was ended by {signal.Signals(-code).name} after {lasted:.1f} s."
         else:
             told = f"{self.seat.name} ended with exit code {code} after {lasted:.1f} s."
-        return ReplicaDiedError(told + self.last_lines(), self.where_log(), oom=oom)
+        return Death(told + self.last_lines(), f"Its log: {self._path}", oom)
 
     def last_lines(self) -> str:
         """Of its log, as the end of a message."""
@@ -140,10 +148,6 @@ class CommandReplica:
         return (
             "".join(["\nIts last lines:", *(f"\n    {line}" for line in lines), "\n"]) if lines else " It said nothing."
         )
-
-    def where_log(self) -> str:
-        """Where its whole log is."""
-        return f"Its log: {self._path}"
 
     def terminate(self) -> None:
         """Ask all its processes to end: it may write a checkpoint."""

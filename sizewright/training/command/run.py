@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from sizewright.errors import SizewrightError, TrialTimeoutError
+from sizewright.errors import ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
 from sizewright.training.command.here import Here
+from sizewright.training.command.on_ray import OnRay, RayReplica
 from sizewright.training.command.rendezvous import make_start
 from sizewright.training.command.replica import CommandReplica, Look
 from sizewright.training.command.reports import Report
@@ -26,11 +27,11 @@ _HOW = {
 class Run:
     """Replicas of one allocation. Not thread-safe."""
 
-    def __init__(self, job: Job, allocation: Allocation, place: Here, folder: Path) -> None:
+    def __init__(self, job: Job, allocation: Allocation, place: Here | OnRay, folder: Path) -> None:
         assert job.command is not None
         self.allocation, self.folder = allocation, folder
         self._job, self._command = job, job.command
-        self._replicas: list[CommandReplica] = []
+        self._replicas: list[CommandReplica | RayReplica] = []
         self._looks: list[Look] = []
         self._told: dict[str, list[Report]] = {}
         self._heard_at = time.monotonic()
@@ -66,7 +67,8 @@ class Run:
         if not self.finished:
             for replica, look in zip(self._replicas, self._looks, strict=True):
                 if look.exit_code:
-                    raise replica.why()
+                    why = replica.why()
+                    raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
 
     def check_silence(self) -> None:
         """Raises TrialTimeoutError when nothing was reported for too long."""

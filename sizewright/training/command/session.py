@@ -15,6 +15,7 @@ from sizewright.errors import EngineError, SizewrightError
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
 from sizewright.spec.units import format_bytes
 from sizewright.training.command.here import Here
+from sizewright.training.command.on_ray import OnRay
 from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
 
@@ -25,17 +26,20 @@ _TRIAL_GRACE_S = 1.0
 
 
 class CommandSession:
-    """Runs a job's command at one allocation after the other. Use as a context manager: leaving it ends every process
-    and removes every control group. Logs are kept in a folder below `logs`.
+    """Runs a job's command at one allocation after the other, here or on the Ray cluster at `address`. Use as a
+    context manager: leaving it ends every process and removes every control group. Logs are kept in a folder below
+    `logs`.
 
     In trials (`trial`) the environment says so, ends are quick, and logs of starts that went well are removed.
     """
 
-    def __init__(self, job: Job, *, logs: str | Path = LOGS, trial: bool = False) -> None:
+    def __init__(self, job: Job, *, address: str | None = None, logs: str | Path = LOGS, trial: bool = False) -> None:
         self.job = job.with_absolute_path()
         assert self.job.command is not None
         self._command, self._trial = self.job.command, trial
-        self._place = Here(f"sizewright-{os.getpid()}-{secrets.token_hex(2)}")
+        name = f"sizewright-{os.getpid()}-{secrets.token_hex(2)}"
+        self._address = address
+        self._place = OnRay(name, address) if address else Here(name)
         self._logs = Path(logs).absolute() / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self._run: Run | None = None
         self._starts = self._samples = self._before = 0
@@ -57,12 +61,12 @@ class CommandSession:
 
     @property
     def host(self) -> str:
-        """Where it runs."""
-        return socket.gethostname()
+        """Where it runs: this host's name, or the cluster's address."""
+        return self._address or socket.gethostname()
 
     @property
     def cores(self) -> float:
-        """Cores of this host."""
+        """Cores of all machines."""
         return self._place.cores
 
     @property

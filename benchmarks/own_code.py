@@ -1,0 +1,164 @@
+"""The user's own code: what measuring it costs, whether its own count agrees, and how good the answer is."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+import sizewright as sw
+from benchmarks._report import QUICK, finish
+from sizewright.profiler._base import Point
+from sizewright.profiler.measure import Timing
+from sizewright.profiler.measure_command import measure_command
+from sizewright.recommender.grid import make_grid
+from sizewright.spec import Allocation, Job
+from sizewright.training.command.here import Here
+from sizewright.training.command.rendezvous import make_start
+from sizewright.training.command.session import CommandSession
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_code" / "torch_ddp.yaml"
+TARGETS = {
+    "measuring_overhead": "≤ 0.02",
+    "throughput_error": "≤ 0.03",
+    "profile_s": "≤ 180",
+    "regret": "≤ 0.05",
+}
+PAIRS = 3 if QUICK else 8
+CHECKED = 4 if QUICK else 12
+FINAL = re.compile(r"trained (\d+) samples in ([\d.]+) s")
+TIMING = Timing(least_s=4, greatest_s=8, target_se=0.01)
+
+Figures = dict[str, float]
+
+
+def main() -> None:
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    details: dict[str, object] = {}
+    job = Job.load(EXAMPLE)
+    figures = measuring(job, details) | answer(job, details)
+    finish("own_code", figures, TARGETS, details)
+
+
+def measuring(job: Job, details: dict[str, object]) -> Figures:
+    """The script's own count of a whole run with everything that measures it, and without, in pairs of runs in turn;
+    and how far the throughput that was read is from that count."""
+    job = job.with_samples(60_000 if QUICK else 120_000)
+    allocation = Allocation.of(2, 0, 0.7, 1.0, job.training.batch_size)
+    ratios: list[float] = []
+    errors: list[float] = []
+    for i in range(PAIRS):
+        rates = {}
+        for way in ("watched", "alone") if i % 2 else ("alone", "watched"):
+            rates[way] = watched(job, allocation, errors) if way == "watched" else alone(job, allocation)
+        ratios.append(rates["alone"] / rates["watched"] - 1)
+        print(f"alone {rates['alone']:,.0f}, watched {rates['watched']:,.0f} samples/s: {ratios[-1]:+.3f}", flush=True)
+    half = float(stats.sem(ratios) * stats.t.ppf(0.975, len(ratios) - 1))
+    details |= {"overhead_pairs": ratios, "errors": errors}
+    return {
+        "measuring_overhead": float(np.mean(ratios)),
+        "measuring_overhead_half_width": half,
+        "throughput_error": float(np.mean(errors)),
+        "throughput_error_worst": float(np.max(errors)),
+    }
+
+
+def watched(job: Job, allocation: Allocation, errors: list[float]) -> float:
+    """Its own samples/s in a session that reads, observes and holds it; what the session read is compared."""
+    with tempfile.TemporaryDirectory() as logs, CommandSession(job, logs=logs) as session:
+        session.scale(allocation)
+        while not session.wait(0.25):
+            session.observe()
+        series = session.reports()
+        text = next(Path(logs).rglob("worker-0.log")).read_text()
+    begin, end = max(told[0].at_s for told in series), min(told[-1].at_s for told in series)
+    counts = [np.interp([begin, end], [r.at_s for r in told], [r.samples for r in told]) for told in series]
+    read = float(sum(np.diff(each)[0] for each in counts)) / (end - begin)
+    own = own_rate(text)
+    errors.append(abs(read / own - 1))
+    return own
+
+
+def alone(job: Job, allocation: Allocation) -> float:
+    """The same processes under the same limits, and nobody reads or looks."""
+    place = Here(f"alone-{time.time_ns()}")
+    sizes = list(enumerate(allocation.each("worker")))
+    seats = [place.seat("worker", i, size) for i, size in sizes]
+    with tempfile.TemporaryDirectory() as logs:
+        replicas = [place.replica(job, seat, allocation.batch_size, Path(logs)) for seat in seats]
+        try:
+            for replica, seat in zip(replicas, seats, strict=True):
+                start = make_start(job, seats, seat, allocation.batch_size)
+                replica.start(start._replace(env=start.env))
+            while not all(replica.look().metrics.steps for replica in replicas):
+                time.sleep(0.05)
+            for replica in replicas:
+                replica.hold()
+            while not all(replica.ended() for replica in replicas):
+                time.sleep(0.2)
+            return own_rate(next(Path(logs).rglob("worker-0.log")).read_text())
+        finally:
+            for replica in replicas:
+                replica.kill()
+            place.close()
+
+
+def own_rate(text: str) -> float:
+    """Samples/s by the script's final count."""
+    found = FINAL.search(text)
+    if not found:
+        raise SystemExit(f"the script told no final count: {text[-500:]}")
+    return int(found[1]) / float(found[2])
+
+
+def answer(job: Job, details: dict[str, object]) -> Figures:
+    """A profile of six allocations, its recommendation, and the objective measured there and at allocations that are
+    spread over the bounds, in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/trials.db"
+        start = time.monotonic()
+        trials = sw.profile(job, store=store, trials=6, accept_drift=True)
+        took = time.monotonic() - start
+        found = sw.recommend(job, store=store)
+    if found.target is None:
+        raise SystemExit(f"no recommendation: {found.reasons} {found.remedies}")
+    print(f"profile of {len(trials)} starts in {took:.0f} s; target {found.target.describe()}", flush=True)
+    places = {(found.target.replicas("worker"), found.target.worker[0].cpu)} | spread(job)
+    scores = objectives(job, sorted(places))
+    target = (found.target.replicas("worker"), found.target.worker[0].cpu)
+    best = min(scores, key=lambda place: scores[place])
+    details |= {"objectives": {str(k): v for k, v in scores.items()}, "target": str(target), "best": str(best)}
+    return {"profile_s": took, "regret": scores[target] / scores[best] - 1}
+
+
+def spread(job: Job) -> set[tuple[int, float]]:
+    """Allocations of the grid that this host can hold, the most evenly spread ones."""
+    grid = make_grid(job.bounds, job.training.batch_size, has_ps=False)
+    fits = [(int(w), float(c)) for w, c in zip(grid.workers, grid.worker_cpu, strict=True) if w * c <= 1.6 + 1e-9]
+    return {fits[i] for i in np.linspace(0, len(fits) - 1, min(CHECKED, len(fits))).round().astype(int)}
+
+
+def objectives(job: Job, places: list[tuple[int, float]]) -> dict[tuple[int, float], float]:
+    """Completion time × cost of each place, from the mean of two trials of it, one in either order of places."""
+    rates: dict[tuple[int, float], list[float]] = {place: [] for place in places}
+    with CommandSession(job, trial=True) as session:
+        for place in [*places, *reversed(places)]:
+            point = Point(Allocation.of(place[0], 0, place[1], 1.0, job.training.batch_size))
+            trial = measure_command(session, point, TIMING)
+            rates[place].append(trial.throughput or 0.0)
+            print(f"{place}: {trial.throughput:,.0f} samples/s", flush=True)
+    found = {}
+    for (workers, cores), told in rates.items():
+        rate = float(np.mean(told))
+        found[workers, cores] = workers * cores * job.prices.core_hour / rate**2
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The examples of own code as a user runs them: profiled, recommended, run and changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import sizewright as sw
+from sizewright.executors import get_executor
+from sizewright.executors.plan_files import launch_plan
+from sizewright.spec import Allocation, Plan
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "own_code"
+TENSORFLOW = "tensorflow-cpu==2.21.0"
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `source .venv/bin/activate`, in the project's folder."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("here")
+def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/trials.db"
+    trials = sw.profile(EXAMPLES / "prints_log.yaml", store=store, trials=5, accept_drift=True)
+    assert len(trials) == 6
+    assert {trial.status for trial in trials} == {"ok"}, [trial.message for trial in trials]
+    for trial in trials:
+        assert trial.throughput
+        assert trial.ps == 0
+        assert (trial.worker_memory_bytes or 0) > 20 << 20
+        assert trial.worker_cpu_used
+        assert trial.worker_cpu
+        if trial.limited_by == "cgroup":
+            assert trial.worker_cpu_used <= 1.05 * trial.worker_cpu
+    answer = sw.recommend(EXAMPLES / "prints_log.yaml", store=store)
+    assert answer.status == "ok", answer.reasons
+    assert answer.target is not None
+    assert answer.target.ps == ()
+    plan = sw.plan(EXAMPLES / "prints_log.yaml", answer)
+    assert Plan.model_validate(json.loads(plan.model_dump_json(by_alias=True))) == plan
+    assert not (ROOT / "sizewright-logs").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_torch_distributed_is_run_changed_and_priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = sw.load_job(EXAMPLES / "torch_ddp.yaml").with_samples(10**9)
+    assert job.command is not None
+    command = job.command.model_copy(
+        update={"run": (*job.command.run, "--checkpoint", f"{tmp_path}/model.pt"), "folder": str(ROOT)}
+    )
+    job = job.model_copy(update={"command": command})
+    monkeypatch.chdir(tmp_path)  # where logs go
+    local = get_executor("local")
+    two, one = Allocation.of(2, 0, 0.6, 1.0, 512), Allocation.of(1, 0, 0.6, 1.0, 512)
+    handle = local.launch(launch_plan(job, two))
+    adjust = launch_plan(job, one).model_copy(update={"kind": "adjust", "current": two})
+    before = local.change_cost(adjust)
+    assert not local.wait(handle, 2.0)
+    trained = local.observe(handle).samples_trained
+    assert trained > 0
+    local.adjust(handle, adjust)
+    assert (tmp_path / "model.pt").exists()  # it was asked to end, and wrote it
+    assert local.observe(handle).samples_trained > trained
+    after = local.change_cost(adjust)
+    assert (before.changes, after.changes) == (0, 1)
+    outcome = local.stop(handle)
+    assert outcome.status == "stopped"
+    assert [change.kind for change in outcome.changes] == ["restart"]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_verbs_work_for_own_code_and_tell_mistakes(tmp_path: Path) -> None:
+    def sizewright(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sizewright.cli.main", *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+
+    (tmp_path / "train.py").write_text(
+        """
+import time
+from sizewright import log_samples
+for _ in range(100):
+    time.sleep(0.01)
+    log_samples(9)
+"""
+    )
+    job = {"name": "own", "command": {"run": f"{sys.executable} train.py"}, "training": {"samples": 900}}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    done = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert "Finished: 900 samples" in done.stdout
+    (tmp_path / "train.py").write_text("print('no such table: users'); raise SystemExit(7)")
+    failed = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5")
+    assert failed.returncode == 1
+    assert "exit code 7" in failed.stderr
+    assert "no such table: users" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    refused = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5", "--ps", "1")
+    assert refused.returncode == 1
+    assert "has no PS" in refused.stderr
+    memory = sizewright("memory", "job.yaml")
+    assert memory.returncode == 1
+    assert "before it has run" in memory.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("here")
+def test_torch_distributed_is_profiled_and_sized(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/trials.db"
+    trials = sw.profile(EXAMPLES / "torch_ddp.yaml", store=store, trials=6, accept_drift=True)
+    assert {trial.status for trial in trials} == {"ok"}, [trial.message for trial in trials]
+    assert all(trial.phase_compute_s and trial.phase_data_s for trial in trials)
+    answer = sw.recommend(EXAMPLES / "torch_ddp.yaml", store=store)
+    assert answer.status == "ok", answer.reasons
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("here")
+def test_tensorflows_parameter_servers_are_profiled_and_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment of its own, as users' code is."""
+    venv.create(tmp_path / "tf", with_pip=True)
+    python = tmp_path / "tf" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", TENSORFLOW], check=True, timeout=600)
+    monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
+    store = f"sqlite:///{tmp_path}/trials.db"
+    trials = sw.profile(EXAMPLES / "tf_ps.yaml", store=store, trials=7, accept_drift=True)
+    good = [trial for trial in trials if trial.status == "ok"]
+    assert len(good) >= 7, [trial.message for trial in trials]
+    assert all(trial.ps >= 1 and trial.ps_memory_bytes for trial in good)
+    answer = sw.recommend(EXAMPLES / "tf_ps.yaml", store=store)
+    assert answer.status == "ok", (answer.reasons, answer.remedies)
+    assert answer.target is not None
+    assert answer.target.replicas("chief") == 1

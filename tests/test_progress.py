@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from sizewright.progress import VARIABLE, log_samples, read_progress
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_what_is_logged_can_be_read_from_outside(folder: Path) -> None:
+    for _ in range(3):
+        log_samples(100, data_s=0.5, compute_s=1.0)
+    (reading,) = read_progress(folder).values()
+    assert (reading.samples, reading.steps, reading.data_s, reading.compute_s) == (300, 3, 1.5, 3.0)
+    assert reading.at_s > 0
+
+
+def test_without_the_folder_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    log_samples(5)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "gone"))
+    log_samples(5)
+    assert read_progress(tmp_path) == {}
+    assert read_progress(tmp_path / "gone") == {}
+
+
+def test_less_than_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="below 0"):
+        log_samples(-1)
+
+
+def test_each_process_counts_for_itself(folder: Path) -> None:
+    log_samples(7)
+    child = os.fork()
+    if child == 0:
+        log_samples(5)
+        os._exit(0)
+    os.waitpid(child, 0)
+    found = read_progress(folder)
+    assert found[os.getpid()].samples == 7
+    assert found[child].samples == 5
+
+
+def test_threads_lose_nothing(folder: Path) -> None:
+    threads = [threading.Thread(target=lambda: [log_samples(1) for _ in range(2000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read_progress(folder)[os.getpid()].samples == 8000
+
+
+def test_it_needs_the_standard_library_alone() -> None:
+    program = "import sys; from sizewright import log_samples; log_samples(1); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "pydantic", "torch", "ray", "pandas"} & set(loaded)

@@ -1,0 +1,244 @@
+"""Real processes of programs that behave, and of many that do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sizewright.errors import EngineError, JobError, ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.spec import Allocation
+from sizewright.training.command.session import CommandSession
+
+MakeSession = Callable[..., CommandSession]
+ONE, TWO = Allocation.of(1, 0, 0.3, 1.0, 32), Allocation.of(2, 0, 0.3, 1.0, 32)
+
+COUNTS = """
+import time
+from sizewright import log_samples
+while True:
+    time.sleep(0.01)
+    log_samples(32)
+"""
+TOUGH = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + COUNTS
+PARENT = (
+    """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+"""
+    + COUNTS
+)
+
+
+def mine() -> set[int]:
+    """Processes below this one that have not ended."""
+    children = psutil.Process().children(recursive=True)
+    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def groups() -> list[str]:
+    found = []
+    for folder, below, _ in os.walk("/sys/fs/cgroup"):
+        found += [f"{folder}/{name}" for name in below if name.startswith(f"sizewright-{os.getpid()}-")]
+    return found
+
+
+def test_it_counts_is_held_and_leaves_nothing(command_session: MakeSession) -> None:
+    before, session = mine(), command_session(COUNTS)
+    session.scale(TWO)
+    first, _ = session.observe(), time.sleep(1.0)
+    last = session.observe()
+    assert last.samples_trained > first.samples_trained > 0
+    assert [replica.name for replica in last.replicas] == ["worker-0", "worker-1"]
+    for replica in last.replicas:
+        assert replica.memory_peak_bytes > 5 << 20
+        assert replica.cpu_s > 0
+        assert replica.limited_by == ("affinity" if session.whole_cores else "cgroup")
+    assert session.allocation == TWO
+    session.stop()
+    assert session.outcome().status == "stopped"
+    assert mine() <= before
+    assert groups() == []
+
+
+def test_a_change_is_a_restart_that_is_asked_for_and_timed(command_session: MakeSession, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    program = f"""
+import os, signal, sys
+def save(*_):
+    open({str(kept)!r}, "a").write(os.environ["SIZEWRIGHT_RESTARTS"] + os.environ["WORLD_SIZE"] + " ")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+{COUNTS}"""
+    session = command_session(program)
+    session.scale(ONE)
+    trained = session.observe().samples_trained
+    session.scale(TWO)
+    assert kept.read_text() == "01 "  # asked to end once, while it was one worker
+    assert session.observe().samples_trained > trained
+    session.stop()
+    (change,) = session.outcome().changes
+    assert change.kind == "restart"
+    assert change.seconds > 0
+
+
+def test_it_ends_when_its_workers_do(command_session: MakeSession) -> None:
+    session = command_session("from sizewright import log_samples\nlog_samples(640)\n", samples=640)
+    session.scale(TWO)
+    assert session.wait(20)
+    outcome = session.outcome()
+    assert (outcome.status, outcome.samples) == ("finished", 1280)
+
+
+def test_a_chief_decides_and_servers_end_with_it(command_session: MakeSession) -> None:
+    program = """
+import json, os, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+if task["type"] != "chief":
+    time.sleep(1000)
+for i in range(1, 20):
+    time.sleep(0.05)
+    print(json.dumps({"samples": 10 * i}), flush=True)
+"""
+    session = command_session(program, rendezvous="tf_config", chief={"cpu": 0.2, "memory": "1Gi"}, progress="json")
+    session.scale(session.job.with_sides(Allocation.of(1, 1, 0.2, 0.2, 32)))
+    assert session.wait(30)
+    assert session.outcome().samples == 190
+    session.stop()
+    assert groups() == []
+
+
+def test_memory_is_limited_and_named(command_session: MakeSession) -> None:
+    session = command_session(COUNTS.replace("while True:", "kept = []\nwhile True:\n    kept.append(bytes(1 << 20))"))
+    if session.whole_cores:
+        pytest.skip("this host lets nobody make control groups here")
+    session.scale(Allocation.of(1, 0, 0.5, 1.0, 32, worker_memory_bytes=64 << 20))
+    with pytest.raises(ReplicaDiedError, match="more memory than it was given") as caught:
+        session.wait(30)
+    assert caught.value.oom
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "told"),
+    [
+        ("print('no data here'); raise SystemExit(3)", ReplicaDiedError, "exit code 3 after"),
+        ("import os; os.abort()", ReplicaDiedError, "ended by SIGABRT"),
+        ("import undreamt_of", ReplicaDiedError, "No module named 'undreamt_of'"),
+        ("print('all done')", TrialTimeoutError, "ended and reported no samples"),
+        ("import time; print('hm', flush=True); time.sleep(1000)", TrialTimeoutError, "no samples within 1.5 s"),
+    ],
+)
+def test_what_goes_wrong_at_once_is_told_with_its_last_lines(
+    command_session: MakeSession, program: str, error: type[SizewrightError], told: str
+) -> None:
+    before, session = mine(), command_session(program, start_s=1.5 if "sleep" in program else 60)
+    with pytest.raises(error, match=told) as caught:
+        session.scale(TWO)
+    text = str(caught.value)
+    if "print" in program or "undreamt" in program:
+        assert "Its last lines:\n" in text
+    log = Path(text.rpartition(": ")[2])
+    assert log.exists()
+    assert mine() <= before
+    assert session.outcome().samples == 0
+
+
+def test_nonsense_is_quoted(command_session: MakeSession) -> None:
+    program = 'import time\nwhile True:\n    print(\'{"samples": "lots"}\', flush=True)\n    time.sleep(0.1)\n'
+    session = command_session(program, progress="json", start_s=1.5)
+    with pytest.raises(TrialTimeoutError, match=r'It said: \{"samples": "lots"\}'):
+        session.scale(ONE)
+
+
+def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
+    session = command_session(COUNTS.replace("while True", "for _ in range(50)") + "time.sleep(1000)", silent_s=1)
+    session.scale(ONE)
+    with pytest.raises(TrialTimeoutError, match="reported nothing for"):
+        session.wait(30)
+    assert session.outcome().status == "failed"
+
+
+def test_death_amid_training_is_told(command_session: MakeSession) -> None:
+    session = command_session(COUNTS)
+    session.scale(TWO)
+    os.kill(next(iter(mine())), signal.SIGKILL)
+    with pytest.raises(ReplicaDiedError, match="was ended by SIGKILL"):
+        session.wait(30)
+    session.stop()
+    assert session.outcome().status == "failed"
+
+
+@pytest.mark.parametrize("program", [TOUGH, PARENT])
+def test_nothing_outlives_it_whatever_it_does_against_that(command_session: MakeSession, program: str) -> None:
+    before, session = mine(), command_session(program, grace_s=0.5)
+    session.scale(TWO)
+    assert len(mine() - before) >= 2
+    session.stop()
+    assert mine() <= before
+    assert groups() == []
+
+
+def test_children_that_are_left_behind_are_named_and_ended(command_session: MakeSession) -> None:
+    session = command_session(PARENT.replace("while True", "for _ in range(20)"))
+    session.scale(ONE)
+    assert session.wait(30)
+    if not session.whole_cores:
+        assert "worker-0 left 1 processes behind" in session.outcome().message
+    session.stop()
+    assert groups() == []
+
+
+def test_a_log_of_gigabytes_fills_no_disk(command_session: MakeSession, tmp_path: Path) -> None:
+    program = COUNTS.replace("while True:", "while True:\n    print('x' * 4_000_000)")
+    session = command_session(program)
+    session.scale(ONE)
+    deadline = time.monotonic() + 60
+    while session.observe().samples_trained < 32 * 40 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    session.stop()
+    kept = sum(path.stat().st_size for path in (tmp_path / "logs").rglob("*.log*"))
+    assert 0 < kept <= 33 << 20
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ({"run": ["no-such-program-here"]}, "'no-such-program-here' was not found"),
+        ({"run": ["/etc/hostname"]}, "was not found, or may not be run"),
+        ({"folder": "/no/such/folder"}, "does not exist"),
+    ],
+)
+def test_what_cannot_be_started_is_told(command_session: MakeSession, command: dict[str, object], told: str) -> None:
+    with pytest.raises(JobError, match=told):
+        command_session("", **command).scale(ONE)
+    assert groups() == [] or not os.listdir(groups()[0] + "/worker-0") if groups() else True
+
+
+@pytest.mark.parametrize(
+    ("allocation", "told"),
+    [
+        (Allocation.of(0, 0, 1.0, 1.0, 32), "at least one worker"),
+        (Allocation.of(1, 1, 0.5, 0.5, 32), "has no PS"),
+        (Allocation.of(99, 0, 1.0, 1.0, 32), "asks for 99 cores and this host has"),
+        (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1024.0 TiB of memory"),
+    ],
+)
+def test_allocations_that_cannot_be_are_refused(
+    command_session: MakeSession, allocation: Allocation, told: str
+) -> None:
+    with pytest.raises(EngineError, match=told):
+        command_session(COUNTS).scale(allocation)
+
+
+def test_trials_say_so_and_leave_no_logs(command_session: MakeSession, tmp_path: Path) -> None:
+    session = command_session("import os; assert os.environ['SIZEWRIGHT_TRIAL'] == '1'\n" + COUNTS, trial=True)
+    session.scale(ONE)
+    session.pause()
+    assert session.allocation is None
+    session.stop()
+    assert not (tmp_path / "logs").exists()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sizewright.spec import Allocation, Job, Resources, Role
+from sizewright.training.command.rendezvous import Seat, make_start
+
+
+def job(rendezvous: str, run: str = "python train.py", **command: object) -> Job:
+    return Job.model_validate({"command": {"run": run, "rendezvous": rendezvous, **command}})
+
+
+def seats(**counts: int) -> list[Seat]:
+    found: list[Seat] = []
+    for role, count in counts.items():
+        for i in range(count):
+            host = f"10.0.0.{i % 2 + 1}"
+            known: Role = role  # type: ignore[assignment]
+            found.append(Seat(known, i, Resources(cpu=1.5, memory_bytes=0), host, 7000 + len(found)))
+    return found
+
+
+def test_torchruns_variables_tell_the_rank_and_where_rank_0_is() -> None:
+    workers = seats(worker=3)
+    envs = [make_start(job("torchrun"), workers, me, 64).env for me in workers]
+    assert [env["RANK"] for env in envs] == ["0", "1", "2"]
+    assert {env["WORLD_SIZE"] for env in envs} == {"3"}
+    assert {(env["MASTER_ADDR"], env["MASTER_PORT"]) for env in envs} == {("10.0.0.1", "7000")}
+    assert [(env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) for env in envs] == [("0", "2"), ("0", "1"), ("1", "2")]
+    assert [env["GROUP_RANK"] for env in envs] == ["0", "1", "0"]
+
+
+def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
+    all_seats = seats(worker=2, ps=1, chief=1, evaluator=1)
+    told = [json.loads(make_start(job("tf_config"), all_seats, me, 64).env["TF_CONFIG"]) for me in all_seats]
+    assert all(
+        each["cluster"]
+        == {"chief": ["10.0.0.1:7003"], "worker": ["10.0.0.1:7000", "10.0.0.2:7001"], "ps": ["10.0.0.1:7002"]}
+        for each in told
+    )
+    assert [each["task"] for each in told] == [
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+        {"type": "ps", "index": 0},
+        {"type": "chief", "index": 0},
+        {"type": "evaluator", "index": 0},
+    ]
+
+
+def test_lists_of_hosts_are_told_by_role() -> None:
+    all_seats = seats(worker=2, ps=2)
+    env = make_start(job("hosts"), all_seats, all_seats[3], 64).env
+    assert env["WORKER_HOSTS"] == "10.0.0.1:7000,10.0.0.2:7001"
+    assert env["PS_HOSTS"] == "10.0.0.1:7002,10.0.0.2:7003"
+    assert (env["JOB_NAME"], env["TASK_INDEX"]) == ("ps", "1")
+    assert "CHIEF_HOSTS" not in env
+
+
+def test_placeholders_are_filled_and_other_braces_left() -> None:
+    told = job("hosts", run="run --b {batch_size} --j '{\"a\": 1}' {role}-{index}", env={"N": "{workers}/{ps}"})
+    all_seats = seats(worker=2, ps=1)
+    start = make_start(told, all_seats, all_seats[1], 96)
+    assert start.words == ("run", "--b", "96", "--j", '{"a": 1}', "worker-1")
+    assert start.env["N"] == "2/1"
+    assert start.env["SIZEWRIGHT_BATCH_SIZE"] == "96"
+    assert start.env["OMP_NUM_THREADS"] == "2"
+
+
+def test_sides_are_part_of_every_allocation() -> None:
+    told = job("tf_config", chief={"cpu": "300m"}, evaluator={"cpu": 1, "memory": "2Gi"})
+    whole = told.with_sides(Allocation.of(2, 1, 1.0, 1.0, 64))
+    assert (whole.cores("chief"), whole.cores("evaluator"), whole.memory_bytes("evaluator")) == (0.3, 1.0, 2 << 30)
+    assert told.with_sides(whole) == whole
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ({"run": ""}, "run is empty"),
+        ({"run": "x", "chief": {"cpu": 1}}, "torchrun has no chief"),
+        ({"run": "x", "progress": "regex"}, "source regex needs one"),
+        ({"run": "x", "progress": {"source": "regex", "pattern": "(?P<samples>"}}, "not a regular expression"),
+        ({"run": "x", "progress": {"source": "regex", "pattern": "a(?P<b>c)"}}, "exactly one group named"),
+    ],
+)
+def test_a_command_that_cannot_be_is_told(command: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Job.model_validate({"command": command})
+
+
+def test_a_job_has_a_command_or_a_model() -> None:
+    with pytest.raises(ValueError, match="has no `model`"):
+        Job.model_validate({"command": {"run": "x"}, "model": {"family": "dcn"}})
+    with pytest.raises(ValueError, match=r"bounds\.ps is for commands with PS"):
+        Job.model_validate({"command": {"run": "x"}, "bounds": {"ps": {"replicas": [2, 3]}}})
+    with pytest.raises(ValueError, match=r"needs \{batch_size\} in the command"):
+        Job.model_validate({"command": {"run": "x"}, "bounds": {"batch_size": [64, 128]}})
+    again = Job.model_validate(job("torchrun").model_dump(by_alias=True))
+    assert again == job("torchrun")
+
+
+def test_the_hash_is_of_what_is_run() -> None:
+    one = job("torchrun")
+    assert one.hash == job("torchrun", start_s=5).hash
+    assert len({one.hash, job("hosts").hash, job("torchrun", "python other.py").hash, Job().hash}) == 4
