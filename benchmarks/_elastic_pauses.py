@@ -113,10 +113,11 @@ def reserve_seconds(job: Job, rounds: int) -> dict[str, list[float]]:
 
 
 class Lost(NamedTuple):
-    """Seconds of training lost to one change, live and by stop-and-resume, and the median step."""
+    """Seconds of training lost to one change, live, by stop-and-resume and to none at all, and the median step."""
 
     live_s: list[float]
     stopped_s: list[float]
+    nothing_s: list[float]
     median_step_s: float
 
 
@@ -126,7 +127,7 @@ def time_lost(job: Job, rounds: int, around_s: float) -> Lost:
     For stop-and-resume everything is in its best form: Ray is up, the processes have loaded their libraries, and most
     of the snapshot has been taken before the stop.
     """
-    live, stopped = [], []
+    live, stopped, nothing = [], [], []
     with Session(job, snapshot_s=3600.0, reserve={"ps": 1}) as session:
         session.scale(TWO)
         time.sleep(around_s / 3)
@@ -136,9 +137,10 @@ def time_lost(job: Job, rounds: int, around_s: float) -> Lost:
 
         for _ in range(rounds):
             live.append(_lost(session, replace, around_s))
+            nothing.append(_lost(session, lambda: None, around_s))
             stopped.append(_lost(session, lambda: _stop_and_resume(session), around_s))
         now = time.monotonic()
-        return Lost(live, stopped, float(np.median(gaps(session, now - around_s, now))))
+        return Lost(live, stopped, nothing, float(np.median(gaps(session, now - around_s, now))))
 
 
 def _stop_and_resume(session: Session) -> None:

@@ -13,15 +13,27 @@ QUICK = os.environ.get("QUICK") == "1"
 _PACKAGES = ("numpy", "scipy", "torch", "ray", "pydantic", "sqlalchemy")
 
 
-def finish(name: str, figures: Mapping[str, float], targets: Mapping[str, str], details: object = None) -> None:
-    """Print figure against target, keep a full run, and end with the JSON line."""
+def finish(
+    name: str,
+    figures: Mapping[str, float],
+    targets: Mapping[str, str],
+    details: Mapping[str, object] | None = None,
+    *,
+    part: bool = False,
+) -> None:
+    """Print figure against target, keep a full run, and end with the JSON line. A `part` that was run again takes the
+    place of what is kept of it."""
     print(f"\n{'figure':<28}{'value':>12}   target")
     for key, value in figures.items():
         print(f"{key:<28}{value:>12.4g}   {targets.get(key, '')}")
     line = {"benchmark": name, "quick": QUICK, **{key: round(value, 5) for key, value in figures.items()}}
     if not QUICK:
-        kept = line | {"targets": dict(targets), "host": _host(), "details": details}
         path = Path(__file__).parent / "results" / f"{name}.json"
+        before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
+        told = {**before.pop("details", {}), **(details or {})}
+        for last in ("targets", "host"):
+            before.pop(last, None)
+        kept = before | line | {"targets": dict(targets), "host": _host(), "details": told}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line))
 

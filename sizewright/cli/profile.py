@@ -49,7 +49,7 @@ def profile(
     if report := api.check_log(described):
         console.print(describe_log(report))
     with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:
-        task = bar.add_task("starting Ray", total=None)
+        task = bar.add_task("starting", total=None)
 
         def advance(step: Step, total: int) -> None:
             bar.update(task, total=total, advance=1, description=_describe(step))
@@ -87,5 +87,6 @@ def profile(
 def _describe(step: Step) -> str:
     a = step.point.allocation
     rate = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.status
-    shape = f"{a.replicas('worker')}×{a.worker[0].cpu:g} + {a.replicas('ps')}×{a.ps[0].cpu:g}"
-    return f"{shape} cores, tables × {step.point.table_scale:g}: {rate}"
+    shape = " + ".join(f"{group.replicas}×{group.cpu:g}" for group in (*a.worker, *a.ps))
+    tables = "" if step.trial.table_scale is None else f", tables × {step.point.table_scale:g}"
+    return f"{shape} cores{tables}: {rate}"

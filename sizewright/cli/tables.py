@@ -26,7 +26,8 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         rate = f"{t.throughput:,.0f}" if t.throughput else "–"
         error = f"{t.throughput_se / t.throughput:.1%}" if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
-        cells = (_sized(t.workers, t.worker_cpu), _sized(t.ps, t.ps_cpu), str(t.batch_size or "–"), size, rate, error)
+        servers = _sized(t.ps, t.ps_cpu) if t.ps else "–"
+        cells = (_sized(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
         table.add_row(*cells, t.limited_by or "–", t.status)
     return table
 
@@ -61,11 +62,10 @@ def _candidates(answer: Recommendation, job: Job) -> Table:
     title = f"{answer.job}: throughput against cost ({job.objective}; replicas × cores)"
     table = _table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
     for row in answer.alternatives:
-        worker, ps, rate = row.allocation.worker[0], row.allocation.ps[0], row.throughput
+        rate = row.throughput
         table.add_row(
             "→" if row.chosen else "",
-            _sized(worker.replicas, worker.cpu),
-            _sized(ps.replicas, ps.cpu),
+            *(_sized_role(row.allocation, role) for role in ("worker", "ps")),
             str(row.allocation.batch_size),
             f"{rate.value:,.0f}",
             f"{rate.lower:,.0f}–{rate.upper:,.0f}",
@@ -80,10 +80,11 @@ def _sizes(answer: Recommendation) -> Table:
     table = _table("What to ask for (replicas × cores)", "", "workers", "memory of each", "PS", "memory of each")
     for name in ("target", "lower", "upper", "uncapped"):
         allocation: Allocation = getattr(answer, name)
-        worker, ps = allocation.worker[0], allocation.ps[0]
-        cells = (_sized(worker.replicas, worker.cpu), format_bytes(worker.memory_bytes))
-        more = (_sized(ps.replicas, ps.cpu), format_bytes(ps.memory_bytes))
-        table.add_row(name, *cells, *more, style="bold green" if name == "target" else "")
+        cells = []
+        for role in ("worker", "ps"):
+            groups = getattr(allocation, role)
+            cells += [_sized_role(allocation, role), format_bytes(groups[0].memory_bytes) if groups else "–"]
+        table.add_row(name, *cells, style="bold green" if name == "target" else "")
     return table
 
 
@@ -153,6 +154,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def _sized(replicas: int, cores: float | None) -> str:
     return f"{replicas} × {cores:g}" if cores else f"{replicas} × –"
+
+
+def _sized_role(allocation: Allocation, role: str) -> str:
+    groups = getattr(allocation, role)
+    return _sized(groups[0].replicas, groups[0].cpu) if groups else "–"
 
 
 def _range(estimate: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""Jobs on this machine, on a Ray of their own; plans are YAML files that are read back and run."""
+"""Jobs on this machine; plans are YAML files that are read back and run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sizewright.spec import Plan
 
 
 class LocalExecutor(SessionExecutor):
-    """Each job starts a Ray on this machine, which ends with it."""
+    """Jobs of one process share a Ray of their own, which ends with the last of them; commands need none."""
 
     name = "local"
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sizewright.errors import EngineError, LimitError, SizewrightError
+from sizewright.errors import EngineError, SizewrightError
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
-from sizewright.spec.units import format_bytes
-from sizewright.training.cgroups import MIN_QUOTA_US, PERIOD_US
+from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
+from sizewright.training.endings import stop_at_exit, uninterrupted
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.keeper import read_info
@@ -97,7 +94,7 @@ class Session:
             )
             self._ledger = Ledger()
             self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
-            atexit.register(_stop_if_there, weakref.ref(self))
+            stop_at_exit(self)
         except BaseException:
             self.stop()
             raise
@@ -141,7 +138,7 @@ class Session:
         anew, as a paused session does when its servers change. Raises EngineError when the hosts cannot hold it or
         another change is under way, and other errors when a replica fails; what trained before trains on then.
         """
-        self._check(allocation)
+        check_allocation(allocation, self._live.fleet.offers)
         with self._change("scale", allocation.describe()):
             crew = self._live
             same_servers = crew.routing is not None and _same_servers(crew.allocation, allocation)
@@ -251,7 +248,7 @@ class Session:
 
     def stop(self) -> None:
         """End everything that this session started; a further Ctrl-C does not cut it short."""
-        with _uninterrupted():
+        with uninterrupted():
             try:
                 if self._crew is not None:
                     self._ledger.stop()
@@ -340,56 +337,6 @@ class Session:
         if self.allocation is None:
             raise EngineError("The session does not train now.", "Let it train first: scale(allocation).")
 
-    def _check(self, allocation: Allocation) -> None:
-        """Raises before anything is touched."""
-        if not allocation.replicas("worker") or not allocation.replicas("ps"):
-            raise EngineError("The allocation needs at least one worker and one PS.", "Set replicas to 1 or more.")
-        offers = self._live.fleet.offers
-        cores = sum(offer.cores for offer in offers)
-        if allocation.cores() > cores + 1e-9:
-            where = "this host has" if len(offers) == 1 else f"the {len(offers)} machines have"
-            raise EngineError(
-                f"The allocation asks for {allocation.cores():g} cores and {where} {cores:g}.",
-                "Ask for fewer, or run on a larger host.",
-            )
-        memory_bytes = allocation.memory_bytes()
-        if memory_bytes > self.memory_bytes:
-            raise EngineError(
-                f"The allocation asks for {format_bytes(memory_bytes)} of memory and {format_bytes(self.memory_bytes)} "
-                "were free when the session began.",
-                "Ask for less, or run on a larger host.",
-            )
-        least = MIN_QUOTA_US / PERIOD_US
-        for size in (*allocation.each("worker"), *allocation.each("ps")):
-            _check_cores(size, least, self.whole_cores)
-
-
-def _stop_if_there(session: weakref.ref[Session]) -> None:
-    """At the end of a program that did not stop its session."""
-    if (there := session()) is not None:
-        there.stop()
-
-
-def _check_cores(size: Resources, least: float, whole: bool) -> None:
-    if size.cpu < least and not whole:
-        raise LimitError(
-            f"{size.cpu:g} cores are below the least that can be held steadily ({least:g}).",
-            "Raise the least cpu in the job's bounds.",
-        )
-
 
 def _same_servers(a: Allocation, b: Allocation) -> bool:
     return list(a.each("ps")) == list(b.each("ps"))
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

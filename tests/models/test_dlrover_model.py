@@ -231,5 +231,5 @@ def test_an_unfitted_model_says_so(ask: str) -> None:
 
 @pytest.mark.parametrize("table", [[], {"workers": [1], "ps": [1], "throughput": [0]}, {"throughput": [5.0]}])
 def test_nothing_to_learn_from_is_the_users_mistake(table: Any) -> None:
-    with pytest.raises(InputError, match="No trial has workers, PS and a throughput"):
+    with pytest.raises(InputError, match="No trial has the replicas that its job needs and a throughput"):
         DlroverModel().fit(table)

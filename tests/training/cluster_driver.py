@@ -1,7 +1,7 @@
 """Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
 
 `cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits to be
-told on its standard input that a node has been killed; `join ADDRESS` only joins.
+told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import os
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from sizewright.errors import EngineError
 from sizewright.spec import Allocation, Data, Job, Metrics, Model, Optimizer, Tables, Training
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.training.command.session import CommandSession
 from sizewright.training.engine import NODE_IP_VARIABLE
 from sizewright.training.session import Session
 
@@ -115,6 +117,30 @@ def lose(samples: int) -> None:
     say(left=left_over(pids))
 
 
+COUNTS = """
+import os, time
+from sizewright import log_samples
+for _ in range(200):
+    time.sleep(0.02)
+    log_samples(10)
+"""
+
+
+def command() -> None:
+    """The user's own code: two workers and two PS that only wait."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "program.py")
+        program.write_text("import os, time\nif os.environ['JOB_NAME'] == 'ps': time.sleep(1000)\n" + COUNTS)
+        told = {"run": [sys.executable, str(program)], "rendezvous": "hosts", "folder": folder, "grace_s": 1}
+        job = Job.model_validate({"name": "own", "command": told, "training": {"batch_size": 10, "samples": 4000}})
+        with CommandSession(job, address=ADDRESS, logs=folder) as session:
+            session.scale(Allocation.of(2, 2, 0.3, 0.2, 10))
+            metrics = session.observe()
+            say(replicas={r.name: r.limited_by for r in metrics.replicas}, trained=metrics.samples_trained)
+            say(finished=session.wait(PATIENCE_S), outcome=session.outcome().model_dump(mode="json"))
+    say(left=left_over({}))
+
+
 def join(address: str) -> None:
     start = time.monotonic()
     try:
@@ -129,5 +155,7 @@ if __name__ == "__main__":
         change("ray" if sys.argv[2] == "ray" else "tcp", int(sys.argv[3]))
     elif sys.argv[1] == "lose":
         lose(int(sys.argv[2]))
+    elif sys.argv[1] == "command":
+        command()
     else:
         join(sys.argv[2])

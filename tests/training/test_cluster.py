@@ -134,6 +134,20 @@ def test_address_or_token_that_is_wrong_gives_one_error(
 
 
 @pytest.mark.timeout(120)
+def test_own_code_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
+    driver = Driver(bed, "command")
+    told = driver.next()
+    assert told["replicas"] == dict.fromkeys(("ps-0", "ps-1", "worker-0", "worker-1"), "cgroup")
+    assert told["trained"] > 0
+    done = driver.next()
+    assert done["finished"]
+    assert done["outcome"]["samples"] == 4000
+    assert driver.next()["left"] == NOTHING
+    driver.end()
+    assert groups_of(driver.pid) == []
+
+
+@pytest.mark.timeout(120)
 def test_lost_machine_costs_what_came_since_the_last_snapshot(bed: Bed) -> None:
     """The last one here: the bed has one machine less afterwards."""
     driver = Driver(bed, "lose", "500000")

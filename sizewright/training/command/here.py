@@ -7,7 +7,7 @@ from pathlib import Path
 from sizewright.spec import Job, Resources, Role
 from sizewright.training.command.rendezvous import Seat
 from sizewright.training.command.replica import CommandReplica, free_port
-from sizewright.training.machine import Machine
+from sizewright.training.machine import Machine, Offer
 
 
 class Here:
@@ -18,19 +18,9 @@ class Here:
         self._offer = self._machine.offer()
 
     @property
-    def cores(self) -> float:
-        """What there is."""
-        return self._offer.cores
-
-    @property
-    def memory_bytes(self) -> int:
-        """What was free."""
-        return self._offer.memory_bytes
-
-    @property
-    def limits_cores(self) -> bool:
-        """Whether replicas can be held to fractions of a core."""
-        return self._offer.tree is not None
+    def offers(self) -> list[Offer]:
+        """What this host has."""
+        return [self._offer]
 
     def seat(self, role: Role, index: int, size: Resources) -> Seat:
         """A place for a replica, with a port that is free now."""

@@ -11,7 +11,7 @@ from sizewright.spec import Job, Resources, Role
 from sizewright.training.command.rendezvous import Seat, Start
 from sizewright.training.command.replica import CommandReplica, Death, Look, free_port
 from sizewright.training.engine import Engine
-from sizewright.training.machine import Machine
+from sizewright.training.machine import Machine, Offer
 from sizewright.training.machines import Machines
 from sizewright.training.placement import Placement
 from sizewright.training.placement import Seat as Reserved
@@ -39,19 +39,9 @@ class OnRay:
             raise
 
     @property
-    def cores(self) -> float:
-        """Of all machines."""
-        return sum(offer.cores for offer in self._machines.offers.values())
-
-    @property
-    def memory_bytes(self) -> int:
-        """Of all machines, what was free."""
-        return sum(offer.memory_bytes for offer in self._machines.offers.values())
-
-    @property
-    def limits_cores(self) -> bool:
-        """Whether replicas can be held to fractions of a core everywhere."""
-        return all(offer.tree is not None for offer in self._machines.offers.values())
+    def offers(self) -> list[Offer]:
+        """What the machines have."""
+        return list(self._machines.offers.values())
 
     def seat(self, role: Role, number: int, size: Resources) -> Seat:
         """A place on a machine that Ray chooses: PS apart, workers together."""

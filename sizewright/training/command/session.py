@@ -13,11 +13,12 @@ from pathlib import Path
 
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
-from sizewright.spec.units import format_bytes
+from sizewright.training.allocation_check import check_room
 from sizewright.training.command.here import Here
 from sizewright.training.command.on_ray import OnRay
 from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
+from sizewright.training.endings import stop_at_exit, uninterrupted
 
 TRIAL_VARIABLE, RESTARTS_VARIABLE = "SIZEWRIGHT_TRIAL", "SIZEWRIGHT_RESTARTS"
 LOGS = "sizewright-logs"
@@ -52,6 +53,7 @@ class CommandSession:
         self._began: float | None = None
         self._ended: float | None = None
         self._changes: list[Change] = []
+        stop_at_exit(self)
 
     def __enter__(self) -> CommandSession:
         return self
@@ -67,17 +69,17 @@ class CommandSession:
     @property
     def cores(self) -> float:
         """Cores of all machines."""
-        return self._place.cores
+        return sum(offer.cores for offer in self._place.offers)
 
     @property
     def memory_bytes(self) -> int:
         """Memory that was free when the session began."""
-        return self._place.memory_bytes
+        return sum(offer.memory_bytes for offer in self._place.offers)
 
     @property
     def whole_cores(self) -> bool:
         """Whether replicas can be held to whole cores only, for want of control groups."""
-        return not self._place.limits_cores
+        return any(offer.tree is None for offer in self._place.offers)
 
     @property
     def allocation(self) -> Allocation | None:
@@ -151,7 +153,7 @@ class CommandSession:
 
     def stop(self) -> None:
         """End everything."""
-        with self._lock:
+        with uninterrupted(), self._lock:
             self._end()
             self._ended = self._ended or time.monotonic()
             if self._status == "running":
@@ -168,16 +170,7 @@ class CommandSession:
         if self._command.has_ps != bool(allocation.replicas("ps")):
             needs = "needs at least one PS" if self._command.has_ps else "has no PS"
             raise EngineError(f"A {self._command.rendezvous} job {needs}.", "Change the allocation's PS.")
-        for what, wanted, there in (
-            ("{:g} cores", allocation.cores(), self.cores),
-            ("{} of memory", allocation.memory_bytes(), self.memory_bytes),
-        ):
-            if wanted > there + 1e-9:
-                told = (what.format(value if what[1] == ":" else format_bytes(value)) for value in (wanted, there))
-                raise EngineError(
-                    "The allocation asks for {} and this host has {}.".format(*told),
-                    "Ask for less, or run on a larger host.",
-                )
+        check_room(allocation, self._place.offers)
 
     def _start(self, allocation: Allocation) -> None:
         run = Run(self.job, allocation, self._place, self._logs / f"start-{self._starts}")
