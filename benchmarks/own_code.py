@@ -17,6 +17,7 @@ from benchmarks._report import QUICK, finish
 from sizewright.profiler._base import Point
 from sizewright.profiler.measure import Timing
 from sizewright.profiler.measure_command import measure_command
+from sizewright.progress import VARIABLE
 from sizewright.recommender.grid import make_grid
 from sizewright.spec import Allocation, Job
 from sizewright.training.command.here import Here
@@ -60,9 +61,12 @@ def measuring(job: Job, details: dict[str, object]) -> Figures:
         ratios.append(rates["alone"] / rates["watched"] - 1)
         print(f"alone {rates['alone']:,.0f}, watched {rates['watched']:,.0f} samples/s: {ratios[-1]:+.3f}", flush=True)
     half = float(stats.sem(ratios) * stats.t.ppf(0.975, len(ratios) - 1))
-    details |= {"overhead_pairs": ratios, "errors": errors}
+    step_s = 2 * job.training.batch_size / rates["alone"]
+    details |= {"overhead_pairs": ratios, "errors": errors, "step_s": step_s}
+    call_s = call_seconds()
     return {
-        "measuring_overhead": float(np.mean(ratios)),
+        "log_samples_us": 1e6 * call_s,
+        "measuring_overhead": float(np.mean(ratios)) + call_s / step_s,
         "measuring_overhead_half_width": half,
         "throughput_error": float(np.mean(errors)),
         "throughput_error_worst": float(np.max(errors)),
@@ -86,7 +90,7 @@ def watched(job: Job, allocation: Allocation, errors: list[float]) -> float:
 
 
 def alone(job: Job, allocation: Allocation) -> float:
-    """The same processes under the same limits, and nobody reads or looks."""
+    """The same processes under the same limits, and nobody reads or looks; what `log_samples` costs is added."""
     place = Here(f"alone-{time.time_ns()}")
     sizes = list(enumerate(allocation.each("worker")))
     seats = [place.seat("worker", i, size) for i, size in sizes]
@@ -94,8 +98,7 @@ def alone(job: Job, allocation: Allocation) -> float:
         replicas = [place.replica(job, seat, allocation.batch_size, Path(logs)) for seat in seats]
         try:
             for replica, seat in zip(replicas, seats, strict=True):
-                start = make_start(job, seats, seat, allocation.batch_size)
-                replica.start(start._replace(env=start.env))
+                replica.start(make_start(job, seats, seat, allocation.batch_size))
             while not all(replica.look().metrics.steps for replica in replicas):
                 time.sleep(0.05)
             for replica in replicas:
@@ -107,6 +110,18 @@ def alone(job: Job, allocation: Allocation) -> float:
             for replica in replicas:
                 replica.kill()
             place.close()
+
+
+def call_seconds(calls: int = 20_000) -> float:
+    """What one call of `log_samples` takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[VARIABLE] = folder
+        start = time.perf_counter()
+        for _ in range(calls):
+            sw.log_samples(512, data_s=0.001, compute_s=0.002, push_s=0.001)
+        took = time.perf_counter() - start
+        del os.environ[VARIABLE]
+    return took / calls
 
 
 def own_rate(text: str) -> float:

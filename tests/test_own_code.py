@@ -31,8 +31,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("here")
 def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/trials.db"
-    trials = sw.profile(EXAMPLES / "prints_log.yaml", store=store, trials=5, accept_drift=True)
-    assert len(trials) == 6
+    trials = sw.profile(EXAMPLES / "prints_log.yaml", store=store, trials=6, accept_drift=True)
+    assert len(trials) == 7
     assert {trial.status for trial in trials} == {"ok"}, [trial.message for trial in trials]
     for trial in trials:
         assert trial.throughput
@@ -49,6 +49,41 @@ def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> No
     plan = sw.plan(EXAMPLES / "prints_log.yaml", answer)
     assert Plan.model_validate(json.loads(plan.model_dump_json(by_alias=True))) == plan
     assert not (ROOT / "sizewright-logs").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_fails_stops_no_other_and_leaves_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+import os, time
+from sizewright import log_samples
+if os.environ["SIZEWRIGHT_WORKERS"] == "2":
+    print("table users: out of range")
+    raise SystemExit(9)
+while True:
+    time.sleep(0.005)
+    log_samples(16)
+"""
+    )
+    job = sw.Job.model_validate(
+        {
+            "name": "own",
+            "command": {"run": f"{sys.executable} train.py", "folder": str(tmp_path)},
+            "bounds": {"worker": {"replicas": [1, 2], "cpu": [0.2, 0.8]}},
+        }
+    )
+    monkeypatch.chdir(tmp_path)  # where logs go
+    trials = sw.profile(job, store=f"sqlite:///{tmp_path}/trials.db", trials=4, accept_drift=True)
+    assert {trial.status for trial in trials if trial.workers == 1} == {"ok"}
+    failed = [trial for trial in trials if trial.workers == 2]
+    assert failed
+    for trial in failed:
+        assert trial.status == "failed"
+        assert trial.message
+        assert "exit code 9" in trial.message
+        assert "table users: out of range" in trial.message
+        log = Path(trial.message.split("Its log: ")[1].strip())
+        assert log.read_text() == "table users: out of range\n"
 
 
 @pytest.mark.usefixtures("here")

@@ -224,7 +224,7 @@ def numbered(answer: Recommendation, status: str) -> list[str]:
         ([], "no trial of this job is in the store"),
         (trials(count=3, status="failed", throughput=None, message="it fell over"), "the last: it fell over"),
         (trials(count=3, status="void"), "the last: void"),
-        (trials(ps=0), "had a PS"),
+        (trials(ps=0), "had workers and PS as this job has"),
     ],
 )
 def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None:

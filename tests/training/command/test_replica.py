@@ -1,0 +1,48 @@
+"""A replica where the host lets nobody make control groups: pinned to whole cores, measured by its processes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from sizewright.spec import Job, Resources
+from sizewright.training.command.rendezvous import Seat, Start
+from sizewright.training.command.replica import CommandReplica
+
+PROGRAM = """
+import subprocess, sys, time
+from sizewright import log_samples
+kept = b"x" * (80 << 20)
+child = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+while True:
+    time.sleep(0.01)
+    log_samples(10)
+"""
+
+
+def test_without_control_groups_its_processes_are_pinned_measured_and_ended(tmp_path: Path) -> None:
+    job = Job.model_validate({"name": "own", "command": {"run": "x", "folder": str(tmp_path)}})
+    seat = Seat("worker", 0, Resources(cpu=1.0, memory_bytes=1 << 30))
+    replica = CommandReplica(job, seat, 32, None, tmp_path / "logs")
+    replica.start(Start((sys.executable, "-c", PROGRAM), {}))
+    try:
+        deadline = time.monotonic() + 30
+        while not replica.look().metrics.samples:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        replica.hold()
+        first = replica.look().metrics
+        time.sleep(1.0)
+        second = replica.look().metrics
+        assert second.limited_by == "affinity"
+        assert 0.3 < (second.cpu_s - first.cpu_s) / (second.at_s - first.at_s) <= 1.2  # the child's, on one core
+        assert second.memory_peak_bytes > 80 << 20
+        children = [p for p in psutil.Process().children(recursive=True) if "-S" in p.cmdline() or "-c" in p.cmdline()]
+        assert len(children) >= 2
+        assert all(len(process.cpu_affinity()) == 1 for process in children)
+    finally:
+        replica.kill()
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in children)
