@@ -50,7 +50,7 @@ def main() -> None:
 def measuring(job: Job, details: dict[str, object]) -> Figures:
     """The script's own count of a whole run with everything that measures it, and without, in pairs of runs in turn;
     and how far the throughput that was read is from that count."""
-    job = job.with_samples(60_000 if QUICK else 120_000)
+    job = job.with_samples(300_000 if QUICK else 600_000)
     allocation = Allocation.of(2, 0, 0.7, 1.0, job.training.batch_size)
     ratios: list[float] = []
     errors: list[float] = []
