@@ -21,7 +21,7 @@ from sizewright.progress import VARIABLE
 from sizewright.recommender.grid import make_grid
 from sizewright.spec import Allocation, Job
 from sizewright.training.command.here import Here
-from sizewright.training.command.rendezvous import make_start
+from sizewright.training.command.run import Run
 from sizewright.training.command.session import CommandSession
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_code" / "torch_ddp.yaml"
@@ -31,7 +31,8 @@ TARGETS = {
     "profile_s": "≤ 180",
     "regret": "≤ 0.05",
 }
-PAIRS = 3 if QUICK else 8
+WINDOWS, WINDOW_S, LOOK_S = 5 if QUICK else 30, 2.0, 0.2
+RUNS = 2 if QUICK else 6
 CHECKED = 4 if QUICK else 12
 FINAL = re.compile(r"trained (\d+) samples in ([\d.]+) s")
 TIMING = Timing(least_s=4, greatest_s=8, target_se=0.01)
@@ -43,38 +44,60 @@ def main() -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     details: dict[str, object] = {}
     job = Job.load(EXAMPLE)
-    figures = measuring(job, details) | answer(job, details)
+    figures = measuring(job, details) | agreement(job, details) | answer(job, details)
     finish("own_code", figures, TARGETS, details)
 
 
 def measuring(job: Job, details: dict[str, object]) -> Figures:
-    """The script's own count of a whole run with everything that measures it, and without, in pairs of runs in turn;
-    and how far the throughput that was read is from that count."""
-    job = job.with_samples(300_000 if QUICK else 600_000)
+    """One run of the script, whose replicas are looked at as a session does and left alone, in windows that take
+    turns; what `log_samples` costs is added."""
     allocation = Allocation.of(2, 0, 0.7, 1.0, job.training.batch_size)
-    ratios: list[float] = []
-    errors: list[float] = []
-    for i in range(PAIRS):
-        rates = {}
-        for way in ("watched", "alone") if i % 2 else ("alone", "watched"):
-            rates[way] = watched(job, allocation, errors) if way == "watched" else alone(job, allocation)
-        ratios.append(rates["alone"] / rates["watched"] - 1)
-        print(f"alone {rates['alone']:,.0f}, watched {rates['watched']:,.0f} samples/s: {ratios[-1]:+.3f}", flush=True)
+    place = Here(f"measuring-{os.getpid()}")
+    with tempfile.TemporaryDirectory() as logs:
+        run = Run(job.with_absolute_path(), allocation, place, Path(logs))
+        try:
+            run.start({})
+            run.await_reports()
+            run.hold()
+            time.sleep(3.0)
+            rates = [window_rate(run, watched=i % 2 == 0) for i in range(2 * WINDOWS)]
+        finally:
+            run.end(0.0)
+            place.close()
+    ratios = [alone / watched - 1 for watched, alone in zip(rates[::2], rates[1::2], strict=True)]
     half = float(stats.sem(ratios) * stats.t.ppf(0.975, len(ratios) - 1))
-    step_s = 2 * job.training.batch_size / rates["alone"]
-    details |= {"overhead_pairs": ratios, "errors": errors, "step_s": step_s}
-    call_s = call_seconds()
+    step_s, call_s = 2 * job.training.batch_size / float(np.median(rates)), call_seconds()
+    details |= {"overhead_windows": ratios, "step_s": step_s}
+    print(
+        f"looked at or left alone: {np.mean(ratios):+.4f} ± {half:.4f} of a step of {1e3 * step_s:.0f} ms", flush=True
+    )
     return {
         "log_samples_us": 1e6 * call_s,
         "measuring_overhead": float(np.mean(ratios)) + call_s / step_s,
         "measuring_overhead_half_width": half,
-        "throughput_error": float(np.mean(errors)),
-        "throughput_error_worst": float(np.max(errors)),
     }
 
 
-def watched(job: Job, allocation: Allocation, errors: list[float]) -> float:
-    """Its own samples/s in a session that reads, observes and holds it; what the session read is compared."""
+def window_rate(run: Run, *, watched: bool) -> float:
+    """Samples/s of one window, by what the replicas have told at its ends."""
+    run.look()
+    first, end = [told[-1] for told in run.series()], time.monotonic() + WINDOW_S
+    while time.monotonic() < end:
+        time.sleep(LOOK_S if watched else WINDOW_S)
+        run.look()
+    last = [told[-1] for told in run.series()]
+    return sum((b.samples - a.samples) / (b.at_s - a.at_s) for a, b in zip(first, last, strict=True))
+
+
+def agreement(job: Job, details: dict[str, object]) -> Figures:
+    """How far the throughput that is read is from the script's own final count."""
+    errors = [error(job.with_samples(600_000), Allocation.of(2, 0, 0.7, 1.0, 512)) for _ in range(RUNS)]
+    details |= {"errors": errors}
+    return {"throughput_error": float(np.mean(errors)), "throughput_error_worst": float(np.max(errors))}
+
+
+def error(job: Job, allocation: Allocation) -> float:
+    """Of one whole run in a session."""
     with tempfile.TemporaryDirectory() as logs, CommandSession(job, logs=logs) as session:
         session.scale(allocation)
         while not session.wait(0.25):
@@ -83,33 +106,9 @@ def watched(job: Job, allocation: Allocation, errors: list[float]) -> float:
         text = next(Path(logs).rglob("worker-0.log")).read_text()
     begin, end = max(told[0].at_s for told in series), min(told[-1].at_s for told in series)
     counts = [np.interp([begin, end], [r.at_s for r in told], [r.samples for r in told]) for told in series]
-    read = float(sum(np.diff(each)[0] for each in counts)) / (end - begin)
-    own = own_rate(text)
-    errors.append(abs(read / own - 1))
-    return own
-
-
-def alone(job: Job, allocation: Allocation) -> float:
-    """The same processes under the same limits, and nobody reads or looks; what `log_samples` costs is added."""
-    place = Here(f"alone-{time.time_ns()}")
-    sizes = list(enumerate(allocation.each("worker")))
-    seats = [place.seat("worker", i, size) for i, size in sizes]
-    with tempfile.TemporaryDirectory() as logs:
-        replicas = [place.replica(job, seat, allocation.batch_size, Path(logs)) for seat in seats]
-        try:
-            for replica, seat in zip(replicas, seats, strict=True):
-                replica.start(make_start(job, seats, seat, allocation.batch_size))
-            while not all(replica.look().metrics.steps for replica in replicas):
-                time.sleep(0.05)
-            for replica in replicas:
-                replica.hold()
-            while not all(replica.ended() for replica in replicas):
-                time.sleep(0.2)
-            return own_rate(next(Path(logs).rglob("worker-0.log")).read_text())
-        finally:
-            for replica in replicas:
-                replica.kill()
-            place.close()
+    read, own = float(sum(np.diff(each)[0] for each in counts)) / (end - begin), own_rate(text)
+    print(f"read {read:,.0f}, its own count {own:,.0f} samples/s", flush=True)
+    return abs(read / own - 1)
 
 
 def call_seconds(calls: int = 20_000) -> float:
