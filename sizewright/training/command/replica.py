@@ -19,6 +19,7 @@ from sizewright.errors import JobError
 from sizewright.progress import VARIABLE
 from sizewright.spec import Job, LimitedBy, ReplicaMetrics
 from sizewright.training.cgroups import PERIOD_US, CgroupTree
+from sizewright.training.command.guard import Guard
 from sizewright.training.command.logs import Log
 from sizewright.training.command.rendezvous import Seat, Start
 from sizewright.training.command.reports import Report, Reports
@@ -61,6 +62,7 @@ class CommandReplica:
         self._reports = Reports(job.command.progress, batch_size, self._progress)
         self._path = logs / f"{seat.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._log: Log | None = None
         self._started_at = 0.0
         self._peak_bytes = 0
@@ -87,6 +89,7 @@ class CommandReplica:
             start_new_session=True,
             bufsize=0,
         )
+        self._guard = Guard(self._process.pid, set(self._group.folders.values()) if self._group else ())
         assert self._process.stdout is not None
         self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
 
@@ -167,6 +170,9 @@ class CommandReplica:
             if self.ended() and not any(True for _ in self._processes()):
                 break
             time.sleep(_POLL_S)
+        if self._guard:
+            self._guard.dismiss()
+            self._guard = None
         if self._log:
             self._log.close()
         if self._group:

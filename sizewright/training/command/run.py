@@ -75,7 +75,7 @@ class Run:
         silent_s = time.monotonic() - self._heard_at
         if silent_s > self._command.silent_s and not self.finished:
             told = f"The command has reported nothing for {silent_s:.0f} s and is taken to hang."
-            raise TrialTimeoutError(told + self._last_lines(), self._where())
+            raise TrialTimeoutError(told + self._nonsense() + self._last_lines(), self._where())
 
     def await_reports(self) -> None:
         """Until every worker has reported, or some have and the others do not soon."""
@@ -142,9 +142,11 @@ class Run:
 
     def _silent(self, told: str) -> SizewrightError:
         """How it should have reported, and what it said instead."""
-        nonsense = next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")
         how = f" Let it {_HOW[self._command.progress.source]}."
-        return TrialTimeoutError(told + nonsense + how + self._last_lines(), self._where())
+        return TrialTimeoutError(told + self._nonsense() + how + self._last_lines(), self._where())
+
+    def _nonsense(self) -> str:
+        return next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")
 
     def _last_lines(self) -> str:
         """Of the replica that should have reported."""

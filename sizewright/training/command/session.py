@@ -46,7 +46,7 @@ class CommandSession:
         self._starts = self._samples = self._before = 0
         self._lock = threading.RLock()
         self._watching: threading.Thread | None = None
-        self._over = threading.Event()
+        self._over, self._stopped = threading.Event(), threading.Event()
         self._fault: SizewrightError | None = None
         self._status: Status = "running"
         self._notes = ""
@@ -92,6 +92,8 @@ class CommandSession:
         What runs before is asked to end (SIGTERM, at which it may write a checkpoint) and is started anew.
         """
         self._check(allocation)
+        if self.finished and not self._trial:
+            raise EngineError("The command has ended well: there is nothing to change.", "Launch it anew.")
         began = time.monotonic()
         with self._lock:
             restart = self._began is not None
@@ -153,6 +155,7 @@ class CommandSession:
 
     def stop(self) -> None:
         """End everything."""
+        self._stopped.set()
         with uninterrupted(), self._lock:
             self._end()
             self._ended = self._ended or time.monotonic()
@@ -177,6 +180,7 @@ class CommandSession:
         env = {RESTARTS_VARIABLE: str(self._starts)} | ({TRIAL_VARIABLE: "1"} if self._trial else {})
         self._starts += 1
         self._over.clear()
+        self._status, self._ended = "running", None
         self._run, self._before = run, self._samples if self._command.progress.source == "log_samples" else 0
         try:
             run.start(env)
@@ -219,9 +223,8 @@ class CommandSession:
         return self._run
 
     def _watch(self) -> None:
-        while self._ended is None:
+        while not self._stopped.wait(_WATCH_S):
             with self._lock:
-                if self._run is not None and self._fault is None:
+                if self._run is not None and not self._over.is_set():
                     with contextlib.suppress(SizewrightError):  # whoever asks is told
                         self._look()
-            time.sleep(_WATCH_S)

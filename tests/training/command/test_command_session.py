@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,10 +43,10 @@ def mine() -> set[int]:
     return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
 
 
-def groups() -> list[str]:
-    found = []
+def groups(of: int | None = None) -> list[str]:
+    found, of = [], of or os.getpid()
     for folder, below, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{name}" for name in below if name.startswith(f"sizewright-{os.getpid()}-")]
+        found += [f"{folder}/{name}" for name in below if name.startswith(f"sizewright-{of}-")]
     return found
 
 
@@ -193,6 +195,53 @@ def test_children_that_are_left_behind_are_named_and_ended(command_session: Make
         assert "worker-0 left 1 processes behind" in session.outcome().message
     session.stop()
     assert groups() == []
+
+
+ENDS = "from sizewright import log_samples\nimport time\nfor _ in range(20): log_samples(32); time.sleep(0.01)"
+
+
+def test_a_trial_that_ends_by_itself_is_no_end_of_the_next(command_session: MakeSession) -> None:
+    session = command_session(ENDS, trial=True)
+    for allocation in (ONE, TWO):
+        session.scale(allocation)
+        assert session.wait(10)
+        assert session.observe().samples_trained >= 20 * 32
+    session.scale(ONE)
+    assert not session.finished
+
+
+def test_what_has_ended_well_cannot_be_changed(command_session: MakeSession) -> None:
+    session = command_session(ENDS)
+    session.scale(ONE)
+    assert session.wait(10)
+    with pytest.raises(EngineError, match="has ended well"):
+        session.scale(TWO)
+
+
+def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PARENT)
+    (tmp_path / "starter.py").write_text(
+        f"""
+import time
+from sizewright.spec import Allocation, Job
+from sizewright.training.command.session import CommandSession
+command = {{"run": [{sys.executable!r}, "program.py"], "folder": {str(tmp_path)!r}}}
+session = CommandSession(Job.model_validate({{"name": "own", "command": command}}), logs={str(tmp_path / "logs")!r})
+session.scale(Allocation.of(1, 0, 0.5, 1.0, 32))
+print("runs", flush=True)
+time.sleep(1000)
+"""
+    )
+    starter = subprocess.Popen([sys.executable, tmp_path / "starter.py"], stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    assert starter.stdout.readline() == "runs\n"
+    below = psutil.Process(starter.pid).children(recursive=True)
+    assert len(below) >= 3  # a guard, the program, and its child in a session of its own
+    starter.kill()
+    starter.communicate()
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert not alive
+    assert groups(starter.pid) == []
 
 
 def test_a_log_of_gigabytes_fills_no_disk(command_session: MakeSession, tmp_path: Path) -> None:
