@@ -33,12 +33,12 @@ def finish(
         told = {**before.pop("details", {}), **(details or {})}
         for last in ("targets", "host"):
             before.pop(last, None)
-        kept = before | line | {"targets": dict(targets), "host": _host(), "details": told}
+        kept = before | line | {"targets": dict(targets), "host": host(), "details": told}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line))
 
 
-def _host() -> dict[str, object]:
+def host() -> dict[str, object]:
     return {
         "cores": os.cpu_count(),
         "machine": platform.machine(),

@@ -1,0 +1,154 @@
+"""Measures whole grids of allocations of four jobs: the tables that models and planners are judged on.
+
+`python -m benchmarks.grids NAME...` writes `benchmarks/tables/NAME.csv` (the trial table) and `NAME.json` (how it was
+measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured again
+at other times, which tells how large that noise is. The grid `network` is measured on the test bed (needs root).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks._report import QUICK, host
+from sizewright.datasets.trial_files import export_trials
+from sizewright.datasets.trials import Trial, now
+from sizewright.models.memory import MemoryModel
+from sizewright.profiler._base import Point
+from sizewright.profiler.measure import Timing
+from sizewright.profiler.series import run_series
+from sizewright.profiler.spread import QueuePlanner, with_memory
+from sizewright.spec import Allocation, Job
+from sizewright.testing.bed import Bed
+from sizewright.training.session import Session
+
+TABLES = Path(__file__).parent / "tables"
+MOST_CORES = 1.6
+REPEATED = 8
+NODES, RATE, DELAY = 3, "80mbit", "1ms"
+TIMING = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
+
+
+class Grid(NamedTuple):
+    """A job, and the values of each axis."""
+
+    model: dict[str, object]
+    training: dict[str, object]
+    workers: tuple[int, ...]
+    ps: tuple[int, ...]
+    worker_cpu: tuple[float, ...]
+    ps_cpu: tuple[float, ...]
+    total_batch: int | None = None
+    """Divided over the workers, where it is fixed."""
+
+    def job(self, name: str) -> Job:
+        """As the profiler takes it."""
+        told = {"optimizer": "adagrad", **self.model}
+        return Job.model_validate({"name": name, "model": told, "training": self.training})
+
+    def allocations(self, job: Job) -> list[Allocation]:
+        """All that this host can hold, with memory enough."""
+        memory = MemoryModel(job)
+        axes = itertools.product(self.workers, self.ps, self.worker_cpu, self.ps_cpu)
+        batch = job.training.batch_size
+        return [
+            with_memory(Allocation.of(w, p, wc, pc, self.total_batch // w if self.total_batch else batch), memory)
+            for w, p, wc, pc in axes
+            if w * wc + p * pc <= MOST_CORES + 1e-9
+        ]
+
+
+def _tables(rows: int, dim: int, count: int = 26) -> dict[str, object]:
+    return {"count": count, "rows": "criteo-kaggle" if count == 26 else rows, "max_rows": rows, "dim": dim}
+
+
+GRIDS = {
+    # The shape on which efficiency is measured: workers compute, PS are busy too.
+    "mixed": Grid(
+        {"family": "dlrm", "tables": _tables(100_000, 16), "bottom_mlp": [512, 256], "top_mlp": [512, 256]},
+        {"batch_size": 512},
+        (1, 2, 3, 4), (1, 2), (0.15, 0.25, 0.35), (0.1, 0.2, 0.3),
+    ),
+    # Synchronous, and the batch of all workers together is fixed: more of them may be slower.
+    "fixed-batch": Grid(
+        {"family": "dcn", "tables": _tables(50_000, 16), "cross_layers": 3, "top_mlp": [256, 128]},
+        {"batch_size": 1024, "sync": "sync"},
+        (1, 2, 3, 4, 6), (1, 2), (0.15, 0.25, 0.35), (0.1, 0.2, 0.3), total_batch=1024,
+    ),
+    # Wide rows and little to compute: PS are what limits.
+    "wide-rows": Grid(
+        {"family": "wide_deep", "tables": _tables(50_000, 64), "top_mlp": [64]},
+        {"batch_size": 256},
+        (1, 2, 3, 5), (1, 2, 3), (0.15, 0.25), (0.1, 0.15, 0.25),
+    ),
+    # Machines joined by slow links.
+    "network": Grid(
+        {"family": "dlrm", "tables": _tables(50_000, 16), "bottom_mlp": [128], "top_mlp": [128]},
+        {"batch_size": 512},
+        (1, 2, 3, 4), (1, 2), (0.2, 0.35), (0.1, 0.2, 0.3),
+    ),
+}  # fmt: skip
+
+
+class Kept:
+    """A list that trials can be added to."""
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+
+    def add(self, trial: Trial) -> None:
+        """One more, without the name of this host."""
+        self.trials.append(trial.model_copy(update={"host": None, "series": None}))
+
+
+def measure_grid(name: str) -> None:
+    """Measure a grid in one session, here or on the cluster that the environment names."""
+    grid, rng = GRIDS[name], random.Random(0)
+    job = grid.job(name)
+    allocations = grid.allocations(job)
+    points = [Point(allocation) for allocation in allocations]
+    points += rng.sample(points, REPEATED)
+    rng.shuffle(points)
+    points = points[:6] if QUICK else points
+    kept, began = Kept(), time.monotonic()
+    with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
+        session.load_ahead(workers=max(grid.workers), ps=max(grid.ps))
+        for step in run_series(session, QueuePlanner(points), kept, name, timing=TIMING):
+            told = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.message
+            print(f"{len(kept.trials)}/{len(points)} {step.point.allocation.describe()}: {told}", flush=True)
+    about = {
+        "measured_at": now().isoformat(timespec="minutes"),
+        "seconds": round(time.monotonic() - began),
+        "allocations": len(allocations),
+        "trials": len(kept.trials),
+        "not_well": sum(trial.status != "ok" for trial in kept.trials),
+        "order": "random; eight allocations once more",
+        "held": "cores by CFS quota (period 20 ms), memory by control groups",
+        "links": f"{NODES} machines, {RATE} and {DELAY} each" if name == "network" else "loopback",
+        "host": host(),
+        "job": job.model_dump(mode="json"),
+    }
+    if not QUICK:
+        export_trials(kept.trials, TABLES / f"{name}.csv")
+        (TABLES / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """All grids, or those named."""
+    for name in sys.argv[1:] or list(GRIDS):
+        if name == "network" and "SIZEWRIGHT_ADDRESS" not in os.environ:
+            with Bed(NODES, RATE, DELAY) as bed:
+                done = bed.run([sys.executable, "-m", "benchmarks.grids", name], timeout_s=1800)
+            print(done.stdout, done.stderr, sep="\n")
+        else:
+            measure_grid(name)
+
+
+if __name__ == "__main__":
+    main()
