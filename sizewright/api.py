@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
-from sizewright.executors.plan_files import launch_plan
+from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
 from sizewright.recommender.recommend import recommend as recommend_from_trials
-from sizewright.spec import Cluster, Executor, Job, MemoryReport, Outcome, Plan, Recommendation
+from sizewright.spec import Allocation, Cluster, Executor, Job, MemoryReport, Outcome, Plan, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
@@ -121,15 +121,21 @@ def recommend(
     return recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate)
 
 
-def plan(job: JobLike, recommendation: Recommendation) -> Plan:
-    """The plan that launches a recommendation's target. Raises InputError when it has none."""
+def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | None = None) -> Plan:
+    """The plan that launches a recommendation's target, or brings the job there from the `current` allocation.
+
+    Raises InputError when it has none.
+    """
     job = load_job(job)
     if recommendation.target is None:
         raise InputError(
             f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",
             "Follow its remedies first.",
         )
-    return launch_plan(job, recommendation.target, " ".join(recommendation.reasons[:2]))
+    reason = " ".join(recommendation.reasons[:2])
+    if current is not None:
+        return adjust_plan(job, current, recommendation.target, reason)
+    return launch_plan(job, recommendation.target, reason)
 
 
 def run(

@@ -92,6 +92,12 @@ def test_the_plan_launches_the_target(example: Path, trials: list[sw.Trial]) -> 
     assert sw.Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
+def test_the_plan_changes_what_runs(example: Path, trials: list[sw.Trial]) -> None:
+    answer, now = sw.recommend(example, trials=trials), sw.Allocation.of(1, 1, 0.5, 0.5, 512)
+    plan = sw.plan(example, answer, current=now)
+    assert (plan.kind, plan.current, plan.target) == ("adjust", now, answer.target)
+
+
 def no_data(example: Path, trials: list[sw.Trial]) -> sw.Recommendation:
     return sw.recommend(example, trials=[])
 

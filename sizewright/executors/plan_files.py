@@ -1,4 +1,4 @@
-"""Launch plans: of a recommendation's target, from a file, or of sizes that a user chose."""
+"""Plans: of a recommendation's target, from a file, or of sizes that a user chose."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ NEEDED_SIZES = ("workers", "worker_cpu", "ps", "ps_cpu")
 def launch_plan(job: Job, target: Allocation, reason: str = "Chosen by its user.") -> Plan:
     """The plan that launches an allocation."""
     return Plan(id=f"{job.name}-{now():%Y%m%d%H%M%S}", kind="launch", job=job, target=target, reason=reason)
+
+
+def adjust_plan(job: Job, current: Allocation, target: Allocation, reason: str = "Chosen by its user.") -> Plan:
+    """The plan that brings a running job from one allocation to another."""
+    plan = launch_plan(job, target, reason)
+    return plan.model_copy(update={"kind": "adjust", "current": current})
 
 
 def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:

@@ -58,15 +58,15 @@ def run_plan(
 
 
 class _Meter:
-    """Takes the rate between two looks."""
+    """Takes the rate between two looks; the first has none."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._at, self._samples = clock(), 0
+        self._last: tuple[float, int] | None = None
 
     def read(self, metrics: Metrics) -> RunProgress:
         now, samples = self._clock(), metrics.samples_trained
-        seconds, more = now - self._at, samples - self._samples
-        self._at, self._samples = now, samples
-        rate = more / seconds if seconds > 0 else 0.0
+        at, before = self._last or (now, samples)
+        self._last = now, samples
+        rate = (samples - before) / (now - at) if now > at else 0.0
         return RunProgress(samples, rate, len(metrics.of("worker")), len(metrics.of("ps")))

@@ -38,6 +38,7 @@ class Outcome(Record):
     status: Status
     message: str = ""
     samples: int = Field(0, ge=0, description="samples trained in all")
+    samples_resumed: int = Field(0, ge=0, description="of these, trained by the run that this one goes on from")
     duration_s: float = Field(0.0, ge=0)
     samples_repeated: int = Field(0, ge=0)
     updates_lost: int = Field(0, ge=0)

@@ -208,6 +208,30 @@ def read_info(folder: str | Path, job: Job) -> tuple[Path, SnapshotInfo]:
     return found[-1], info
 
 
+def resumed_ranges(folder: str | Path | None, job: Job, samples: int | None) -> list[tuple[int, int]]:
+    """The samples that the latest snapshot below a folder has seen; none without a folder. Raises JobError as
+    `read_info` does, and where they are not all among the job's `samples`."""
+    trained = [(a, b) for a, b in read_info(folder, job)[1].trained] if folder is not None else []
+    last = max((end for _, end in trained), default=0)
+    if samples is not None and last > samples:
+        raise JobError(
+            f"The snapshot in {folder} has been trained up to sample {last:,}, and the job has {samples:,}.",
+            "Give the job more samples, or start anew in another folder.",
+        )
+    return trained
+
+
+def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
+    """Raises JobError for a folder whose snapshots would be lost: those of a run that is not resumed."""
+    if folder is None or not snapshots(folder):
+        return
+    if resume is None or Path(folder).resolve() != Path(resume).resolve():
+        raise JobError(
+            f"There are snapshots of an earlier run in {folder}, which this one would remove.",
+            f"Go on from them (resume {folder}), or name another folder.",
+        )
+
+
 def _open_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a snapshot, not in memory. Raises OSError or ValueError for one that is missing or cut short."""
     return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}

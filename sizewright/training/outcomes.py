@@ -11,9 +11,10 @@ from sizewright.training.snapshots import Snapshots
 
 
 class Ledger:
-    """Times are seconds since `start`."""
+    """Times are seconds since `start`; `resumed` samples were trained before."""
 
-    def __init__(self) -> None:
+    def __init__(self, resumed: int = 0) -> None:
+        self._resumed = resumed
         self._began: float | None = None
         self._ended: float | None = None
         self._changes: list[Change] = []
@@ -51,6 +52,7 @@ class Ledger:
             status=status,
             message=str(gave_up or snapshots.fault),
             samples=samples,
+            samples_resumed=self._resumed,
             duration_s=0.0 if self._began is None else end - self._began,
             samples_repeated=sum(failure.samples_repeated for failure in failures),
             updates_lost=snapshots.rolled_back + sum(failure.updates_lost for failure in failures),

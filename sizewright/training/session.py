@@ -21,7 +21,7 @@ from sizewright.training.device import check_device
 from sizewright.training.endings import stop_at_exit, uninterrupted
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.keeper import read_info
+from sizewright.training.keeper import check_folder, resumed_ranges
 from sizewright.training.lease_server import LeaseServer
 from sizewright.training.leases import LeaseBook
 from sizewright.training.machine import Machine
@@ -66,7 +66,8 @@ class Session:
             check_device(job)
         self._address = address
         self._resume = str(resume) if resume is not None else None
-        trained = read_info(resume, self.job)[1].trained if resume is not None else []
+        trained = resumed_ranges(resume, self.job, samples)
+        check_folder(folder, resume)
         self._recover = recover
         self._begun = False  # it has trained
         self._changing = threading.Lock()  # a change that a user asks for
@@ -83,7 +84,7 @@ class Session:
             self._engine = Engine(self._machine.tree, address=address)
             fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
             fleet.wanted_reserve = dict(reserve or {})
-            book = LeaseBook(samples, batch_size=job.training.batch_size, trained=[(a, b) for a, b in trained])
+            book = LeaseBook(samples, batch_size=job.training.batch_size, trained=trained)
             self._leases = LeaseServer(book, self._token, self._engine.ip())
             self._parts.append(self._leases)
             way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
@@ -92,7 +93,7 @@ class Session:
             self._snapshots = Snapshots(
                 self._crew, self._token, interval_s=snapshot_s, folder=str(folder) if folder is not None else None
             )
-            self._ledger = Ledger()
+            self._ledger = Ledger(sum(end - start for start, end in trained))
             self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
             stop_at_exit(self)
         except BaseException:
@@ -218,18 +219,8 @@ class Session:
         """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
         with self._change("checkpoint", str(folder)):
             self._check_trains()
-            crew = self._live
             self._open_keeper()
-            with self._snapshots.lock:
-                self._snapshots.take()  # most rows while training goes on
-                try:
-                    crew.pause()
-                    self._snapshots.take(polite=False)
-                    with self._leases.lock:
-                        trained = self._leases.book.trained_ranges()
-                finally:
-                    crew.resume()
-                self._snapshots.save(str(folder), trained)
+            self._snapshots.take_whole(str(folder), resume=True)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""
@@ -253,6 +244,8 @@ class Session:
                 if self._crew is not None:
                     self._ledger.stop()
                     self._recovery.stop()
+                    if self._engine and self._engine.alive() and self._recovery.gave_up is None:
+                        self._last_snapshot()
                     self._snapshots.stop()
                     if self._engine and self._engine.alive():
                         self.discard()
@@ -289,6 +282,11 @@ class Session:
                 self._snapshots.start(lambda: not crew.paused)
             if self._recover:
                 self._recovery.start()
+
+    def _last_snapshot(self) -> None:
+        """What has been trained since the last one, for a session that keeps any on disk."""
+        if self._snapshots.folder is not None and self._snapshots.on and self.allocation is not None:
+            self._snapshots.take_last()
 
     def _open_keeper(self) -> None:
         self._snapshots.open(self._live.first_dense)

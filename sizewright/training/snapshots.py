@@ -29,7 +29,7 @@ class Snapshots:
         self.reports = self._saved = 0
         """Batches that are surely in the last snapshot, and in the last one on disk."""
         self._crew, self._token = crew, token
-        self._interval_s, self._folder = interval_s, folder
+        self._interval_s, self.folder = interval_s, folder
         self._keeper: Any = None
         self._address: Any = None
         self._stop = threading.Event()
@@ -89,6 +89,28 @@ class Snapshots:
             self.reports = reports
             self.taken += 1
 
+    def take_whole(self, folder: str, *, resume: bool) -> None:
+        """One of a single moment, from which on workers wait unless they `resume`, to disk."""
+        with self.lock:
+            self.take()  # most rows while training goes on
+            try:
+                self._crew.pause()
+                self.take(polite=False)
+                with self._crew.leases.lock:
+                    trained = self._crew.leases.book.trained_ranges()
+            finally:
+                if resume:
+                    self._crew.resume()
+            self.save(folder, trained)
+
+    def take_last(self) -> None:
+        """Of the end, to the folder; training does not go on."""
+        assert self.folder is not None
+        try:
+            self.take_whole(self.folder, resume=False)
+        except SizewrightError as error:
+            self._note(str(error))
+
     def save(self, folder: str, trained: list[tuple[int, int]]) -> None:
         """Write what the keeper has to disk, as of these samples."""
         saved = self._keeper.save.remote(folder, trained)
@@ -125,8 +147,8 @@ class Snapshots:
         self.open(self._from_a_worker())
         self._note("The keeper of snapshots ended and was started again.")
         self.reports = 0
-        if self._folder is not None and snapshots(self._folder):
-            self.load(self._folder)
+        if self.folder is not None and snapshots(self.folder):
+            self.load(self.folder)
             self.reports = self._saved
 
     def _from_a_worker(self) -> Floats:
@@ -153,7 +175,7 @@ class Snapshots:
             try:
                 with self.lock:
                     self.take()
-                    if self._folder is not None:
+                    if self.folder is not None:
                         self._write(trained)
             except SizewrightError:
                 continue  # a server has gone: recovery looks after it, and the next snapshot is whole
@@ -161,10 +183,10 @@ class Snapshots:
                 self._note(f"A snapshot failed: {type(error).__name__}: {error}.")
 
     def _write(self, trained: list[tuple[int, int]]) -> None:
-        assert self._folder is not None
+        assert self.folder is not None
         try:
             reports = self.reports
-            self.save(self._folder, trained)
+            self.save(self.folder, trained)
             self._saved = reports
         except SizewrightError as error:
             self._note(str(error))

@@ -268,6 +268,29 @@ def test_a_folder_without_a_snapshot_is_refused(tmp_path: Path) -> None:
         session(100, resume=tmp_path)
 
 
+def test_a_folder_ends_with_all_that_was_trained(tmp_path: Path) -> None:
+    samples, job = 60_000, audit_job(60_000)
+    with session(samples, snapshot_s=600.0, folder=tmp_path) as running:
+        running.scale(SMALL)
+        assert not running.wait(1.0)
+    stopped = running.outcome()
+    found, seen = read_counts(tmp_path, samples)
+    assert seen == stopped.samples == found.sum() > 0
+    assert (stopped.status, stopped.snapshots, stopped.snapshot_faults) == ("stopped", 3, 0)
+    with pytest.raises(JobError, match="snapshots of an earlier run in"):
+        session(samples, job=job, folder=tmp_path)
+    with pytest.raises(JobError, match="and the job has 100"):
+        session(100, job=job, resume=tmp_path)
+    with session(samples, job=job, snapshot_s=600.0, folder=tmp_path, resume=tmp_path, step_s=0.001) as running:
+        running.scale(SMALL)
+        assert running.wait(90)
+    finished = running.outcome()
+    assert (finished.status, finished.samples, finished.samples_resumed) == ("finished", samples, stopped.samples)
+    found, seen = read_counts(tmp_path, samples)
+    assert seen == samples
+    np.testing.assert_array_equal(found, 1.0)
+
+
 def kill_one(running: Session, rng: random.Random) -> None:
     os.kill(rng.choice(list(running.pids().values())), signal.SIGKILL)
 
