@@ -78,7 +78,7 @@ class _Progress:
             told = self._sums
             sums = (a + b for a, b in zip(told[3:], phases, strict=True))
             self._sums = Reading(told.samples + int(samples), told.steps + 1, time.monotonic(), *sums)
-            with contextlib.suppress(OSError):  # training goes on, whatever becomes of the telling
+            with contextlib.suppress(OSError, struct.error):  # training goes on, whatever becomes of the telling
                 os.pwrite(self._file, _RECORD.pack(*self._sums), 0)
 
     def begin_anew(self) -> None:

@@ -81,6 +81,12 @@ def _never_steady(series: Sequence[Series], start_s: float, lasted_s: float, fin
             f"The command ended after {lasted_s:.1f} s, before its rate was known to be steady.",
             "Let it train longer: SIZEWRIGHT_TRIAL is set in its environment during trials.",
         )
+    quiet_s = max((start_s + lasted_s - told[-1][0] for told in series if told), default=0.0)
+    if blocks is None and quiet_s > lasted_s / 2:
+        return TrialVoidError(
+            f"A replica reported no more samples in the last {quiet_s:.0f} of {lasted_s:.0f} s.",
+            "Run the job at this allocation (sizewright run) and look at its logs.",
+        )
     if blocks is None:
         return TrialVoidError(
             f"The command reported too seldom to tell its rate within {lasted_s:.0f} s.",
@@ -99,7 +105,9 @@ def _row(job: Job, point: Point, steady: Steady, first: Metrics, last: Metrics) 
     workers = list(zip(first.of("worker"), last.of("worker"), strict=True))
     servers = list(zip(first.of("ps"), last.of("ps"), strict=True))
     reporting = [(a, b) for role in ("chief", "worker") for a, b in zip(first.of(role), last.of(role), strict=True)]
-    samples = max(1, sum(b.samples - a.samples for a, b in reporting))
+    assert job.command is not None
+    total = max if job.command.progress.counts == "job" else sum
+    samples = max(1, total(b.samples - a.samples for a, b in reporting))
     step = samples / allocation.batch_size
 
     def per_step(name: str) -> float | None:

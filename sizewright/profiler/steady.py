@@ -53,8 +53,7 @@ def block_rates(series: Sequence[Series], start_s: float) -> tuple[NDArray[np.fl
     Between two reports samples are taken to have come evenly. None where fewer than six blocks can be made.
     """
     arrays = [np.array([(at, count) for at, count in told if at >= start_s], float) for told in series]
-    arrays = [told for told in arrays if len(told) >= 2]
-    if not arrays:
+    if not arrays or min(map(len, arrays)) < 2:
         return None
     begin, end = max(told[0, 0] for told in arrays), min(told[-1, 0] for told in arrays)
     longest = max(float(np.median(np.diff(told[:, 0]))) for told in arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -54,7 +55,8 @@ class Log:
         text = line.decode(errors="replace").strip()
         if text:
             self._last.append(text[:_LONGEST_SHOWN])
-            self._on_line(text, at_s)
+            with contextlib.suppress(Exception):  # whatever a line says: the replica must not wait for a reader
+                self._on_line(text, at_s)
 
     def _write(self, chunk: bytes) -> None:
         self.written_bytes += len(chunk)

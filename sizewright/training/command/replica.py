@@ -36,6 +36,7 @@ class Look(NamedTuple):
     metrics: ReplicaMetrics
     told: list[Report]
     nonsense: str
+    counts_anew: bool
     exit_code: int | None
     left_behind: int
 
@@ -128,7 +129,14 @@ class CommandReplica:
         )
         code = self._process.poll() if self._process else None
         left = len(processes) if code is not None else 0
-        return Look(metrics, [Report(r.at_s - now, r.samples) for r in told], self._reports.nonsense, code, left)
+        return Look(
+            metrics,
+            [Report(r.at_s - now, r.samples) for r in told],
+            self._reports.nonsense,
+            self._reports.counts_anew,
+            code,
+            left,
+        )
 
     def why(self) -> Death:
         """What to say of one that has ended by itself, with its last lines."""
@@ -138,7 +146,7 @@ class CommandReplica:
         if oom:
             told = f"{self.seat.name} was ended for using more memory than it was given, after {lasted:.1f} s."
         elif code is not None and code < 0:
-            told = f"{self.seat.name} was ended by {signal.Signals(-code).name} after {lasted:.1f} s."
+            told = f"{self.seat.name} was ended by {_signal_name(-code)} after {lasted:.1f} s."
         else:
             told = f"{self.seat.name} ended with exit code {code} after {lasted:.1f} s."
         return Death(told + self.last_lines(), f"Its log: {self._path}", oom)
@@ -219,6 +227,10 @@ class CommandReplica:
         for process in list(self._processes()):
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -38,6 +38,8 @@ class Reports:
         self.last = Reading()
         self.nonsense = ""
         """What it said that makes no sense, the last of it."""
+        self.counts_anew = False
+        """Whether it tells what has come since its last line, so that a start of its own begins at 0."""
         self._progress, self._batch_size, self._folder = progress, batch_size, folder
         self._pattern = re.compile(progress.pattern) if progress.pattern else None
 
@@ -59,7 +61,7 @@ class Reports:
     def _json(self, text: str, at_s: float) -> None:
         try:
             told = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # a line of something else
         kind = next((kind for kind in ("samples", "steps", "more") if kind in told), None)
         if kind is not None:
@@ -74,9 +76,10 @@ class Reports:
             }[kind]  # fmt: skip
             if not 0 <= number < 1e18 or samples < self.last.samples:
                 raise ValueError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             self.nonsense = text[:200]
             return
+        self.counts_anew = kind == "more"
         self._add(self.last._replace(samples=int(samples), steps=self.last.steps + 1, at_s=at_s, **(phases or {})))
 
     def _add(self, reading: Reading) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sizewright.errors import ReplicaDiedError, SizewrightError, TrialTimeoutError
@@ -15,7 +15,6 @@ from sizewright.training.command.replica import CommandReplica, Look
 from sizewright.training.command.reports import Report
 
 _POLL_S = 0.05
-_MORE_S = 3.0  # the other workers report soon after the first one does
 _ALL_KEPT = 20_000
 _HOW = {
     "log_samples": "call sizewright.log_samples(n) in it, or set command.progress to json or a pattern",
@@ -34,7 +33,7 @@ class Run:
         self._replicas: list[CommandReplica | RayReplica] = []
         self._looks: list[Look] = []
         self._told: dict[str, list[Report]] = {}
-        self._heard_at = time.monotonic()
+        self._heard_at: dict[str, float] = {}
         self._place = place
 
     def start(self, env: Mapping[str, str]) -> None:
@@ -47,7 +46,6 @@ class Run:
             self._replicas.append(replica)
             start = make_start(self._job, seats, seat, batch_size)
             replica.start(start._replace(env={**start.env, **env}))
-        self._heard_at = time.monotonic()
 
     def hold(self) -> None:
         """Put CPU limits on."""
@@ -58,12 +56,12 @@ class Run:
         """See what has changed. Raises for a replica that ended badly, and for silence."""
         now = time.monotonic()
         self._looks = [replica.look() for replica in self._replicas]
-        for replica, look in zip(self._replicas, self._looks, strict=True):
+        for replica, look in self._trainers():
             told = self._told.setdefault(replica.seat.name, [])
             told += [Report(now + report.at_s, report.samples) for report in look.told]
             del told[:-_ALL_KEPT]
-            if look.told:
-                self._heard_at = now
+            if look.told or replica.seat.name not in self._heard_at:
+                self._heard_at[replica.seat.name] = now
         if not self.finished:
             for replica, look in zip(self._replicas, self._looks, strict=True):
                 if look.exit_code:
@@ -72,25 +70,27 @@ class Run:
 
     def check_silence(self) -> None:
         """Raises TrialTimeoutError when nothing was reported for too long."""
-        silent_s = time.monotonic() - self._heard_at
-        if silent_s > self._command.silent_s and not self.finished:
-            told = f"The command has reported nothing for {silent_s:.0f} s and is taken to hang."
-            raise TrialTimeoutError(told + self._nonsense() + self._last_lines(), self._where())
+        heard = {name: at for name, at in self._heard_at.items() if self._told[name]}
+        name = (min if self._each_reports else max)(heard, key=lambda name: heard[name], default="")
+        silent_s = time.monotonic() - heard.get(name, time.monotonic())
+        if silent_s > self._command.silent_s and not self._ended_well(name) and not self.finished:
+            who = name if self._each_reports else "The command"
+            told = f"{who} has reported nothing for {silent_s:.0f} s and is taken to hang."
+            raise TrialTimeoutError(told + self._nonsense() + self._last_lines(name), self._where())
 
     def await_reports(self) -> None:
-        """Until every worker has reported, or some have and the others do not soon."""
-        deadline, since = time.monotonic() + self._command.start_s, 0.0
+        """Until every worker has reported; where a chief or one for all reports, until anybody has."""
+        deadline = time.monotonic() + self._command.start_s
         while True:
             self.look()
-            workers = [bool(self._told[r.seat.name]) for r in self._replicas if r.seat.role == "worker"]
-            if any(self._told.values()):
-                since = since or time.monotonic()
-                if all(workers) or self._has("chief") or self.finished or time.monotonic() - since > _MORE_S:
-                    return
-            elif self.finished:
-                raise self._silent("The command ended and reported no samples.")
-            elif time.monotonic() > deadline:
-                raise self._silent(f"The command reported no samples within {self._command.start_s:g} s.")
+            silent = [name for name, told in self._told.items() if not told]
+            if not silent or (len(silent) < len(self._told) and (not self._each_reports or self.finished)):
+                return
+            who = silent[0] if self._each_reports and len(self._told) > 1 else "The command"
+            if self.finished:
+                raise self._silent(f"{who} ended and reported no samples.", silent[0])
+            if time.monotonic() > deadline:
+                raise self._silent(f"{who} reported no samples within {self._command.start_s:g} s.", silent[0])
             time.sleep(_POLL_S)
 
     @property
@@ -108,8 +108,13 @@ class Run:
     @property
     def samples(self) -> int:
         """All samples reported."""
-        counts = [look.metrics.samples for look in self._looks]
+        counts = [look.metrics.samples for _, look in self._trainers()]
         return max(counts, default=0) if self._command.progress.counts == "job" else sum(counts)
+
+    @property
+    def counts_anew(self) -> bool:
+        """Whether its counts begin at 0 with each start."""
+        return self._command.progress.source == "log_samples" or any(look.counts_anew for look in self._looks)
 
     @property
     def left_behind(self) -> str:
@@ -128,30 +133,46 @@ class Run:
 
     def end(self, grace_s: float) -> None:
         """Ask all to end, for instance to write a checkpoint; after `grace_s` make them."""
-        if grace_s and not self.finished:
+        try:
+            if grace_s and not self.finished:
+                for replica in self._replicas:
+                    replica.terminate()
+                deadline = time.monotonic() + grace_s
+                while time.monotonic() < deadline and not all(replica.ended() for replica in self._replicas):
+                    time.sleep(_POLL_S)
+        finally:  # an interrupt cuts the grace short, and nothing else
             for replica in self._replicas:
-                replica.terminate()
-            deadline = time.monotonic() + grace_s
-            while time.monotonic() < deadline and not all(replica.ended() for replica in self._replicas):
-                time.sleep(_POLL_S)
-        for replica in self._replicas:
-            replica.kill()
+                replica.kill()
+
+    @property
+    def _each_reports(self) -> bool:
+        """Whether every worker has to: there is no chief that may do so for all."""
+        return self._command.progress.counts == "replica" and not self._has("chief")
+
+    def _trainers(self) -> Iterator[tuple[CommandReplica | RayReplica, Look]]:
+        """Those whose samples count, and how they looked last."""
+        for replica, look in zip(self._replicas, self._looks, strict=True):
+            if replica.seat.role in ("chief", "worker"):
+                yield replica, look
+
+    def _ended_well(self, name: str) -> bool:
+        return any(replica.seat.name == name and look.exit_code == 0 for replica, look in self._trainers())
 
     def _has(self, role: Role) -> bool:
         return any(replica.seat.role == role for replica in self._replicas)
 
-    def _silent(self, told: str) -> SizewrightError:
+    def _silent(self, told: str, name: str) -> SizewrightError:
         """How it should have reported, and what it said instead."""
-        how = f" Let it {_HOW[self._command.progress.source]}."
-        return TrialTimeoutError(told + self._nonsense() + how + self._last_lines(), self._where())
+        how = f" Let it {_HOW[self._command.progress.source]}"
+        how += "; or set command.progress.counts to job, if one reports for all." if name != "worker-0" else "."
+        return TrialTimeoutError(told + self._nonsense() + how + self._last_lines(name), self._where())
 
     def _nonsense(self) -> str:
         return next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")
 
-    def _last_lines(self) -> str:
+    def _last_lines(self, name: str) -> str:
         """Of the replica that should have reported."""
-        first = next((r for r in self._replicas if r.seat.role == "chief"), None)
-        return (first or next(r for r in self._replicas if r.seat.role == "worker")).last_lines()
+        return next(replica for replica, _ in self._trainers() if replica.seat.name == name).last_lines()
 
     def _where(self) -> str:
         return f"Its logs: {self.folder}"

@@ -181,7 +181,7 @@ class CommandSession:
         self._starts += 1
         self._over.clear()
         self._status, self._ended = "running", None
-        self._run, self._before = run, self._samples if self._command.progress.source == "log_samples" else 0
+        self._run, self._before = run, self._samples
         try:
             run.start(env)
             run.await_reports()
@@ -191,11 +191,14 @@ class CommandSession:
             raise
 
     def _end(self, *, keep_logs: bool = False) -> None:
-        run, self._run = self._run, None
+        run = self._run
         if run is None:
             return
         grace_s = self._command.grace_s
-        run.end(0.0 if keep_logs else min(grace_s, _TRIAL_GRACE_S) if self._trial else grace_s)
+        try:
+            run.end(0.0 if keep_logs else min(grace_s, _TRIAL_GRACE_S) if self._trial else grace_s)
+        finally:
+            self._run = None
         if self._trial and not keep_logs:
             shutil.rmtree(run.folder, ignore_errors=True)
             for empty in (self._logs, self._logs.parent):
@@ -215,7 +218,7 @@ class CommandSession:
             self._over.set()
             raise
         finally:
-            self._samples = self._before + self._run.samples
+            self._samples = self._run.samples + (self._before if self._run.counts_anew else 0)
         if self._run.finished and not self._over.is_set():
             self._status, self._notes = "finished", self._run.left_behind
             self._ended = time.monotonic()
