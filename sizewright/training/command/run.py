@@ -33,7 +33,6 @@ class Run:
         self._replicas: list[CommandReplica | RayReplica] = []
         self._looks: list[Look] = []
         self._told: dict[str, list[Report]] = {}
-        self._heard_at: dict[str, float] = {}
         self._place = place
 
     def start(self, env: Mapping[str, str]) -> None:
@@ -60,8 +59,6 @@ class Run:
             told = self._told.setdefault(replica.seat.name, [])
             told += [Report(now + report.at_s, report.samples) for report in look.told]
             del told[:-_ALL_KEPT]
-            if look.told or replica.seat.name not in self._heard_at:
-                self._heard_at[replica.seat.name] = now
         if not self.finished:
             for replica, look in zip(self._replicas, self._looks, strict=True):
                 if look.exit_code:
@@ -70,7 +67,7 @@ class Run:
 
     def check_silence(self) -> None:
         """Raises TrialTimeoutError when nothing was reported for too long."""
-        heard = {name: at for name, at in self._heard_at.items() if self._told[name]}
+        heard = {name: told[-1].at_s for name, told in self._told.items() if told}
         name = (min if self._each_reports else max)(heard, key=lambda name: heard[name], default="")
         silent_s = time.monotonic() - heard.get(name, time.monotonic())
         if silent_s > self._command.silent_s and not self._ended_well(name) and not self.finished:
