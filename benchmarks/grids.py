@@ -1,4 +1,4 @@
-"""Measures whole grids of allocations of four jobs: the tables that models and planners are judged on.
+"""Measures whole grids of allocations of five jobs: the tables that models and planners are judged on.
 
 `python -m benchmarks.grids NAME...` writes `benchmarks/tables/NAME.csv` (the trial table) and `NAME.json` (how it was
 measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured again
@@ -30,6 +30,7 @@ from sizewright.training.session import Session
 
 TABLES = Path(__file__).parent / "tables"
 MOST_CORES = 1.6
+PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
 NODES, RATE, DELAY = 3, "80mbit", "1ms"
 TIMING = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
@@ -57,11 +58,17 @@ class Grid(NamedTuple):
         memory = MemoryModel(job)
         axes = itertools.product(self.workers, self.ps, self.worker_cpu, self.ps_cpu)
         batch = job.training.batch_size
+        fitting = [(w, p, wc, pc) for w, p, wc, pc in axes if w * wc + p * pc <= MOST_CORES + 1e-9]
         return [
-            with_memory(Allocation.of(w, p, wc, pc, self.total_batch // w if self.total_batch else batch), memory)
-            for w, p, wc, pc in axes
-            if w * wc + p * pc <= MOST_CORES + 1e-9
+            _roomy(with_memory(Allocation.of(w, p, wc, pc, self.total_batch // w if self.total_batch else batch), memory))
+            for w, p, wc, pc in fitting
         ]
+
+
+def _roomy(allocation: Allocation) -> Allocation:
+    """A PS that held more rows a moment ago must not die of it: these grids are about speed."""
+    ps = tuple(group.model_copy(update={"memory_bytes": PS_MEMORY_BYTES}) for group in allocation.ps)
+    return allocation.model_copy(update={"ps": ps})
 
 
 def _tables(rows: int, dim: int, count: int = 26) -> dict[str, object]:
@@ -92,6 +99,12 @@ GRIDS = {
         {"family": "dlrm", "tables": _tables(50_000, 16), "bottom_mlp": [128], "top_mlp": [128]},
         {"batch_size": 512},
         (1, 2, 3, 4), (1, 2), (0.2, 0.35), (0.1, 0.2, 0.3),
+    ),
+    # Many small replicas, only their numbers differ.
+    "counts": Grid(
+        {"family": "dlrm", "tables": _tables(50_000, 32), "bottom_mlp": [128], "top_mlp": [128]},
+        {"batch_size": 256},
+        (1, 2, 3, 4, 5, 6, 8, 10), (1, 2, 3, 4, 5), (0.1,), (0.1,),
     ),
 }  # fmt: skip
 
@@ -135,6 +148,7 @@ def measure_grid(name: str) -> None:
         "job": job.model_dump(mode="json"),
     }
     if not QUICK:
+        TABLES.mkdir(exist_ok=True)
         export_trials(kept.trials, TABLES / f"{name}.csv")
         (TABLES / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 

@@ -45,13 +45,16 @@ def profile(
     """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
     keep every trial in the store.
 
-    `trials` allocations are measured, the first of them at three table scales and once more at the end. An
+    `trials` allocations are measured, the first of them at three table scales and once more at the end. Where the host
+    can hold all that the bounds allow, each trial goes where the best allocation may be, and the series ends as soon as
+    another is not worth it; else they are spread. An
     unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
     with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
 
     Raises MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
     """
+    from sizewright.profiler.guided import GuidedPlanner, within_host
     from sizewright.profiler.spread import SpreadPlanner
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.session import Session
@@ -64,10 +67,11 @@ def profile(
     with _open(store, create=True) as opened, Session(job, address=address) as session:
         scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
-        def planner() -> SpreadPlanner:
+        def planner() -> SpreadPlanner | GuidedPlanner:
             whole = session.whole_cores
             cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
-            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
+            kind = GuidedPlanner if within_host(job, cores) else SpreadPlanner
+            return kind(job, cores, count=trials, full_scale=scale, whole_cores=whole)
 
         first = planner()
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.

@@ -5,6 +5,7 @@
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
     │   ├── StoreError                 trial store or trial file that cannot be read or written
+    │   ├── NotEnoughDataError         too few trials for a curve (exit code 4)
     │   └── UnsupportedError           an executor is asked for what it cannot do
     ├── MissingExtraError              an optional dependency is not installed
     ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
@@ -60,6 +61,16 @@ class ClickLogError(InputError):
 
 class StoreError(InputError):
     """A trial store or trial file that cannot be read or written."""
+
+
+class NotEnoughDataError(InputError):
+    """Too few trials to tell a curve; `missing` distinct allocations more would do."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, missing: int) -> None:
+        super().__init__(message, f"Measure {missing} more allocation{'s' * (missing > 1)} that differ.")
+        self.missing = missing
 
 
 class UnsupportedError(InputError):

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from sizewright.cli import init, memory, profile, recommend, schema, trials
+from sizewright.cli import init, memory, models, profile, recommend, schema, trials
 from sizewright.cli import run as run_verb
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("recommend")(recommend.recommend)
 app.command("run")(run_verb.run)
 app.command("memory")(memory.memory)
 app.add_typer(trials.app, name="trials")
+app.add_typer(models.app, name="models")
 app.command("schema")(schema.schema)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -29,6 +29,23 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         servers = _sized(t.ps, t.ps_cpu) if t.ps else "–"
         cells = (_sized(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
         table.add_row(*cells, t.limited_by or "–", t.status)
+    return table
+
+
+def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
+    """One row a table and model; the least error of each table is marked."""
+    table = _table(
+        f"Models from {trials} space-filling trials (median error; 90 % intervals)",
+        "table", "model", "error near the best", "anywhere", "coverage", "interval score", "fitted",
+    )  # fmt: skip
+    for row in rows:
+        errors = [r["anywhere"] for r in rows if r["table"] == row["table"] and r["anywhere"] is not None]
+        if row["anywhere"] is None:
+            table.add_row(row["table"], row["model"], "–", "–", "–", "–", "0 %")
+            continue
+        shares = [f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
+        mark = "→ " if row["anywhere"] == min(errors) else ""
+        table.add_row(row["table"], mark + row["model"], *shares, f"{row['interval_score']:.2f}", f"{row['fitted']:.0%}")
     return table
 
 
@@ -146,7 +163,7 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         table.add_column(
             column,
-            justify="left" if column in ("", "status", "held by", "record", "key", "meaning") else "right",
+            justify="left" if column in ("", "status", "held by", "record", "key", "meaning", "table", "model") else "right",
             no_wrap=column != "meaning",
         )
     return table

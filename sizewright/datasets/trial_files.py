@@ -40,17 +40,18 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
         raise StoreError(f"Cannot write the trials to {path}: {error}.", "Check the path and its rights.") from None
 
 
-def import_trials(path: str | Path) -> list[Trial]:
+def import_trials(path: str | Path, *, other_columns: bool = False) -> list[Trial]:
     """Read trials from a `.csv` or `.parquet` file. Empty cells are absent; a time without a zone is UTC.
 
-    Rows count from 1 below the header. Raises StoreError with the first few faults, each with row and column.
+    Columns that are not the trial table's are passed over with `other_columns`, else they are a fault. Rows count from 1
+    below the header. Raises StoreError with the first few faults, each with row and column.
     """
     path = Path(path)
     read = _by_suffix(path, csv=_read_csv, parquet=_read_parquet)
     if not path.is_file():
         found = "It is a folder" if path.is_dir() else "No trial file"
         raise StoreError(f"{found} at {path}.", "Give a .csv or .parquet file of trials.")
-    trials, faults = _validated(read(path))
+    trials, faults = _validated(read(path, other_columns))
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these cells.")
@@ -77,20 +78,20 @@ def _csv_cell(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _read_csv(path: Path) -> Iterator[_Row]:
+def _read_csv(path: Path, other_columns: bool) -> Iterator[_Row]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            yield from _csv_rows(csv.reader(file, strict=True), path)
+            yield from _csv_rows(csv.reader(file, strict=True), path, other_columns)
     except UnicodeDecodeError:
         raise StoreError(f"{path} is not text in UTF-8.", "Save it as CSV in UTF-8.") from None
     except (OSError, csv.Error) as error:
         raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again and check its rights.") from None
 
 
-def _csv_rows(lines: Any, path: Path) -> Iterator[_Row]:
+def _csv_rows(lines: Any, path: Path, other_columns: bool) -> Iterator[_Row]:
     filled = (cells for cells in lines if cells)
     header = [name.strip() for name in next(filled, [])]
-    _check_columns(header, path)
+    _check_columns(header, path, other_columns)
     for number, cells in enumerate(filled, start=1):
         where = f"row {number} (line {lines.line_num})"
         if len(cells) != len(header):
@@ -107,7 +108,7 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
-def _read_parquet(path: Path) -> Iterator[_Row]:
+def _read_parquet(path: Path, other_columns: bool) -> Iterator[_Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,7 +117,7 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
             table = file.read()
             # pandas writes its row labels as a column; they are no measurement.
             names = [name for name in table.column_names if not name.startswith("__index_level_")]
-            _check_columns(names, path)
+            _check_columns(names, path, other_columns)
             rows = _in_microseconds(table.select(names)).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
@@ -136,13 +137,13 @@ def _in_microseconds(table: Any) -> Any:
     return table.cast(pa.schema(fields), safe=False)
 
 
-def _check_columns(names: Sequence[str], path: Path) -> None:
+def _check_columns(names: Sequence[str], path: Path, other_columns: bool) -> None:
     if not any(names):
         raise StoreError(f"{path} is empty.", _HOW)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise StoreError(f"{path} has more than one column {', '.join(map(repr, twice))}.", "Keep one of each.")
-    unknown = [name for name in names if name not in COLUMNS]
+    unknown = [name for name in names if name not in COLUMNS and not other_columns]
     if unknown:
         raise StoreError(f"{path}: {'; '.join(map(_unknown, unknown[:_SHOWN_FAULTS]))}.", _KNOWN)
     missing = [name for name in NEEDED if name not in names]
@@ -160,7 +161,8 @@ def _unknown(name: str) -> str:
 def _validated(rows: Iterable[_Row]) -> tuple[list[Trial], list[str]]:
     trials, faults = [], []
     for row in rows:
-        cells = {name: value for name, raw in row.cells.items() if (value := _cell(name, raw)) is not None}
+        told = {name: raw for name, raw in row.cells.items() if name in COLUMNS}
+        cells = {name: value for name, raw in told.items() if (value := _cell(name, raw)) is not None}
         try:
             trial = with_utc(Trial.model_validate(cells))
         except ValidationError as error:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
 from sizewright.models.table import Table
+
+Kind = Literal["trial", "mean"]
+"""Interval of another measurement, or of the curve that measurements lie around."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Explanation:
     """Samples/s that neither more workers nor more PS exceed."""
 
 
-class ThroughputModel(ABC):
+class BaseThroughputModel(ABC):
     """Allocation → samples/s."""
 
     name: str
@@ -47,8 +50,17 @@ class ThroughputModel(ABC):
         """Samples/s (n,)."""
 
     @abstractmethod
-    def predict_interval(self, X: Table, coverage: float = 0.9) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lower and upper samples/s, (n,) each, between which a measurement falls with probability `coverage`."""
+    def predict_interval(
+        self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower and upper samples/s, (n,) each, between which another trial (or the curve) lies with probability
+        `coverage`."""
+
+    def predict_with_interval(
+        self, X: Table, coverage: float = 0.9
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Samples/s and the interval of another trial: middle, lower, upper, (n,) each."""
+        return self.predict(X), *self.predict_interval(X, coverage)
 
     @abstractmethod
     def explain(self) -> Explanation:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError
-from sizewright.models._base import Explanation, ThroughputModel
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 
 
-class TimeModel(ThroughputModel):
+class TimeModel(BaseThroughputModel):
     """throughput = w·m / T, with T a sum of terms whose coefficients are not negative."""
 
     equations: dict[str, str]
@@ -51,10 +51,13 @@ class TimeModel(ThroughputModel):
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         return samples / predict_time(self.fit_, self.terms(X))
 
-    def predict_interval(self, X: Table, coverage: float = 0.9) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def predict_interval(
+        self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
         middle = self.predict(X)
-        factor = np.exp(np.minimum(relative_half_width(self.fit_, self.terms(X), coverage), 5.0))
+        half = relative_half_width(self.fit_, self.terms(X), coverage, of_trial=kind == "trial")
+        factor = np.exp(np.minimum(half, 5.0))
         return middle / factor, middle * factor
 
     def explain(self) -> Explanation:

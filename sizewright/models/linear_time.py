@@ -97,10 +97,10 @@ def predict_time(fit: TimeFit, terms: Matrix) -> Vector:
     return terms @ fit.coefficients
 
 
-def relative_half_width(fit: TimeFit, terms: Matrix, coverage: float) -> Vector:
-    """Half of the prediction interval of the time, as a share of it (n,)."""
+def relative_half_width(fit: TimeFit, terms: Matrix, coverage: float, *, of_trial: bool = True) -> Vector:
+    """Half of the interval of another trial's time, or of its mean, as a share of it (n,)."""
     active = terms[:, fit.kept] / predict_time(fit, terms)[:, None]
     leverage = np.sum((active @ fit.unscaled_covariance) * active, axis=1)
     quantile = float(stdtrit(fit.degrees_of_freedom, 0.5 + coverage / 2))
-    half: Vector = quantile * fit.sigma * np.sqrt(1 + leverage)
+    half: Vector = quantile * fit.sigma * np.sqrt(of_trial + leverage)
     return half

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError
-from sizewright.models._base import Explanation, ThroughputModel
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 
 _SAME = 0.12  # trials at the ceiling differ by no more
@@ -30,12 +30,12 @@ _USED = ("worker_cpu_used", "ps_cpu_used")
 Floats = NDArray[np.float64]
 
 
-class ReaderModel(ThroughputModel):
+class ReaderModel(BaseThroughputModel):
     """`base` is a model of what workers and PS can do."""
 
     name = "reader"
 
-    def __init__(self, base: ThroughputModel) -> None:
+    def __init__(self, base: BaseThroughputModel) -> None:
         self.base = base
 
     def fit(self, X: Table, y: Any = None) -> Self:
@@ -46,7 +46,7 @@ class ReaderModel(ThroughputModel):
         rows = {name: column[usable] for name, column in columns.items()} | {"throughput": rates[usable]}
         if not usable.any():
             raise InputError("No trial has a throughput above 0.", "Measure some first.")
-        self.base_: ThroughputModel | None = self.base.fit(rows)
+        self.base_: BaseThroughputModel | None = self.base.fit(rows)
         self.ceiling_, self.ceiling_se_ = np.inf, 0.0
         self.seconds_ = {role: _cpu_seconds(rows, role) for role in ("worker", "ps")}
         best = _criterion(rows["throughput"], self.predict(rows), _parameters(self.base_))
@@ -58,9 +58,11 @@ class ReaderModel(ThroughputModel):
         rates = self.base_.predict(X) if self.base_ else np.full(len(as_columns(X)["workers"]), np.inf)
         return np.minimum(rates, self._most(X))
 
-    def predict_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats]:  # noqa: D102
+    def predict_interval(  # noqa: D102
+        self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
+    ) -> tuple[Floats, Floats]:
         middle = self.predict(X)
-        lower, upper = self.base_.predict_interval(X, coverage) if self.base_ else (middle, middle)
+        lower, upper = self.base_.predict_interval(X, coverage, kind) if self.base_ else (middle, middle)
         if not np.isfinite(self.ceiling_):
             return lower, upper
         half = np.exp(_Z.get(coverage, 2.0) * self.ceiling_se_)
@@ -146,7 +148,7 @@ def _cpu_seconds(rows: dict[str, Floats], role: str) -> float | None:
     return float(np.median(known_ones)) if len(known_ones) else None
 
 
-def _parameters(model: ThroughputModel | None) -> int:
+def _parameters(model: BaseThroughputModel | None) -> int:
     return sum(value > 0 for value in model.explain().parameters.values()) if model else 0
 
 

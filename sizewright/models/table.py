@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError
 from sizewright.spec import Allocation
 
 Column = NDArray[np.float64]
@@ -18,15 +19,28 @@ Table = Any  # a pandas DataFrame, a mapping of columns, or a sequence of Trial 
 
 ALLOCATION_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 AXES = (*ALLOCATION_AXES, "embedding_bytes")
+_MODES = {"async": 0.0, "sync": 1.0}
 
 
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
-    """The named columns as float arrays (n,); what is not known is NaN."""
+    """The named columns as float arrays (n,); what is not known is NaN, and `sync` is 1 for sync and 0 for async.
+
+    Raises InputError where a cell is no number.
+    """
     if _is_columnar(table):
         size = len(next(iter(table.values()))) if isinstance(table, Mapping) else len(table)
-        return {name: np.asarray(table[name], float) if name in table else np.full(size, np.nan) for name in names}
+        return {name: _floats(name, table[name]) if name in table else np.full(size, np.nan) for name in names}
     rows = [_row(item) for item in table]
     return {name: np.array([_number(row.get(name)) for row in rows], float) for name in names}
+
+
+def _floats(name: str, cells: Any) -> Column:
+    if name == "sync":
+        return np.array([_number(cell) for cell in cells], float)
+    try:
+        return cells.to_numpy(dtype=float, na_value=np.nan) if hasattr(cells, "to_numpy") else np.asarray(cells, float)
+    except (TypeError, ValueError):
+        raise InputError(f"The column {name} holds what is not a number.", "Correct it.") from None
 
 
 def ended_well(table: Table) -> NDArray[np.bool_]:
@@ -56,6 +70,8 @@ def _row(item: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
+    if isinstance(value, str):
+        return _MODES.get(value, np.nan)
     return float(value) if isinstance(value, Real) else np.nan
 
 

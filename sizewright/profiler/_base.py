@@ -1,4 +1,4 @@
-"""Which trials to run: ask for a point, tell its trial, until another would not be worth its cost."""
+"""What a series of trials is driven by: a point to measure next, until another is not wanted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Point(NamedTuple):
     table_scale: float = 1.0
 
 
-class TrialPlanner(ABC):
-    """Driven by the profiler, a pipeline, or a replay of a measured table."""
+class SeriesPlanner(ABC):
+    """Points for one series of trials of one job on one host."""
 
     @abstractmethod
     def ask(self) -> Point:
@@ -29,11 +29,11 @@ class TrialPlanner(ABC):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether another trial is not worth its cost."""
+        """Whether the series is at its end."""
 
     @abstractmethod
     def left(self) -> int:
-        """How many trials are still to come, as far as is known."""
+        """How many trials are still to come, at most."""
 
     @abstractmethod
     def best(self) -> Trial | None:

@@ -15,7 +15,7 @@ from sizewright.errors import (
     TrialError,
     TrialVoidError,
 )
-from sizewright.profiler._base import Point, TrialPlanner
+from sizewright.profiler._base import Point, SeriesPlanner
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, Trainer, measure
 from sizewright.spec import Group
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 def run_series(
     trainer: Trainer,
-    planner: TrialPlanner,
+    planner: SeriesPlanner,
     sink: TrialSink,
     series: str,
     *,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.errors import JobError
 from sizewright.models.memory import MemoryModel
-from sizewright.profiler._base import Point, TrialPlanner
+from sizewright.profiler._base import Point, SeriesPlanner
 from sizewright.spec import Allocation, Job, Role
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
@@ -22,7 +22,7 @@ _NONE = 1e-9  # instead of 0 PS, which has no logarithm
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
 
-class QueuePlanner(TrialPlanner):
+class QueuePlanner(SeriesPlanner):
     """Points that are known from the beginning, one after the other."""
 
     def __init__(self, points: Iterable[Point], full_scale: float = 1.0) -> None:
@@ -100,6 +100,27 @@ def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: 
     Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
     a core. Raises JobError if nothing fits.
     """
+    candidates = _all_candidates(job, host_cores, whole_cores)
+    logs = np.log(np.maximum(np.array(candidates), _NONE))
+    spread = np.ptp(logs, axis=0)
+    scaled = logs / np.where(spread > 0, spread, 1.0)
+    chosen = _farthest_first(scaled, min(count, len(candidates)))
+    picked = [candidates[i] for i in chosen]
+    first, rest = picked[0], sorted(picked[1:], key=lambda c: (c[1], c[0]), reverse=True)
+    return [_allocation(job, c) for c in (first, *rest)]
+
+
+def host_allocations(job: Job, host_cores: float, *, whole_cores: bool = False) -> list[Allocation]:
+    """All allocations inside the job's bounds that this host can hold. Raises JobError if none can be."""
+    return [_allocation(job, c) for c in _all_candidates(job, host_cores, whole_cores)]
+
+
+def _allocation(job: Job, candidate: tuple[float, float, float, float]) -> Allocation:
+    workers, ps, worker_cpu, ps_cpu = candidate
+    return Allocation.of(int(workers), int(ps), worker_cpu, ps_cpu, job.training.batch_size)
+
+
+def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
     for role, bounds in (("worker", job.bounds.worker), *([("ps", job.bounds.ps)] if job.has_ps else [])):
         if bounds.cpu[1] < _LEAST_CORES:
             raise JobError(
@@ -112,13 +133,7 @@ def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: 
             f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
             "Lower the least replicas of worker and ps, or profile on a larger host.",
         )
-    logs = np.log(np.maximum(np.array(candidates), _NONE))
-    spread = np.ptp(logs, axis=0)
-    scaled = logs / np.where(spread > 0, spread, 1.0)
-    chosen = _farthest_first(scaled, min(count, len(candidates)))
-    picked = [candidates[i] for i in chosen]
-    first, rest = picked[0], sorted(picked[1:], key=lambda c: (c[1], c[0]), reverse=True)
-    return [Allocation.of(int(w), int(p), wc, pc, job.training.batch_size) for w, p, wc, pc in (first, *rest)]
+    return candidates
 
 
 def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
-from sizewright.profiler._base import TrialPlanner
+from sizewright.profiler._base import SeriesPlanner
 from sizewright.profiler.measure import Trainer, measure
 from sizewright.profiler.series import Measure, Progress, drift, run_series
 
@@ -18,7 +18,7 @@ _ATTEMPTS = 2
 
 def profile_job(
     trainer: Trainer,
-    planner: Callable[[], TrialPlanner],
+    planner: Callable[[], SeriesPlanner],
     store: TrialStore,
     *,
     fresh: bool = False,

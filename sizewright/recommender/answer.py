@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
-from sizewright.models._base import ThroughputModel
+from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
 from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
 from sizewright.recommender.reasons import assumptions, reasons, to_be_surer
@@ -25,7 +25,7 @@ class Decision:
 
     job: Job
     trials: Sequence[Trial]
-    model: ThroughputModel
+    model: BaseThroughputModel
     memory: MemoryForecast
     scored: Scored
     candidates: Candidates
@@ -54,7 +54,7 @@ def ok(d: Decision) -> Recommendation:
 
 
 def not_enough(
-    job: Job, trials: Sequence[Trial], model: ThroughputModel | None, why: str, remedy: str = ""
+    job: Job, trials: Sequence[Trial], model: BaseThroughputModel | None, why: str, remedy: str = ""
 ) -> Recommendation:
     """ "Not enough data", with what would be enough."""
     account = model.explain() if model else None
@@ -78,7 +78,7 @@ def not_enough(
     )
 
 
-def infeasible(job: Job, trials: Sequence[Trial], model: ThroughputModel, rulings: list[Ruling]) -> Recommendation:
+def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, rulings: list[Ruling]) -> Recommendation:
     """Nothing within the bounds can run; the remedies lift the caps, the last one first."""
     account = model.explain()
     last = rulings[-1]

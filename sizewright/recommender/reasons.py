@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
-from sizewright.models._base import ThroughputModel
+from sizewright.models._base import BaseThroughputModel
 from sizewright.recommender.caps import Ruling
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Cluster, Job
@@ -24,7 +24,7 @@ _OBJECTIVES = {
 
 def reasons(
     job: Job,
-    model: ThroughputModel,
+    model: BaseThroughputModel,
     scored: Scored,
     allowed: NDArray[np.bool_],
     chosen: int,
@@ -73,7 +73,7 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
         yield f"Some trials were not {job.training.sync}."
 
 
-def to_be_surer(model: ThroughputModel, scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
+def to_be_surer(model: BaseThroughputModel, scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
     """What to measure next."""
     width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
     if width > 0.1:
@@ -101,7 +101,7 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
         yield f"One more worker would bring {gain:+.1%} throughput for {price:+.1%} price an hour."
 
 
-def _ceiling(job: Job, model: ThroughputModel, trials: Sequence[Trial]) -> Iterator[str]:
+def _ceiling(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> Iterator[str]:
     """What neither workers nor PS can lift, and who is suspected."""
     ceiling = model.explain().ceiling
     if ceiling is None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sizewright.datasets.trials import Trial
-from sizewright.models._base import ThroughputModel
+from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel
 from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
 from sizewright.models.dlrover import DlroverModel
@@ -27,7 +28,7 @@ def recommend(
     trials: Sequence[Trial],
     *,
     cluster: Cluster | None = None,
-    model: ThroughputModel | None = None,
+    model: BaseThroughputModel | None = None,
     extrapolate: bool = False,
 ) -> Recommendation:
     """What the job should ask for, given its trials.
@@ -38,7 +39,11 @@ def recommend(
     if not usable:
         return not_enough(job, trials, None, _why_none(trials))
     filled = [_filled(job, trial) for trial in usable]
-    model = (model or default_model(job)).fit(filled)
+    model = model or default_model(job)
+    try:
+        model.fit(filled)
+    except NotEnoughDataError as error:
+        return not_enough(job, usable, None, error.message.rstrip("."))
     account = model.explain()
     if not account.enough:
         told = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
@@ -61,7 +66,7 @@ def recommend(
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings))
 
 
-def default_model(job: Job) -> ThroughputModel:
+def default_model(job: Job) -> BaseThroughputModel:
     """The model for a job: of the user's own code it is not known that nothing else limits it."""
     if job.command is None:
         return DlroverModel()
@@ -96,7 +101,7 @@ def _candidates(
     job: Job,
     cluster: Cluster | None,
     scored: Scored,
-    model: ThroughputModel,
+    model: BaseThroughputModel,
     trials: Sequence[Trial],
     embedding_bytes: float,
     extrapolate: bool,

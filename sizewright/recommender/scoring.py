@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models._base import ThroughputModel
+from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
 from sizewright.recommender.grid import Grid, make_grid
 from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
@@ -37,7 +37,7 @@ class Scored:
 
 
 def score_all(
-    job: Job, model: ThroughputModel, memory: MemoryForecast, embedding_bytes: float, *, counts_only: bool = False
+    job: Job, model: BaseThroughputModel, memory: MemoryForecast, embedding_bytes: float, *, counts_only: bool = False
 ) -> Scored:
     """Predict throughput, memory, price and objective of every allocation within the bounds.
 
@@ -45,8 +45,7 @@ def score_all(
     """
     grid = make_grid(job.bounds, job.training.batch_size, has_ps=job.has_ps)
     columns = grid.columns(embedding_bytes)
-    throughput = model.predict(columns)
-    lower, upper = model.predict_interval(columns, COVERAGE)
+    throughput, lower, upper = model.predict_with_interval(columns, COVERAGE)
     worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes)
     ps_memory = _whole_steps(
         memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size), job.bounds.ps.memory_bytes

@@ -1,0 +1,45 @@
+"""Others' measurements of PS training as trial tables: workers × machine × batch × mode (TrimTuner, MIT licence).
+
+Read where they lie (`$SIZEWRIGHT_SHARED/data/trimtuner`), never copied. Runs on sets below 15,000 samples last a second
+or two and are mostly timing error; what is left of each allocation are repeats. Iterations are summed over workers in
+both modes, so that samples/s = iterations/s × batch. Every machine size is taken as whole cores, one PS on its own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+
+from sizewright.profiler.measured_table import MeasuredTable, split_tables
+
+CORES = {"t2.small": 1, "t2.medium": 2, "t2.xlarge": 4, "t2.2xlarge": 8}
+_LEAST_SET = 15_000
+
+
+def trimtuner() -> list[MeasuredTable]:
+    """Twelve tables of 24 allocations each; none where the data is not there."""
+    folder = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "trimtuner"
+    tables = []
+    for name in ("cnn", "rnn"):
+        if (folder / f"{name}.csv").exists():
+            tables += split_tables(_trials(folder / f"{name}.csv"), f"trimtuner-{name}")
+    return tables
+
+
+def _trials(path: Path) -> pd.DataFrame:
+    runs = pd.read_csv(path)
+    runs = runs[runs.training_set_size >= _LEAST_SET]
+    cores = runs.vm_flavor.map(CORES).astype(float)
+    return pd.DataFrame(
+        {
+            "workers": runs.n_workers,
+            "ps": runs.n_ps,
+            "worker_cpu": cores,
+            "ps_cpu": cores,
+            "batch_size": runs.batch_size,
+            "sync": runs.synchronism,
+            "throughput": runs.total_iterations / runs.training_time * runs.batch_size,
+        }
+    ).reset_index(drop=True)

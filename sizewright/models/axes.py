@@ -1,0 +1,145 @@
+"""What throughput depends on, checked and in logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models.table import Table, as_columns, ended_well
+
+Floats = NDArray[np.float64]
+
+COUNTS = ("workers", "ps")
+SIZES = ("worker_cpu", "ps_cpu", "worker_gpu", "batch_size", "embedding_bytes")
+LEAST_ALLOCATIONS = 3
+
+
+class Axes(NamedTuple):
+    """Columns (n,): logarithms, but for `sync`, which is 1 where workers wait for each other."""
+
+    workers: Floats
+    ps: Floats
+    worker_cpu: Floats
+    ps_cpu: Floats
+    worker_gpu: Floats
+    batch_size: Floats
+    embedding_bytes: Floats
+    sync: Floats
+
+    def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Axes:
+        """Some of the rows."""
+        return Axes(*(column[rows] for column in self))
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Which columns the trials told, and what stands for a cell that is empty."""
+
+    told: Mapping[str, float]
+
+    def axes(self, table: Table, *, trials: bool = False) -> Axes:
+        """The axes of allocations (or of the trials themselves). Raises InputError where they cannot be used."""
+        columns = as_columns(table, (*COUNTS, *SIZES, "sync"))
+        check_columns(columns)
+        if not trials:
+            self._agree(columns)
+        logs = []
+        for name in (*COUNTS, *SIZES):
+            column = np.where(np.isfinite(columns[name]), columns[name], self.told.get(name, 1.0))
+            known = column if name in self.told else np.ones_like(column)
+            logs.append(np.log(np.where(known > 0, known, 1.0)))
+        sync = np.where(np.isfinite(columns["sync"]), columns["sync"], self.told.get("sync", 0.0))
+        return Axes(*logs, sync if "sync" in self.told else np.zeros_like(sync))
+
+    def _agree(self, columns: Mapping[str, Floats]) -> None:
+        """What the trials were told apart by must be there, and nothing else may vary."""
+        for name, column in columns.items():
+            there = np.isfinite(column)
+            if name in self.told and not there.all() and self.told.get(f"{name} varies"):
+                raise InputError(
+                    f"The trials tell {name}, but {int((~there).sum())} of the allocations asked about do not.",
+                    f"Give {name} for all of them.",
+                )
+            if name not in self.told and there.any() and np.ptp(column[there]) > 0:
+                raise InputError(
+                    f"The allocations asked about differ in {name}, which the trials do not tell.",
+                    f"Add {name} to the trials, or leave it out.",
+                )
+
+
+def usual(table: Table) -> Usual:
+    """Median of each column that the trials tell."""
+    columns = as_columns(table, (*COUNTS, *SIZES, "sync"))
+    check_columns(columns)
+    told: dict[str, float] = {}
+    for name, column in columns.items():
+        there = column[np.isfinite(column)]
+        if len(there):
+            told[name] = float(np.median(there)) if name != "sync" else float(np.round(there.mean()))
+            told[f"{name} varies"] = float(np.ptp(there) > 0)
+    return Usual(told)
+
+
+def check_columns(columns: Mapping[str, Floats]) -> None:
+    """Raises InputError for what is no allocation: no workers, negative or infinite numbers."""
+    for name, column in columns.items():
+        if name in COUNTS and np.isnan(column).any():
+            raise InputError(f"Some rows do not tell {name}.", "Give workers and ps in every row.")
+        least = {"workers": 1.0, "ps": 0.0, "sync": 0.0, "worker_gpu": 0.0, "embedding_bytes": 0.0}.get(name, 1e-12)
+        wrong = column[np.isinf(column) | (column < least)]
+        if len(wrong):
+            need = {"workers": "1 or more", "ps": "0 or more"}.get(name, "finite and above 0")
+            raise InputError(f"{name} is {wrong[0]:g} in {len(wrong)} rows; it must be {need}.", "Correct these rows.")
+
+
+class Measured(NamedTuple):
+    """The trials that a model may learn from."""
+
+    axes: Axes
+    throughput: Floats
+    """samples/s (n,)"""
+    relative_se: float
+    """Standard error that the trials claim for themselves, as a share: the root of its mean square."""
+    host_speed: Floats
+    """(n,), NaN where it is not known."""
+    usual: Usual
+    rows: NDArray[np.int64]
+    """Which rows of the table these are."""
+
+
+def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLOCATIONS) -> Measured:
+    """The trials that ended well with a throughput above 0, at `least` distinct allocations.
+
+    Raises NotEnoughDataError where there are fewer, and InputError for an infinite or negative throughput.
+    """
+    columns = as_columns(table, ("throughput", "throughput_se", "host_speed"))
+    rates = columns["throughput"] if throughput is None else np.asarray(throughput, float)
+    if len(rates) != len(columns["throughput"]):
+        raise InputError(
+            f"There are {len(columns['throughput'])} trials and {len(rates)} throughputs.", "Give one throughput each."
+        )
+    if np.isinf(rates).any() or (rates < 0).any():
+        raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
+    told = usual(table) if len(rates) else Usual({})
+    good = np.flatnonzero(ended_well(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
+    if not len(good):
+        raise NotEnoughDataError(f"None of the {len(rates)} trials ended well with a throughput above 0.", least)
+    axes = told.axes(table, trials=True).pick(good)
+    distinct = count_distinct(axes)
+    if distinct < least:
+        raise NotEnoughDataError(
+            f"{len(good)} trials at {distinct} distinct allocation{'s' * (distinct > 1)} do not tell a curve.",
+            least - distinct,
+        )
+    claimed = np.nan_to_num(columns["throughput_se"][good] / rates[good])
+    return Measured(axes, rates[good], float(np.sqrt(np.mean(claimed**2))), columns["host_speed"][good], told, good)
+
+
+def count_distinct(axes: Axes) -> int:
+    """How many different allocations there are."""
+    return len(np.unique(np.column_stack(axes).round(9), axis=0))

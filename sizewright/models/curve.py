@@ -1,0 +1,102 @@
+"""Throughput of PS training as a curve of few physical parameters, with a prior for each.
+
+A worker's step takes Z seconds of its own, and every exchange occupies the PS for S. With w workers in a closed loop
+the cycle lies above both Z + S (nobody waits) and w·S (the PS never rest), and above what an input that all share
+allows; which of them binds changes over smoothly (as Pollux, Qiao et al., OSDI 2021, joins computing and network):
+
+    T = ((Z + S)^γ + (w·S)^γ + (w·m·R)^γ)^(1/γ) + c·w²         throughput = w·m / T
+    Z = m·(s + (1 − s)/λ_w) + f + k·ln w + n·p                 S = (1 − b + b·m)·e^δ / (p^α · λ_p^β)
+
+w workers with λ_w cores, p PS with λ_p cores, m samples a step of one worker, e bytes of embeddings. Where workers
+wait for each other, T is multiplied by a factor and has a part that grows with w. Everything is relative to one
+allocation, the trials' geometric mean, so that priors hold for any job: the scale is fitted apart.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models.axes import Axes
+
+Floats = NDArray[np.float64]
+
+
+class Parameter(NamedTuple):
+    """A parameter that is normal a priori, on the whole line."""
+
+    mean: float
+    sd: float
+    scale: str
+    """`log`, or `logit` for a share."""
+    equation: str
+
+
+PARAMETERS: dict[str, Parameter] = {
+    "fixed": Parameter(-2.0, 1.5, "log", "f: part of a step that neither batch nor cores change"),
+    "serial": Parameter(-2.0, 1.0, "logit", "s: share of computing that more cores do not speed up"),
+    "straggle": Parameter(-2.0, 1.0, "log", "k: what grows with ln w, waiting for the slowest"),
+    "fan": Parameter(-4.0, 1.0, "log", "n: what each PS more costs a step"),
+    "service": Parameter(-1.0, 1.5, "log", "w·S over Z at the mean allocation: how near the PS are to their limit"),
+    "service_batch": Parameter(0.5, 1.5, "logit", "b: share of the PS's work that goes with the batch"),
+    "even": Parameter(1.5, 1.0, "logit", "α: how evenly more PS share the work"),
+    "service_cores": Parameter(1.0, 1.0, "logit", "β: how far more cores speed a PS up"),
+    "service_size": Parameter(-2.5, 0.7, "log", "δ: how far larger tables slow a PS down"),
+    "input": Parameter(-2.5, 1.2, "log", "w·m·R over Z at the mean allocation: an input that all share"),
+    "smooth": Parameter(1.0, 0.5, "log", "γ: how sharply one limit gives way to another"),
+    "contention": Parameter(-3.5, 1.5, "log", "c·w²: what workers cost each other"),
+    "sync_factor": Parameter(0.0, 0.5, "log", "how much longer a step is where workers wait for each other"),
+    "sync_workers": Parameter(-1.5, 1.0, "log", "the part of it that grows with w - 1"),
+    "residual": Parameter(float(np.log(0.15)), 0.6, "log", "how far the truth strays from the curve, in log"),
+    "noise": Parameter(float(np.log(0.03)), 0.7, "log", "how far repeats stray, in log"),
+}
+NAMES = tuple(PARAMETERS)
+MEANS = np.array([p.mean for p in PARAMETERS.values()])
+SDS = np.array([p.sd for p in PARAMETERS.values()])
+
+
+def natural(name: str, value: Floats) -> Floats:
+    """A parameter's values as they enter the equations."""
+    grown: Floats = np.exp(value) if PARAMETERS[name].scale == "log" else 1 / (1 + np.exp(-value))
+    return grown
+
+
+def reference(axes: Axes) -> Axes:
+    """The geometric mean of allocations, one row."""
+    return Axes(*(np.array([column.mean()]) for column in axes))
+
+
+def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
+    """Logarithm of samples/s, up to a constant, of allocations (n,) for each row of `draws` (d, k): (d, n)."""
+    q = {name: natural(name, draws[:, i])[:, None] for i, name in enumerate(NAMES)}
+    w, batch = np.exp(axes.workers), np.exp(axes.batch_size - at.batch_size)
+    speed_up = np.exp(-(axes.worker_cpu - at.worker_cpu) - (axes.worker_gpu - at.worker_gpu))
+    own = (
+        batch * (q["serial"] + (1 - q["serial"]) * speed_up)
+        + q["fixed"]
+        + q["straggle"] * axes.workers
+        + q["fan"] * np.exp(axes.ps)
+    )
+    own_at = 1 + q["fixed"] + q["straggle"] * at.workers + q["fan"] * np.exp(at.ps)
+    log_service = (
+        q["service_size"] * (axes.embedding_bytes - at.embedding_bytes)
+        - q["even"] * (axes.ps - at.ps)
+        - q["service_cores"] * (axes.ps_cpu - at.ps_cpu)
+    )
+    crowd = np.exp(axes.workers - at.workers)
+    service = own_at * q["service"] * (1 - q["service_batch"] + q["service_batch"] * batch) * np.exp(log_service)
+    shared_input = own_at * q["input"] * crowd * batch
+    smooth = q["smooth"]
+    slowest = (
+        np.exp(smooth * np.log(own + service / np.exp(at.workers)))
+        + np.exp(smooth * np.log(crowd * service))
+        + np.exp(smooth * np.log(shared_input))
+    )
+    cycle = np.exp(np.log(slowest) / smooth) + q["contention"] * own_at * w**2
+    if axes.sync.any():
+        waiting = cycle + q["sync_workers"] * own_at * (w - 1) / np.exp(at.workers)
+        cycle = np.where(axes.sync > 0, waiting * q["sync_factor"], cycle)
+    grown: Floats = axes.workers + axes.batch_size - np.log(cycle)
+    return grown

@@ -1,0 +1,155 @@
+"""The default model: physics for shape, a Gaussian process for what is left, and Bayes for what is not known.
+
+Each of many draws is a curve (`curve.py`) with a residual (`residual.py`); together they are the posterior given the
+trials. The prior stands for what three or eight trials cannot tell, so intervals are sensible from the start and narrow
+as trials come. The same draws tell a planner what another trial may bring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from typing_extensions import Self
+
+from sizewright.models import curve
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind
+from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
+from sizewright.models.host_speed import at_usual_speed
+from sizewright.models.network import bytes_per_sample, limited
+from sizewright.models.posterior import Effort, sample
+from sizewright.models.residual import ResidualProcess, Scales
+from sizewright.models.table import Table
+
+Floats = NDArray[np.float64]
+
+# Of log E and of waiting for each other, as distances in the residual's space.
+_SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
+_DETERMINED = 0.7  # of the prior's standard deviation
+_FEW_ROWS, _FEWER_DRAWS = 4000, 20
+_BLOCK = 4096
+_MOST_CELLS = 1_000_000
+
+
+class ThroughputModel(BaseThroughputModel):
+    """Allocation → samples/s, from three distinct trials up.
+
+    `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them.
+    """
+
+    name = "default"
+
+    def __init__(self, prior: dict[str, tuple[float, float]] | None = None, seed: int = 0) -> None:
+        self.prior = prior
+        self.seed = seed
+
+    def fit(self, X: Table, y: Any = None) -> Self:
+        """Learn from a trial table X and its throughput y (n,), samples/s; trials that failed are left out.
+
+        Raises NotEnoughDataError with fewer than three distinct allocations, InputError for what cannot be used.
+        """
+        trials = measured(X, y)
+        self.usual_ = trials.usual
+        self.at_ = curve.reference(trials.axes)
+        rates, self.speed_exponent_ = at_usual_speed(trials.axes, np.log(trials.throughput), trials.host_speed)
+        self.level_ = float(rates.mean())
+        self.distinct_ = count_distinct(trials.axes)
+        self.claimed_se_ = trials.relative_se
+        self.moved_ = bytes_per_sample(X)
+        self.process_ = ResidualProcess(_places(trials.axes))
+        self._axes, self._rates = trials.axes, rates - self.level_
+        means, sds = self._prior()
+        rng = np.random.default_rng(self.seed)
+        self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
+        self.residuals_ = self._left(self.draws_)
+        return self
+
+    def predict(self, X: Table) -> Floats:
+        """Samples/s (n,): the geometric mean over the posterior."""
+        mean, _ = self._moments(X)
+        return np.asarray(np.exp(mean))
+
+    def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
+        """Lower and upper samples/s (n,) of another trial, or of the curve (`kind="mean"`)."""
+        return self._middle_and_interval(X, coverage, kind)[1:]
+
+    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:  # noqa: D102
+        return self._middle_and_interval(X, coverage, "trial")
+
+    def _middle_and_interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats, Floats]:
+        mean, variance = self._moments(X)
+        if kind == "trial":
+            variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
+        half = ndtri(0.5 + coverage / 2) * np.sqrt(variance)
+        return np.exp(mean), np.exp(mean - half), np.exp(mean + half)
+
+    def paths(self, X: Table, rng: np.random.Generator) -> Floats:
+        """Logarithms of samples/s (d, n): whole curves that the trials leave possible; fewer of them for many rows."""
+        self._check_fitted()
+        axes = self.usual_.axes(X)
+        some = slice(None, None, max(1, len(axes.workers) * len(self.draws_) // _MOST_CELLS))
+        draws, left = self.draws_[some], self.residuals_[some]
+        left = self.process_.paths(left, self._scales(draws), _places(axes), rng)
+        return limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, X, self.moved_)
+
+    def explain(self) -> Explanation:
+        """Medians of the physical parameters; those that the trials told little of are pinned."""
+        self._check_fitted()
+        means, sds = self._prior()
+        told = self.draws_.std(axis=0) < _DETERMINED * sds
+        return Explanation(
+            model=self.name,
+            parameters={
+                name: float(curve.natural(name, np.median(self.draws_[:, i]))) for i, name in enumerate(curve.NAMES)
+            },
+            equations={name: parameter.equation for name, parameter in curve.PARAMETERS.items()},
+            pinned=tuple(name for name, on in zip(curve.NAMES, told, strict=True) if not on),
+            distinct_allocations=self.distinct_,
+            enough=True,
+            needed=LEAST_ALLOCATIONS,
+        )
+
+    def _moments(self, X: Table) -> tuple[Floats, Floats]:
+        """Mean and variance (n,) of log samples/s over the posterior; of many rows with fewer draws."""
+        self._check_fitted()
+        axes = self.usual_.axes(X)
+        count = len(axes.workers)
+        some = slice(None) if count <= _FEW_ROWS else slice(None, None, max(1, len(self.draws_) // _FEWER_DRAWS))
+        parts = [self._block(axes.pick(slice(i, i + _BLOCK)), some) for i in range(0, count, _BLOCK)]
+        rates, variance = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        rates = limited(rates + self.level_, X, self.moved_)
+        return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0)
+
+    def _block(self, axes: Axes, some: slice) -> tuple[Floats, Floats]:
+        draws = self.draws_[some]
+        mean, variance = self.process_.moments(self.residuals_[some], self._scales(draws), _places(axes))
+        return curve.log_throughput(draws, axes, self.at_) + mean, variance
+
+    def _prior(self) -> tuple[Floats, Floats]:
+        means, sds = curve.MEANS.copy(), curve.SDS.copy()
+        for name, (mean, sd) in (self.prior or {}).items():
+            i = curve.NAMES.index(name)
+            means[i], sds[i] = mean, sd
+        return means, sds
+
+    def _left(self, draws: Floats) -> Floats:
+        left = self._rates - curve.log_throughput(draws, self._axes, self.at_)
+        return np.where(np.isfinite(left), left, 1e3)
+
+    def _log_likelihood(self, draws: Floats) -> Floats:
+        return self.process_.log_likelihood(self._left(draws), self._scales(draws))
+
+    def _scales(self, draws: Floats) -> Scales:
+        noise = np.exp(draws[:, curve.NAMES.index("noise")])
+        return Scales(
+            np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2)
+        )
+
+
+def _places(axes: Axes) -> Floats:
+    """Where allocations lie for the residual (n, a)."""
+    return np.column_stack(
+        [*axes[:-2], _SIZE_WEIGHT * axes.embedding_bytes, _SYNC_WEIGHT * axes.sync]
+    )

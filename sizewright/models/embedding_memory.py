@@ -1,0 +1,96 @@
+"""Bytes of growing embedding tables to the end of training, per PS, and how likely a memory limit is to be broken.
+
+A PS's share is that of the fullest partition. A table that outgrows its arrays is copied into larger ones, and for a
+moment the old and the new exist. Fresh pages cost nothing until they are written, so the peak of growing beyond a capacity
+of C rows is C·(1 + share), where `share` of a row lies in the array that is copied at a time: weights and state are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from sizewright.errors import InputError
+from sizewright.models.memory import index_bytes, largest_partition, row_bytes, state_floats
+from sizewright.models.row_growth import RowGrowth
+from sizewright.spec import Job
+
+Floats = NDArray[np.float64]
+
+_LEAST_SD = 0.01
+
+
+@dataclass(frozen=True)
+class EmbeddingMemory:
+    """Bytes of a PS at its peak from the beginning to some number of samples: draws (d,) of what it may be."""
+
+    draws: Floats
+
+    @property
+    def value(self) -> float:
+        """Median."""
+        return float(np.median(self.draws))
+
+    def interval(self, coverage: float = 0.9) -> tuple[float, float]:
+        """Between which bytes the peak will lie with this probability."""
+        low, high = np.quantile(self.draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
+        return float(low), float(high)
+
+    def oom_probability(self, limit_bytes: float) -> float:
+        """That the peak exceeds a limit: normal in the logarithm of the draws, so that it has a tail."""
+        return exceeding(self.draws, limit_bytes)
+
+
+def forecast(
+    job: Job, tables: Sequence[RowGrowth], samples: float, ps: int, *, base_bytes: float = 0.0, growing: bool = True
+) -> EmbeddingMemory:
+    """Peak of the fullest of `ps` PS after so many samples, from the growth of each table.
+
+    `growing` counts the moment at which arrays are copied into larger ones; without it, room was made beforehand.
+    """
+    if len(tables) != job.model.tables.count:
+        raise InputError(
+            f"The job has {job.model.tables.count} tables, and growth was given of {len(tables)}.", "Give each once."
+        )
+    rows = np.sum([table.draw(samples) for table in tables], axis=0)
+    fullest = np.array([largest_partition(float(total), np.array([float(ps)]))[0] for total in rows])
+    width = job.model.row_width
+    state = state_floats(job.model.optimizer.name, width)
+    held = peak_rows(fullest, max(width, state) / (width + state)) if growing else fullest
+    return EmbeddingMemory(base_bytes + held * row_bytes(job) + index_peak_bytes(fullest, growing=growing))
+
+
+def peak_rows(rows: Floats, share: float = 1.0) -> Floats:
+    """Rows' worth of memory at the peak of a table that grew to so many.
+
+    When arrays were last copied depends on where they began; it is taken to be as late as can be, at `rows`.
+    """
+    return rows * (1 + share)
+
+
+def index_peak_bytes(rows: Floats, *, growing: bool = True) -> Floats:
+    """The hash index, and while it is rebuilt half as many places beside the new ones."""
+    whole = index_bytes(rows)
+    places: Floats = whole - index_bytes(rows / 2)
+    return whole + places if growing else whole
+
+
+def placed_whole(rows: Sequence[int], ps: int) -> float:
+    """Share of all rows on the fullest PS where each table lies on one, the largest first to the emptiest.
+
+    (Longest processing time first, Graham 1969: at most 4/3 of the best.) Hashed rows lie evener: `largest_partition`.
+    """
+    held = np.zeros(ps)
+    for count in sorted(rows, reverse=True):
+        held[np.argmin(held)] += count
+    return float(held.max() / max(sum(rows), 1))
+
+
+def exceeding(draws: Floats, limit: float) -> float:
+    """Probability that a quantity with these draws, above 0, exceeds a limit."""
+    logs = np.log(draws)
+    return float(1 - ndtr((np.log(limit) - logs.mean()) / max(float(logs.std()), _LEAST_SD)))

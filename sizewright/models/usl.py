@@ -1,0 +1,32 @@
+"""The universal scalability law (Gunther 2007), which has Amdahl's (1967) in it, over the workers' cores, by NNLS.
+
+    throughput = λ·N / (1 + σ·(N − 1) + κ·N·(N − 1)),  so  1/throughput = a/N + b + c·N
+
+with a = (1 − σ)/λ, b = (σ − κ)/λ and c = κ/λ: N cores, contention σ, coherence κ; without c it is Amdahl's law.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models._time import TimeModel
+from sizewright.models.table import Table, as_columns, known
+
+
+class UslModel(TimeModel):
+    """NNLS over the terms above."""
+
+    name = "usl"
+    equations = {"parallel": "1 / N", "serial": "1", "coherence": "N"}  # noqa: RUF012
+
+    def terms(self, table: Table) -> NDArray[np.float64]:
+        """The terms (n, 3), times the samples of a step of all workers; unknown cores count as 1."""
+        columns = as_columns(table)
+        cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
+        samples = columns["workers"] * known(columns["batch_size"], 1.0)
+        return np.column_stack([1 / cores, np.ones_like(cores), cores]) * samples[:, None]
+
+    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+        """Those with workers."""
+        return np.asarray(columns["workers"] >= 1)

@@ -1,0 +1,109 @@
+"""The allocations that a planner may choose from: checked, told apart, and priced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sizewright.errors import InputError
+from sizewright.models.axes import COUNTS, SIZES, check_columns
+from sizewright.models.table import as_columns, known
+from sizewright.spec import Prices
+from sizewright.spec.units import GIB
+
+Floats = NDArray[np.float64]
+
+# What an allocation is; measurements that a table may also hold are not.
+ALLOCATION_COLUMNS = (*COUNTS, *SIZES, "sync")
+_MEMORY = ("worker_memory_bytes", "ps_memory_bytes")
+_KEPT = (*ALLOCATION_COLUMNS, "network_gbps", *_MEMORY)
+_APART = 2.0
+
+
+class Candidates:
+    """Distinct allocations (n) in the order in which they came. Raises InputError where they are none."""
+
+    def __init__(self, frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None = None) -> None:
+        missing = [name for name in COUNTS if name not in frame]
+        if missing or not len(frame):
+            what = f"lack {' and '.join(missing)}" if missing else "are none"
+            raise InputError(f"The candidates {what}.", "Give a table with workers and ps, a row for each allocation.")
+        self.columns = [name for name in ALLOCATION_COLUMNS if name in frame]
+        check_columns(as_columns(frame, self.columns))
+        first = ~frame[self.columns].round(9).duplicated() if len(frame) > 1 else slice(None)
+        told = [name for name in frame if name in _KEPT]
+        self.frame = frame.loc[first, told].reset_index(drop=True)
+        self.hourly_price = hourly_price(self.frame, prices)
+        self._places = {self._key(row): i for i, row in enumerate(self.frame.to_dict("records"))}
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def allocation(self, i: int) -> dict[str, Any]:
+        """One candidate with plain numbers."""
+        row = self.frame.iloc[i]
+        cells = {name: row[name] for name in self.frame}
+        whole = {*COUNTS, "batch_size", "worker_gpu"}
+        return {
+            name: int(cell) if name in whole and cell == cell else cell.item() if hasattr(cell, "item") else cell
+            for name, cell in cells.items()
+        }
+
+    def place(self, allocation: Mapping[str, Any]) -> int | None:
+        """Which candidate an allocation is; None if it is another. Raises InputError where it lacks what tells them
+        apart."""
+        lacks = [name for name in self.columns if name not in allocation and self.frame[name].nunique() > 1]
+        if lacks:
+            raise InputError(
+                f"The allocation does not tell {' and '.join(lacks)}, by which the candidates differ.",
+                "Tell it as ask() gave it.",
+            )
+        return self._places.get(self._key(dict(self.frame.iloc[0]) | dict(allocation)))
+
+    def spread(self) -> Floats:
+        """Where the candidates lie (n, a): logarithms of the axes that vary, each from 0 to 1."""
+        columns = as_columns(self.frame, self.columns)
+        logs = [np.log(np.maximum(known(c, 1.0), 0.5)) if name != "sync" else known(c, 0.0) for name, c in columns.items()]
+        places = np.column_stack(logs)
+        width = np.ptp(places, axis=0)
+        scaled: Floats = ((places - places.min(axis=0)) / np.where(width > 0, width, 1.0))[:, width > 0]
+        return scaled
+
+    def near(self, measured: pd.DataFrame) -> NDArray[np.bool_]:
+        """Which candidates lie within twice the range that was measured, on every axis."""
+        inside = np.ones(len(self), bool)
+        there, here = as_columns(measured, self.columns), as_columns(self.frame, self.columns)
+        for name, column in here.items():
+            low, high = np.nanmin(there[name], initial=np.inf), np.nanmax(there[name], initial=-np.inf)
+            if low <= high and name != "sync":
+                inside &= ~((column < low / _APART - 1e-9) | (column > high * _APART + 1e-9))
+        return inside
+
+    def _key(self, allocation: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(_plain(allocation.get(name)) for name in self.columns)
+
+
+def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None) -> Floats:
+    """Currency per hour of each allocation (n,): cores, memory and GPUs, or 1 a replica where only counts are known."""
+    given = prices if isinstance(prices, Prices) else Prices.model_validate(dict(prices or {}))
+    columns = as_columns(frame, (*COUNTS, *SIZES, *_MEMORY))
+    workers, ps = columns["workers"], columns["ps"]
+    counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu", "worker_gpu"))
+    core_hour = 1.0 if counts_only and prices is None else given.core_hour
+    cores = workers * known(columns["worker_cpu"], 1.0) + ps * known(columns["ps_cpu"], 1.0)
+    if np.isfinite(columns["worker_gpu"]).any() and np.isnan(columns["worker_cpu"]).all():
+        cores = ps * known(columns["ps_cpu"], 1.0)
+    gib = sum(n * known(columns[name], 0.0) for n, name in zip((workers, ps), _MEMORY, strict=True)) / GIB
+    gpus = workers * known(columns["worker_gpu"], 0.0)
+    price: Floats = cores * core_hour + gib * given.gib_hour + gpus * given.gpu_hour
+    return price
+
+
+def _plain(cell: Any) -> Any:
+    if isinstance(cell, str) or cell is None:
+        return cell
+    return None if cell != cell else round(float(cell), 9)

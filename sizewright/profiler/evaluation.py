@@ -1,0 +1,257 @@
+"""How good planners and models are: replayed over tables of measured trials, against simpler ones, with intervals.
+
+A replay asks a planner for allocations of a table and answers each with one of the allocation's measurements, drawn at
+random. Choices are scored against the table with its noise taken out (`MeasuredTable.smoothed`), and raw beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sizewright.errors import SizewrightError
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.registry import get_model
+from sizewright.models.table import as_columns
+from sizewright.profiler.baselines import Asker, Designed, PlainGp, Untried, latin_hypercube
+from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.measured_table import MeasuredTable
+from sizewright.profiler.objective import SHARE_OF_BEST
+from sizewright.profiler.planner import TrialPlanner
+
+Floats = NDArray[np.float64]
+MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
+"""From candidates, objective, trials and seed."""
+
+SCORINGS = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
+"""Each with the objective that a planner is given for it."""
+NEAR = 0.7
+TOLD_BESIDE = ("status", "throughput_se", "host_speed", "network_bytes", "embedding_bytes")
+_FAILED = 1.0
+
+
+class Truth(NamedTuple):
+    """A table's samples/s (n,) and hourly prices (n,)."""
+
+    throughput: Floats
+    hourly_price: Floats
+
+    def regret(self, pick: int, scoring: str) -> float:
+        """What a pick loses: throughput for `time`, time × cost for `balanced`, as a share.
+
+        For `reach80` it is the cost beyond that of the cheapest that reaches 80 % of the best, plus the throughput that
+        is lacking to these 80 %. A pick that fails loses all.
+        """
+        rate, price = self.throughput, self.hourly_price
+        if not rate[pick] > 0:
+            return _FAILED
+        if scoring == "time":
+            return float(1 - rate[pick] / rate.max())
+        there = rate > 0
+        if scoring == "balanced":
+            return float(price[pick] / rate[pick] ** 2 / (price[there] / rate[there] ** 2).min() - 1)
+        needed = SHARE_OF_BEST * rate.max()
+        cost = np.where(rate >= needed, price / np.maximum(rate, 1e-12), np.inf)
+        return float(max(0.0, price[pick] / rate[pick] / cost.min() - 1) + max(0.0, 1 - rate[pick] / needed))
+
+
+def truths(table: MeasuredTable) -> dict[str, Truth]:
+    """`smoothed` and `raw`."""
+    price = Candidates(table.allocations).hourly_price
+    return {"smoothed": Truth(table.smoothed[0], price), "raw": Truth(table.raw, price)}
+
+
+class Replay(NamedTuple):
+    """The trials that a planner asked for, its pick, and the slowest question in seconds."""
+
+    trials: pd.DataFrame
+    pick: int
+    slowest_ask_s: float
+
+
+def draw(table: MeasuredTable, place: int, rng: np.random.Generator) -> dict[str, Any]:
+    """One of an allocation's measured rows at random; throughput 0 where all its trials failed."""
+    rows = table.rows[place]
+    if not len(rows):
+        return {**table.allocations.iloc[place].to_dict(), "throughput": 0.0}
+    return dict(rows.iloc[int(rng.integers(len(rows)))].to_dict())
+
+
+def replay_planner(make: MakePlanner, table: MeasuredTable, objective: str, most: int, seed: int) -> Replay:
+    """One replay of at most so many trials."""
+    rng = np.random.default_rng(seed)
+    planner = make(table.allocations, objective, most, seed)
+    places = Candidates(table.allocations)
+    trials: list[dict[str, Any]] = []
+    slowest_s = 0.0
+    while True:
+        began = time.perf_counter()
+        allocation = planner.ask()
+        slowest_s = max(slowest_s, time.perf_counter() - began)
+        if allocation is None:
+            break
+        place = places.place(allocation)
+        assert place is not None
+        trials.append(draw(table, place, rng))
+        told = {name: cell for name, cell in trials[-1].items() if name in TOLD_BESIDE and cell == cell}
+        planner.tell(allocation, trials[-1]["throughput"], **told)
+    return Replay(pd.DataFrame(trials), places.place(planner.best()) or 0, slowest_s)
+
+
+def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
+    """Ours."""
+    return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
+
+
+def baseline_planners() -> dict[str, MakePlanner]:
+    """By name."""
+
+    def designed(design: str, model: str | None = None) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: Designed(candidates, objective, trials, seed, design, model)
+
+    def untried(rule: str) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: Untried(candidates, objective, trials, seed, rule)
+
+    return {
+        "optimus": designed("random", "optimus"),
+        "ernest": designed("random", "ernest"),
+        "dlrover": designed("random", "dlrover"),
+        "lightgbm": designed("random", "lightgbm"),
+        "gp-ei": PlainGp,
+        "lhs": designed("lhs"),
+        "random": designed("random"),
+        "largest": untried("largest"),
+        "workers-x-cores": untried("linear"),
+    }
+
+
+def score_planner(
+    make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int
+) -> list[dict[str, Any]]:
+    """Regret of a planner under each scoring and seed, smoothed and raw, with how many trials it took."""
+    against = truths(table)
+    rows = []
+    for scoring, objective in SCORINGS.items():
+        for seed in seeds:
+            done = replay_planner(make, table, objective, trials, seed)
+            told = {kind: truth.regret(done.pick, scoring) for kind, truth in against.items()}
+            rows.append(
+                {
+                    "table": table.name,
+                    "scoring": scoring,
+                    "seed": seed,
+                    "regret": told["smoothed"],
+                    "regret_raw": told["raw"],
+                    "trials": len(done.trials),
+                    "slowest_ask_s": done.slowest_ask_s,
+                    "told": done.trials,
+                }
+            )
+    return rows
+
+
+def score_model(
+    make: Callable[[], BaseThroughputModel],
+    table: MeasuredTable,
+    trials: pd.DataFrame,
+    seed: int = 0,
+    coverage: float = 0.9,
+) -> dict[str, float]:
+    """Errors and coverage of a model that learned these trials of a table.
+
+    Errors are median absolute shares of the smoothed table, `near` where it has 70 % of its best and `anywhere`;
+    coverage is of one other measurement at each place that was not tried. NaN where the model cannot be fitted.
+    """
+    truth = table.smoothed[0]
+    there = truth > 0
+    rng = np.random.default_rng(seed)
+    others = np.array([float(rng.choice(m)) if len(m) else np.nan for m in table.measurements])
+    places = Candidates(table.allocations)
+    try:
+        model = make().fit(trials, trials["throughput"])
+        predicted = model.predict(table.allocations)
+        lower, upper = model.predict_interval(table.allocations, coverage)
+    except (SizewrightError, ValueError):
+        return dict.fromkeys(("near", "anywhere", "coverage", "interval_score"), float("nan"))
+    error = np.abs(predicted / np.where(there, truth, 1.0) - 1)
+    unseen = np.isfinite(others)
+    unseen[[places.place(row) for row in trials.to_dict("records")]] = False
+    low, high, other = (np.log(np.maximum(v[unseen], 1e-12)) for v in (lower, upper, others))
+    penalty = 2 / (1 - coverage) * (np.maximum(low - other, 0) + np.maximum(other - high, 0))
+    return {
+        "near": float(np.median(error[there & (truth >= NEAR * truth.max())])),
+        "anywhere": float(np.median(error[there])),
+        "coverage": float(np.mean((low <= other) & (other <= high))),
+        "interval_score": float(np.mean(high - low + penalty)),
+    }
+
+
+def space_filling(table: MeasuredTable, trials: int, seed: int) -> pd.DataFrame:
+    """Trials at the places of a Latin hypercube."""
+    rng = np.random.default_rng(seed)
+    places = latin_hypercube(Candidates(table.allocations).spread(), min(trials, len(table)), seed)
+    return pd.DataFrame([draw(table, place, rng) for place in places])
+
+
+def extrapolation(
+    make: Callable[[], BaseThroughputModel], table: MeasuredTable, seed: int, coverage: float = 0.9
+) -> float | None:
+    """Share of the measurements at the greatest allocation that the interval holds, fitted on the lower half of each
+    axis; None where that half has fewer than five allocations."""
+    columns = as_columns(table.allocations, ("workers", "ps", "worker_cpu", "ps_cpu"))
+    there = np.array([len(m) > 0 for m in table.measurements])
+    lower, size = there.copy(), np.zeros(len(table))
+    for column in columns.values():
+        values = np.unique(column[np.isfinite(column)])
+        if len(values) > 1:
+            lower &= column <= values[(len(values) - 1) // 2]
+            size += np.log(column)
+    rows = np.flatnonzero(lower)
+    if len(rows) < 5:
+        return None
+    rng = np.random.default_rng(seed)
+    trials = pd.DataFrame([draw(table, int(i), rng) for i in rows])
+    greatest = int(np.argmax(np.where(there, size, -np.inf)))
+    model = make().fit(trials, trials["throughput"])
+    low, high = model.predict_interval(table.allocations.iloc[[greatest]], coverage)
+    measured = table.measurements[greatest]
+    return float(np.mean((low[0] <= measured) & (measured <= high[0])))
+
+
+def paired(ours: Floats, theirs: Floats) -> tuple[float, float, float]:
+    """Mean of ours − theirs over the same replays, and its 95 % interval (normal)."""
+    gap = np.asarray(ours, float) - np.asarray(theirs, float)
+    half = 1.96 * float(gap.std(ddof=1)) / np.sqrt(len(gap)) if len(gap) > 1 else float("inf")
+    mean = float(gap.mean())
+    return mean, mean - half, mean + half
+
+
+def compare_models(
+    tables: Sequence[MeasuredTable], names: Sequence[str], trials: int = 8, seeds: Sequence[int] = range(5)
+) -> list[dict[str, Any]]:
+    """Each model on each table: medians over seeds of its errors from so many space-filling trials, mean coverage and
+    interval score, and the share of replays in which it could be fitted."""
+    rows = []
+    for table in tables:
+        drawn = [space_filling(table, trials, seed) for seed in seeds]
+        for name in names:
+            told = [
+                score_model(lambda name=name: get_model(name), table, d, seed)  # type: ignore[misc]
+                for seed, d in zip(seeds, drawn, strict=True)
+            ]
+            columns = {key: np.array([t[key] for t in told]) for key in told[0]}
+            fitted = np.isfinite(columns["anywhere"])
+            summary = {key: _finite(values, fitted, key) for key, values in columns.items()}
+            rows.append({"table": table.name, "model": name, **summary, "fitted": float(fitted.mean())})
+    return rows
+
+
+def _finite(values: Floats, fitted: NDArray[np.bool_], key: str) -> float | None:
+    if not fitted.any():
+        return None
+    return float((np.median if key in ("near", "anywhere") else np.mean)(values[fitted]))

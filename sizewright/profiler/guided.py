@@ -1,0 +1,93 @@
+"""A series that goes where the best allocation may be: `TrialPlanner` over what the host can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sizewright.datasets.trials import Trial
+from sizewright.models.memory import MemoryModel
+from sizewright.profiler._base import Point, SeriesPlanner
+from sizewright.profiler.planner import TrialPlanner
+from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
+from sizewright.spec import Allocation, Job
+
+
+class GuidedPlanner(SeriesPlanner):
+    """At most `count` allocations within `host_cores`; the first also at smaller tables, and once more at the end.
+
+    For jobs whose bounds the host can hold: then the best allocation is among those that can be measured.
+    """
+
+    def __init__(
+        self, job: Job, host_cores: float, *, count: int = 9, full_scale: float = 1.0, whole_cores: bool = False
+    ) -> None:
+        memory = MemoryModel(job)
+        self._allocations = [with_memory(a, memory) for a in host_allocations(job, host_cores, whole_cores=whole_cores)]
+        frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
+        self._planner = TrialPlanner(
+            frame, job.objective, job.prices, job.training.samples, max_trials=count, deadline_s=job.deadline
+        )
+        self._scale, self._count = full_scale, count
+        self._told: list[tuple[Point, Trial]] = []
+        self._smaller: list[Point] = []
+
+    def most(self, role: str) -> int:
+        """Replicas of a role at the allocation that has the most of them."""
+        return max(getattr(a, role)[0].replicas for a in self._allocations)
+
+    def ask(self) -> Point:  # noqa: D102
+        if self.done():
+            raise StopIteration
+        if self._smaller:
+            return self._smaller[0]
+        asked = self._planner.ask()
+        return Point(self._at(asked), self._scale) if asked else self._told[0][0]
+
+    def tell(self, point: Point, trial: Trial) -> None:  # noqa: D102
+        first = not self._told
+        self._told.append((point, trial))
+        if self._smaller and point == self._smaller[0]:
+            self._smaller.pop(0)
+            return
+        if first:
+            self._smaller = [Point(point.allocation, self._scale * scale) for scale in SMALLER_SCALES]
+        rate = trial.throughput if trial.usable else 0.0
+        self._planner.tell(_row(point.allocation), rate, throughput_se=trial.throughput_se)
+
+    def done(self) -> bool:
+        """When the planner is, and the first allocation was measured again after it."""
+        if not self._told or self._smaller or not self._planner.done():
+            return False
+        first = self._told[0][0]
+        return len(self._told) > 1 + len(SMALLER_SCALES) and self._told[-1][0] == first
+
+    def left(self) -> int:
+        """So many at most: the planner may end sooner."""
+        most = min(self._count, len(self._allocations)) + len(SMALLER_SCALES) + 1
+        return 0 if self.done() else max(1, most - len(self._told))
+
+    def best(self) -> Trial | None:  # noqa: D102
+        full = [t for p, t in self._told if t.usable and p.table_scale == self._scale]
+        return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
+
+    def _at(self, asked: dict[str, Any]) -> Allocation:
+        return next(a for a in self._allocations if _row(a) == asked)
+
+
+def within_host(job: Job, host_cores: float) -> bool:
+    """Whether the host can hold the greatest allocation within the bounds."""
+    worker, ps = job.bounds.worker, job.bounds.ps
+    most = worker.replicas[1] * worker.cpu[1] + (ps.replicas[1] * ps.cpu[1] if job.has_ps else 0.0)
+    return most <= host_cores + 1e-9
+
+
+def _row(allocation: Allocation) -> dict[str, Any]:
+    return {
+        "workers": allocation.replicas("worker"),
+        "ps": allocation.replicas("ps"),
+        "worker_cpu": allocation.worker[0].cpu,
+        "ps_cpu": allocation.ps[0].cpu,
+        "batch_size": allocation.batch_size,
+    }

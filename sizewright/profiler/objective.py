@@ -1,0 +1,61 @@
+"""What a choice loses against the best one, for curves that may be the truth.
+
+With T the completion time and C its cost, T ∝ 1/throughput and C ∝ price / throughput.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.errors import InputError
+from sizewright.spec import Objective
+
+Floats = NDArray[np.float64]
+
+OBJECTIVES = ("time", "cost", "balanced", "deadline")
+SHARE_OF_BEST = 0.8
+"""Where no deadline is given, `deadline` asks for so much of the greatest throughput."""
+
+
+class Goal(NamedTuple):
+    """An objective over allocations of these hourly prices (n,), and the samples/s that a deadline asks for."""
+
+    objective: Objective
+    hourly_price: Floats
+    needed: float | None = None
+
+    def losses(self, log_rates: Floats) -> Floats:
+        """Logarithm (…, n) of the objective where throughput is `log_rates` (…, n); less is better.
+
+        For `deadline` each percent that is lacking counts like a percent of cost, twenty times over.
+        """
+        price = np.log(np.maximum(self.hourly_price, 1e-12))
+        if self.objective == "time":
+            return -log_rates
+        if self.objective == "balanced":
+            return price - 2 * log_rates
+        if self.objective == "cost":
+            return price - log_rates
+        needed = np.log(self.needed) if self.needed else np.log(SHARE_OF_BEST) + log_rates.max(axis=-1, keepdims=True)
+        grown: Floats = price - log_rates + 20 * np.maximum(needed - log_rates, 0.0)
+        return grown
+
+    def regrets(self, log_rates: Floats) -> Floats:
+        """What each choice loses (…, n) against the best, as a share; for `time` of the throughput."""
+        losses = self.losses(log_rates)
+        behind = losses - losses.min(axis=-1, keepdims=True)
+        if self.objective == "time":
+            return -np.expm1(-behind)
+        grown: Floats = np.expm1(np.minimum(behind, 3.0))
+        return grown
+
+
+def check_objective(objective: str) -> Objective:
+    """The objective. Raises InputError for another word."""
+    for known in OBJECTIVES:
+        if objective == known:
+            return known  # type: ignore[return-value]
+    raise InputError(f"There is no objective {objective!r}.", f"Give one of: {', '.join(OBJECTIVES)}.")

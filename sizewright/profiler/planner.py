@@ -1,0 +1,184 @@
+"""Which allocation to measure next: the one that may bring most, until none is worth its cost.
+
+The first trials are far apart. Then every curve that the trials leave possible (`ThroughputModel.paths`) says where it
+is best; the next trial is the candidate with the greatest expected improvement over those measured (Mockus 1975; over
+whole paths, so that neighbours share what a trial tells). The choice is what loses least on average over the curves.
+What is lost that way, or what the best trial may still gain, is what another trial is weighed against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models.default import ThroughputModel
+from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.objective import Goal, check_objective
+from sizewright.spec import Prices
+
+Floats = NDArray[np.float64]
+
+FIRST_TRIALS = 4
+LEAST_TRIALS = 6
+WORTH = 0.01
+"""Where samples or seconds are not known, a trial must be expected to gain so much of the objective."""
+
+
+class TrialPlanner:
+    """Ask for an allocation, tell its throughput, until `ask` gives None; `best` is the one to take.
+
+    `candidates` are allocations in columns of the trial table; `workers` and `ps` are needed. `objective` is `time`,
+    `cost`, `balanced` or `deadline`; for the last, `deadline_s` and `samples_left` say what is needed, else 80 % of the
+    best throughput is. `samples_left` and `trial_seconds` say what a trial is worth and costs. `prior` changes the
+    model's. A trial that failed is told with throughput 0 or NaN; it counts and is not asked for again.
+    """
+
+    def __init__(
+        self,
+        candidates: pd.DataFrame,
+        objective: str = "balanced",
+        prices: Prices | Mapping[str, float] | None = None,
+        samples_left: float | None = None,
+        trial_seconds: float | None = None,
+        prior: dict[str, tuple[float, float]] | None = None,
+        seed: int = 0,
+        max_trials: int | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.candidates = Candidates(candidates, prices)
+        needed = samples_left / deadline_s if samples_left and deadline_s else None
+        self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
+        self.samples_left, self.trial_seconds = samples_left, trial_seconds
+        self.max_trials = max_trials
+        self.prior, self.seed = prior, seed
+        self._rng = np.random.default_rng(seed)
+        self._rows: list[dict[str, Any]] = []
+        self._places: list[int | None] = []
+        self._next: int | None = None
+        self._paths: Floats | None = None
+        self._decided = False
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """What was told, a row for each trial."""
+        return pd.DataFrame(self._rows)
+
+    def ask(self) -> dict[str, Any] | None:
+        """A candidate to measure, or None when another trial is not worth it; the same until something is told."""
+        if not self._decided:
+            self._next, self._decided = self._decide(), True
+        return None if self._next is None else self.candidates.allocation(self._next)
+
+    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+        """What came of a trial: samples/s, and any other column of the trial table.
+
+        Raises InputError for an infinite or negative throughput, or an allocation that does not tell what candidates do.
+        """
+        rate = float("nan") if throughput is None else float(throughput)
+        if np.isinf(rate) or rate < 0:
+            raise InputError(f"A throughput of {rate:g} is none.", "Tell 0 or NaN for a trial that failed.")
+        place = self.candidates.place(allocation)
+        self._rows.append({**allocation, **more, "throughput": rate})
+        self._places.append(place)
+        self._decided, self._paths = False, None
+
+    def best(self) -> dict[str, Any]:
+        """The candidate that loses least by what is known now, measured or not; until three differ, the best measured.
+
+        Raises NotEnoughDataError when no trial has ended well.
+        """
+        good = self._good()
+        if not good:
+            raise NotEnoughDataError("No trial has ended well, so nothing can be recommended.", FIRST_TRIALS)
+        paths = self._fitted_paths()
+        if paths is None:
+            rates = np.log([self._rows[i]["throughput"] for i in good])
+            places = [self._places[i] for i in good]
+            losses = Goal(self.goal.objective, self.goal.hourly_price[places], self.goal.needed).losses(rates)
+            return self.candidates.allocation(places[int(np.argmin(losses))])  # type: ignore[arg-type]
+        return self.candidates.allocation(self._choice(paths))
+
+    def done(self) -> bool:
+        """Whether `ask` would give None."""
+        return self.ask() is None
+
+    def expected_regret(self) -> float | None:
+        """What `best` is expected to lose against the best there is, as a share; None before three trials differ."""
+        paths = self._fitted_paths()
+        return None if paths is None else float(self.goal.regrets(paths)[:, self._choice(paths)].mean())
+
+    def _decide(self) -> int | None:
+        if self.max_trials is not None and len(self._rows) >= self.max_trials:
+            return None
+        measured = {place for place in self._places if place is not None}
+        if len(measured) == len(self.candidates):
+            return None
+        paths = self._fitted_paths() if len(self._good()) >= min(FIRST_TRIALS, len(self.candidates)) else None
+        if paths is None:
+            return self._farthest(measured)
+        improvement = self._improvement(paths, measured)
+        most = int(np.argmax(improvement))
+        if len(self._rows) >= LEAST_TRIALS and not self._worth(paths, most, float(improvement[most])):
+            return None
+        return most
+
+    def _farthest(self, measured: set[int]) -> int | None:
+        """The candidate farthest from those tried; the first is in the middle."""
+        places = self.candidates.spread()
+        jitter = 0.02 * self._rng.random(len(places))
+        if not measured:
+            return int(np.argmin(((places - places.mean(axis=0)) ** 2).sum(axis=1) + jitter))
+        gaps = np.min([((places - places[i]) ** 2).sum(axis=1) for i in measured], axis=0) + jitter
+        gaps[list(measured)] = -1.0
+        return int(np.argmax(gaps))
+
+    def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
+        """Expected improvement (n,) of the logarithm of the objective over the best of those measured."""
+        losses = self.goal.losses(paths)
+        good = sorted({self._places[i] for i in self._good()})
+        gain: Floats = np.maximum(losses[:, good].min(axis=1)[:, None] - losses, 0.0).mean(axis=0)
+        gain[list(measured)] = -1.0
+        return gain
+
+    def _worth(self, paths: Floats, place: int, improvement: float) -> bool:
+        """Whether what a trial may gain of the objective is more than it takes."""
+        if not (self.samples_left and self.trial_seconds):
+            return improvement > WORTH
+        chosen = self._choice(paths)
+        remaining_s = self.samples_left / np.exp(paths[:, chosen].mean())
+        time = self.trial_seconds / remaining_s
+        price = self.goal.hourly_price
+        money = time * price[place] / max(price[chosen], 1e-12)
+        share = {"time": time, "cost": money, "deadline": money, "balanced": time + money}[self.goal.objective]
+        return improvement > share
+
+    def _choice(self, paths: Floats) -> int:
+        """The candidate with the least expected regret, among those that may be chosen."""
+        regrets = self.goal.regrets(paths).mean(axis=0)
+        allowed = self.candidates.near(self.trials.iloc[self._good()])
+        allowed[[p for i, p in enumerate(self._places) if p is not None and i not in self._good()]] = False
+        return int(np.argmin(np.where(allowed, regrets, np.inf)))
+
+    def _good(self) -> list[int]:
+        """Which of the trials told ended well."""
+        return [
+            i
+            for i, row in enumerate(self._rows)
+            if row["throughput"] > 0 and row.get("status", "ok") == "ok" and self._places[i] is not None
+        ]
+
+    def _fitted_paths(self) -> Floats | None:
+        """Logarithms of samples/s (d, n) of the candidates; None as long as fewer than three trials differ."""
+        if self._paths is None and self._rows:
+            try:
+                model = ThroughputModel(self.prior, self.seed).fit(self.trials)
+            except NotEnoughDataError:
+                return None
+            self._paths = model.paths(self.candidates.frame, np.random.default_rng(self.seed))
+        return self._paths
