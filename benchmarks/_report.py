@@ -20,13 +20,16 @@ def finish(
     details: Mapping[str, object] | None = None,
     *,
     part: bool = False,
+    tables: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Print figure against target, keep a full run, and end with the JSON line. A `part` that was run again takes the
-    place of what is kept of it."""
+    place of what is kept of it; `tables` are the same figures of each table."""
     print(f"\n{'figure':<28}{'value':>12}   target")
     for key, value in figures.items():
         print(f"{key:<28}{value:>12.4g}   {targets.get(key, '')}")
-    line = {"benchmark": name, "quick": QUICK, **{key: round(value, 5) for key, value in figures.items()}}
+    line: dict[str, object] = {"benchmark": name, "quick": QUICK, **_rounded(figures)}
+    if tables is not None:
+        line["tables"] = {table: _rounded(row) for table, row in tables.items()}
     if not QUICK:
         path = Path(__file__).parent / "results" / f"{name}.json"
         before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
@@ -36,6 +39,10 @@ def finish(
         kept = before | line | {"targets": dict(targets), "host": host(), "details": told}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line))
+
+
+def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    return {key: round(value, 5) for key, value in figures.items()}
 
 
 def host() -> dict[str, object]:

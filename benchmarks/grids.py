@@ -59,10 +59,8 @@ class Grid(NamedTuple):
         axes = itertools.product(self.workers, self.ps, self.worker_cpu, self.ps_cpu)
         batch = job.training.batch_size
         fitting = [(w, p, wc, pc) for w, p, wc, pc in axes if w * wc + p * pc <= MOST_CORES + 1e-9]
-        return [
-            _roomy(with_memory(Allocation.of(w, p, wc, pc, self.total_batch // w if self.total_batch else batch), memory))
-            for w, p, wc, pc in fitting
-        ]
+        sized = [Allocation.of(*axis, self.total_batch // axis[0] if self.total_batch else batch) for axis in fitting]
+        return [_roomy(with_memory(allocation, memory)) for allocation in sized]
 
 
 def _roomy(allocation: Allocation) -> Allocation:

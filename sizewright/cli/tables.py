@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
 
 
+_WORDS = ("", "status", "held by", "record", "key", "meaning", "table", "model")
+"""Columns that hold no numbers."""
+
+
 def trials_table(trials: Sequence[Trial]) -> Table:
     """One row a trial."""
     table = _table(
@@ -44,8 +48,8 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
             table.add_row(row["table"], row["model"], "–", "–", "–", "–", "0 %")
             continue
         shares = [f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
-        mark = "→ " if row["anywhere"] == min(errors) else ""
-        table.add_row(row["table"], mark + row["model"], *shares, f"{row['interval_score']:.2f}", f"{row['fitted']:.0%}")
+        name = ("→ " if row["anywhere"] == min(errors) else "") + row["model"]
+        table.add_row(row["table"], name, *shares, f"{row['interval_score']:.2f}", f"{row['fitted']:.0%}")
     return table
 
 
@@ -163,7 +167,7 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         table.add_column(
             column,
-            justify="left" if column in ("", "status", "held by", "record", "key", "meaning", "table", "model") else "right",
+            justify="left" if column in _WORDS else "right",
             no_wrap=column != "meaning",
         )
     return table

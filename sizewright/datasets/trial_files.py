@@ -43,8 +43,8 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
 def import_trials(path: str | Path, *, other_columns: bool = False) -> list[Trial]:
     """Read trials from a `.csv` or `.parquet` file. Empty cells are absent; a time without a zone is UTC.
 
-    Columns that are not the trial table's are passed over with `other_columns`, else they are a fault. Rows count from 1
-    below the header. Raises StoreError with the first few faults, each with row and column.
+    Columns that are not the trial table's are passed over with `other_columns`, else they are a fault. Rows count from
+    1 below the header. Raises StoreError with the first few faults, each with row and column.
     """
     path = Path(path)
     read = _by_suffix(path, csv=_read_csv, parquet=_read_parquet)

@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.spec import Role
+
 Floats = NDArray[np.float64]
 
 
@@ -26,3 +28,6 @@ class MemoryForecast(Protocol):
 
     def ps_request_bytes(self, ps: Floats, workers: Floats, batch_size: Floats | None = None) -> Floats:
         """What to ask for per PS."""
+
+    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
+        """That a replica of the role, predicted to peak at so many bytes, breaks its limit."""

@@ -7,15 +7,15 @@ Both lines are laid over the peaks by NNLS and then lifted, so that no measured 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from sizewright.models.memory import MARGIN
+from sizewright.models.peaks import line_over, log_errors, oom_probability
 from sizewright.models.table import Table, as_columns, ended_well, known
-from sizewright.spec import Job
+from sizewright.spec import Job, Role
 
 Floats = NDArray[np.float64]
 # Of the tables on a PS before anything is known of how evenly they are spread.
@@ -29,6 +29,8 @@ class CommandMemory:
     worker: tuple[float, float]
     ps: tuple[float, float]
     measured_ps_sum_bytes: float = 0.0
+    log_errors: dict[Role, Floats] = field(default_factory=dict)
+    """Of measured over predicted peaks."""
 
     @classmethod
     def fit(cls, job: Job, trials: Table) -> CommandMemory:
@@ -39,10 +41,18 @@ class CommandMemory:
         batch = known(columns["batch_size"], job.training.batch_size)
         servers = np.isfinite(columns["ps_memory_bytes"]) & (columns["ps"] >= 1)
         peaks = (columns["ps"] * columns["ps_memory_bytes"])[servers]
-        return cls(
-            _line(batch, columns["worker_memory_bytes"]),
-            _line(1 / np.maximum(columns["ps"], 1), np.where(servers, columns["ps_memory_bytes"], np.nan)),
+        ps_peaks = np.where(servers, columns["ps_memory_bytes"], np.nan)
+        learned = cls(
+            line_over(batch, columns["worker_memory_bytes"]),
+            line_over(1 / np.maximum(columns["ps"], 1), ps_peaks),
             float(peaks.max()) if len(peaks) else 0.0,
+        )
+        return replace(
+            learned,
+            log_errors={
+                "worker": log_errors(columns["worker_memory_bytes"], learned.worker_bytes(batch)),
+                "ps": log_errors(ps_peaks, learned.ps_bytes(columns["ps"], columns["workers"])),
+            },
         )
 
     def worker_bytes(self, batch_size: Floats) -> Floats:
@@ -65,14 +75,6 @@ class CommandMemory:
         wanted = self.ps_bytes(ps, workers) * (1 + MARGIN)
         return np.where(ps > 0, np.maximum(wanted, self.measured_ps_sum_bytes * share), 0.0)
 
-
-def _line(x: Floats, peaks: Floats) -> tuple[float, float]:
-    """Base and slope, neither below 0, over the peaks; a slope only where x differs."""
-    there = np.isfinite(peaks)
-    if not there.any():
-        return 0.0, 0.0
-    x, peaks = x[there], peaks[there]
-    if np.ptp(x) == 0:
-        return float(peaks.max()), 0.0
-    (base, slope), _ = nnls(np.column_stack([np.ones_like(x), x]), peaks)
-    return float(base + max(0.0, (peaks - base - slope * x).max())), float(slope)
+    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
+        """That a replica of the role, predicted to peak at so many bytes, breaks its limit."""
+        return oom_probability(limit_bytes, predicted_bytes, self.log_errors.get(role, np.empty(0)))

@@ -97,12 +97,12 @@ class ThroughputModel(BaseThroughputModel):
     def explain(self) -> Explanation:
         """Medians of the physical parameters; those that the trials told little of are pinned."""
         self._check_fitted()
-        means, sds = self._prior()
+        _, sds = self._prior()
         told = self.draws_.std(axis=0) < _DETERMINED * sds
         return Explanation(
             model=self.name,
             parameters={
-                name: float(curve.natural(name, np.median(self.draws_[:, i]))) for i, name in enumerate(curve.NAMES)
+                name: float(np.median(curve.natural(name, self.draws_[:, i]))) for i, name in enumerate(curve.NAMES)
             },
             equations={name: parameter.equation for name, parameter in curve.PARAMETERS.items()},
             pinned=tuple(name for name, on in zip(curve.NAMES, told, strict=True) if not on),
@@ -143,13 +143,9 @@ class ThroughputModel(BaseThroughputModel):
 
     def _scales(self, draws: Floats) -> Scales:
         noise = np.exp(draws[:, curve.NAMES.index("noise")])
-        return Scales(
-            np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2)
-        )
+        return Scales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
 
 
 def _places(axes: Axes) -> Floats:
     """Where allocations lie for the residual (n, a)."""
-    return np.column_stack(
-        [*axes[:-2], _SIZE_WEIGHT * axes.embedding_bytes, _SYNC_WEIGHT * axes.sync]
-    )
+    return np.column_stack([*axes[:-2], _SIZE_WEIGHT * axes.embedding_bytes, _SYNC_WEIGHT * axes.sync])

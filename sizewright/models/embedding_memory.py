@@ -1,8 +1,8 @@
 """Bytes of growing embedding tables to the end of training, per PS, and how likely a memory limit is to be broken.
 
 A PS's share is that of the fullest partition. A table that outgrows its arrays is copied into larger ones, and for a
-moment the old and the new exist. Fresh pages cost nothing until they are written, so the peak of growing beyond a capacity
-of C rows is C·(1 + share), where `share` of a row lies in the array that is copied at a time: weights and state are.
+moment the old and the new exist. Fresh pages cost nothing until they are written, so the peak of growing beyond a
+capacity of C rows is C·(1 + share), where `share` of a row lies in the larger of the arrays that are copied one by one.
 """
 
 from __future__ import annotations

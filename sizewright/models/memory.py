@@ -12,14 +12,15 @@ part, or, before any trial, what was seen on the reference host.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.models.peaks import line_over, log_errors, oom_probability
 from sizewright.models.table import Table, as_columns, ended_well, known
-from sizewright.spec import Job
+from sizewright.spec import Job, Role
 from sizewright.spec.units import MIB
 
 # Peaks beyond the counted part that idle replicas showed on the reference host (Linux, Python 3.11, Ray 2.60).
@@ -96,6 +97,10 @@ class MemoryModel:
     worker_base_bytes: float = DEFAULT_WORKER_BASE_BYTES
     measured_ps_sum_bytes: float = 0.0
     trials: int = 0
+    worker_batch_factor: float = 1.0
+    """Of the counted bytes that go with the batch, where trials of several batch sizes tell it."""
+    log_errors: dict[Role, Floats] = field(default_factory=dict)
+    """Of measured over predicted peaks."""
 
     @classmethod
     def fit(cls, job: Job, trials: Table) -> MemoryModel:
@@ -112,12 +117,27 @@ class MemoryModel:
         worker_excess = columns["worker_memory_bytes"] - bare.worker_bytes(batch)
         full = np.isfinite(columns["ps_memory_bytes"]) & (scale >= 1)
         peaks = (columns["ps"] * columns["ps_memory_bytes"])[full]
-        return cls(
+        worker_base, factor = _greatest(worker_excess, DEFAULT_WORKER_BASE_BYTES), 1.0
+        measured = np.isfinite(columns["worker_memory_bytes"])
+        if len(np.unique(batch[measured])) > 1:
+            flat = bare.worker_bytes(np.zeros_like(batch))
+            counted = bare.worker_bytes(batch) - flat
+            worker_base, factor = line_over(counted, columns["worker_memory_bytes"] - flat)
+        learned = cls(
             job,
             _greatest(ps_excess, DEFAULT_PS_BASE_BYTES),
-            _greatest(worker_excess, DEFAULT_WORKER_BASE_BYTES),
+            worker_base,
             float(peaks.max()) if len(peaks) else 0.0,
             int(np.isfinite(columns["ps_memory_bytes"]).sum()),
+            factor,
+        )
+        ps_bytes = learned.ps_bytes(columns["ps"], columns["workers"], scale, batch)
+        return replace(
+            learned,
+            log_errors={
+                "worker": log_errors(columns["worker_memory_bytes"], learned.worker_bytes(batch)),
+                "ps": log_errors(columns["ps_memory_bytes"], ps_bytes),
+            },
         )
 
     def ps_bytes(
@@ -146,7 +166,12 @@ class MemoryModel:
         if model.family == "dcn":
             activations += 2 * model.cross_layers * model.tables.count * model.tables.dim
         per_sample = 4 * (2 * fields + 3 * activations)
-        return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_size * per_sample
+        by_batch = self.worker_batch_factor * batch_size * per_sample
+        return self.worker_base_bytes + 12.0 * dense_floats(self.job) + by_batch
+
+    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
+        """That a replica of the role, predicted to peak at so many bytes, breaks its limit."""
+        return oom_probability(limit_bytes, predicted_bytes, self.log_errors.get(role, np.empty(0)))
 
     def scale_that_fits(self, limit_bytes: float) -> float:
         """The greatest table scale, 1 at most, at which all tables on one PS stay within `limit_bytes`."""

@@ -3,8 +3,8 @@
     async: throughput = w·m / (a + b·w/p + c·w + d·p)
     sync:  throughput = M / (a·M/w + b + c·w/p + d·w + e·p), with M = w·m samples a step of all workers
 
-The same terms serve both where a column for m is there; M/w is m, which is constant in async jobs. Cores are not part of
-the form: they enter as machine size does in its authors' trace, by dividing what is computed.
+The same terms serve both where a column for m is there; M/w is m, which is constant in async jobs. Cores are not part
+of the form: here they divide what is computed.
 """
 
 from __future__ import annotations

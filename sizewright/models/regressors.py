@@ -32,9 +32,7 @@ class SmoothRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.level_, self.spread_ = float(y.mean()), float(y.std()) or 1.0
         lengths = Matern(np.ones(X.shape[1]), (0.2, 20), nu=2.5)
         kernel = ConstantKernel(1.0, (0.05, 50)) * lengths + WhiteKernel(0.01, (1e-4, 0.5))
-        process = GaussianProcessRegressor(
-            kernel, n_restarts_optimizer=self.restarts, random_state=self.random_state
-        )
+        process = GaussianProcessRegressor(kernel, n_restarts_optimizer=self.restarts, random_state=self.random_state)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a length or noise at its bound is an answer too
             self.process_ = process.fit((X - self.least_) / self.width_, (y - self.level_) / self.spread_)

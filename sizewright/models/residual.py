@@ -51,12 +51,12 @@ class ResidualProcess:
         level, weights = self._solve(residuals, precision)
         turned = matern(at, self.places) @ self._vectors
         tau2 = scales.residual[:, None] ** 2
-        mean = level + tau2 * (weights @ turned.T)
+        mean: Floats = level + tau2 * (weights @ turned.T)
         explained = precision @ (turned**2).T
         of_level = (precision @ self._ones**2)[:, None]
         shortfall = 1 - tau2 * ((precision * self._ones) @ turned.T)
         variance = tau2 * (1 - tau2 * explained) + shortfall**2 / of_level
-        return mean, np.maximum(variance, 0.0)
+        return mean, np.asarray(np.maximum(variance, 0.0))
 
     def paths(self, residuals: Floats, scales: Scales, at: Floats, rng: np.random.Generator) -> Floats:
         """One function of each draw, (d, m), from the posterior: a prior path corrected at the trials (Wilson 2020)."""
@@ -66,9 +66,7 @@ class ResidualProcess:
         left = residuals - weights @ features.of(self.places).T - noise
         level, correction = self._solve(left, self._precision(scales))
         turned = matern(at, self.places) @ self._vectors
-        grown: Floats = (
-            weights @ features.of(at).T + level + scales.residual[:, None] ** 2 * (correction @ turned.T)
-        )
+        grown: Floats = weights @ features.of(at).T + level + scales.residual[:, None] ** 2 * (correction @ turned.T)
         return grown
 
     def _precision(self, scales: Scales) -> Floats:

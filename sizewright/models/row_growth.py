@@ -81,7 +81,7 @@ class RowGrowth:
         more = more * np.exp(np.minimum(stray, 0.5) * rng.standard_normal(len(more)))
         more = more + np.sqrt(more) * rng.standard_normal(len(more))
         rows = seen + np.clip(more, 0.0, samples - now)
-        return np.minimum(rows, self.vocabulary) if self.vocabulary else rows
+        return np.asarray(np.minimum(rows, self.vocabulary) if self.vocabulary else rows)
 
     def predict(self, samples: float) -> float:
         """Median of the rows after so many samples."""

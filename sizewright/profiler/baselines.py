@@ -22,15 +22,18 @@ Floats = NDArray[np.float64]
 class Asker(Protocol):
     """What a replay drives: as `TrialPlanner`."""
 
-    def ask(self) -> dict[str, Any] | None: ...
+    def ask(self) -> dict[str, Any] | None:
+        """An allocation to measure, or None."""
 
-    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None: ...
+    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+        """What came of it."""
 
-    def best(self) -> dict[str, Any]: ...
+    def best(self) -> dict[str, Any]:
+        """The pick."""
 
 
 class _Baseline:
-    """Keeps what was told."""
+    """Keeps what was told; `next` is the candidate to try, `guess` what throughput is thought to be."""
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> None:
         self.candidates = Candidates(candidates)
@@ -93,10 +96,10 @@ class Designed(_Baseline):
             else self.rng.permutation(len(self.candidates))[:count].tolist()
         )
 
-    def next(self) -> int:
+    def next(self) -> int:  # noqa: D102
         return int(self.queue[len(self.places)])
 
-    def guess(self) -> Floats:
+    def guess(self) -> Floats:  # noqa: D102
         model = self.fitted(self.model) if self.model else None
         return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
 
@@ -104,7 +107,7 @@ class Designed(_Baseline):
 class PlainGp(_Baseline):
     """A Gaussian process over log throughput with expected improvement, after four random trials."""
 
-    def next(self) -> int:
+    def next(self) -> int:  # noqa: D102
         model = self.fitted("gp") if len(self.places) >= 4 else None
         free = np.setdiff1d(np.arange(len(self.candidates)), self.places)
         if model is None:
@@ -118,7 +121,7 @@ class PlainGp(_Baseline):
         gain = gap * 0.5 * (1 + erf(z / np.sqrt(2))) + weight * deviation * density
         return int(free[np.argmax(gain[free])])
 
-    def guess(self) -> Floats:
+    def guess(self) -> Floats:  # noqa: D102
         model = self.fitted("gp")
         return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
 
@@ -134,7 +137,7 @@ class Untried(_Baseline):
         super().__init__(candidates, objective, 0, seed)
         self.rule = rule
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> dict[str, Any]:  # noqa: D102
         columns = as_columns(self.candidates.frame)
         cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
         if self.rule == "largest":

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError
 from sizewright.models.axes import COUNTS, SIZES, check_columns
-from sizewright.models.table import as_columns, known
+from sizewright.models.table import Columns, as_columns, known
 from sizewright.spec import Prices
 from sizewright.spec.units import GIB
 
 Floats = NDArray[np.float64]
 
 # What an allocation is; measurements that a table may also hold are not.
-ALLOCATION_COLUMNS = (*COUNTS, *SIZES, "sync")
+ALLOCATION_COLUMNS = tuple(name for name in (*COUNTS, *SIZES, "sync") if name != "embedding_bytes")
 _MEMORY = ("worker_memory_bytes", "ps_memory_bytes")
 _KEPT = (*ALLOCATION_COLUMNS, "network_gbps", *_MEMORY)
+_WHOLE = (*COUNTS, "batch_size", "worker_gpu")
 _APART = 2.0
 
 
@@ -38,20 +39,16 @@ class Candidates:
         told = [name for name in frame if name in _KEPT]
         self.frame = frame.loc[first, told].reset_index(drop=True)
         self.hourly_price = hourly_price(self.frame, prices)
-        self._places = {self._key(row): i for i, row in enumerate(self.frame.to_dict("records"))}
+        rows: list[dict[str, Any]] = self.frame.to_dict("records")  # type: ignore[assignment]
+        self._places = {self._key(row): i for i, row in enumerate(rows)}
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def allocation(self, i: int) -> dict[str, Any]:
         """One candidate with plain numbers."""
-        row = self.frame.iloc[i]
-        cells = {name: row[name] for name in self.frame}
-        whole = {*COUNTS, "batch_size", "worker_gpu"}
-        return {
-            name: int(cell) if name in whole and cell == cell else cell.item() if hasattr(cell, "item") else cell
-            for name, cell in cells.items()
-        }
+        cells: dict[str, Any] = {str(name): column.iloc[i] for name, column in self.frame.items()}
+        return {name: _native(name, cell) for name, cell in cells.items()}
 
     def place(self, allocation: Mapping[str, Any]) -> int | None:
         """Which candidate an allocation is; None if it is another. Raises InputError where it lacks what tells them
@@ -67,8 +64,7 @@ class Candidates:
     def spread(self) -> Floats:
         """Where the candidates lie (n, a): logarithms of the axes that vary, each from 0 to 1."""
         columns = as_columns(self.frame, self.columns)
-        logs = [np.log(np.maximum(known(c, 1.0), 0.5)) if name != "sync" else known(c, 0.0) for name, c in columns.items()]
-        places = np.column_stack(logs)
+        places = log_places(columns)
         width = np.ptp(places, axis=0)
         scaled: Floats = ((places - places.min(axis=0)) / np.where(width > 0, width, 1.0))[:, width > 0]
         return scaled
@@ -87,6 +83,12 @@ class Candidates:
         return tuple(_plain(allocation.get(name)) for name in self.columns)
 
 
+def log_places(columns: Columns) -> Floats:
+    """Axes as coordinates (n, a): logarithms, with 0 PS at one half, and modes as they are."""
+    logs = [known(c, 0.0) if name == "sync" else np.log(np.maximum(known(c, 1.0), 0.5)) for name, c in columns.items()]
+    return np.column_stack(logs)
+
+
 def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None) -> Floats:
     """Currency per hour of each allocation (n,): cores, memory and GPUs, or 1 a replica where only counts are known."""
     given = prices if isinstance(prices, Prices) else Prices.model_validate(dict(prices or {}))
@@ -101,6 +103,13 @@ def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | Non
     gpus = workers * known(columns["worker_gpu"], 0.0)
     price: Floats = cores * core_hour + gib * given.gib_hour + gpus * given.gpu_hour
     return price
+
+
+def _native(name: str, cell: Any) -> Any:
+    """A plain number; counts are whole."""
+    if name in _WHOLE and cell == cell:
+        return int(cell)
+    return cell.item() if hasattr(cell, "item") else cell
 
 
 def _plain(cell: Any) -> Any:

@@ -78,8 +78,8 @@ def draw(table: MeasuredTable, place: int, rng: np.random.Generator) -> dict[str
     """One of an allocation's measured rows at random; throughput 0 where all its trials failed."""
     rows = table.rows[place]
     if not len(rows):
-        return {**table.allocations.iloc[place].to_dict(), "throughput": 0.0}
-    return dict(rows.iloc[int(rng.integers(len(rows)))].to_dict())
+        return {str(k): v for k, v in table.allocations.iloc[place].items()} | {"throughput": 0.0}
+    return {str(k): v for k, v in rows.iloc[int(rng.integers(len(rows)))].items()}
 
 
 def replay_planner(make: MakePlanner, table: MeasuredTable, objective: str, most: int, seed: int) -> Replay:
@@ -130,9 +130,7 @@ def baseline_planners() -> dict[str, MakePlanner]:
     }
 
 
-def score_planner(
-    make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int
-) -> list[dict[str, Any]]:
+def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int) -> list[dict[str, Any]]:
     """Regret of a planner under each scoring and seed, smoothed and raw, with how many trials it took."""
     against = truths(table)
     rows = []
@@ -180,7 +178,7 @@ def score_model(
         return dict.fromkeys(("near", "anywhere", "coverage", "interval_score"), float("nan"))
     error = np.abs(predicted / np.where(there, truth, 1.0) - 1)
     unseen = np.isfinite(others)
-    unseen[[places.place(row) for row in trials.to_dict("records")]] = False
+    unseen[[places.place({str(k): v for k, v in row.items()}) for _, row in trials.iterrows()]] = False
     low, high, other = (np.log(np.maximum(v[unseen], 1e-12)) for v in (lower, upper, others))
     penalty = 2 / (1 - coverage) * (np.maximum(low - other, 0) + np.maximum(other - high, 0))
     return {

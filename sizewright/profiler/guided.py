@@ -11,7 +11,7 @@ from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point, SeriesPlanner
 from sizewright.profiler.planner import TrialPlanner
 from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
-from sizewright.spec import Allocation, Job
+from sizewright.spec import Allocation, Job, Role
 
 
 class GuidedPlanner(SeriesPlanner):
@@ -33,9 +33,9 @@ class GuidedPlanner(SeriesPlanner):
         self._told: list[tuple[Point, Trial]] = []
         self._smaller: list[Point] = []
 
-    def most(self, role: str) -> int:
+    def most(self, role: Role) -> int:
         """Replicas of a role at the allocation that has the most of them."""
-        return max(getattr(a, role)[0].replicas for a in self._allocations)
+        return max(a.replicas(role) for a in self._allocations)
 
     def ask(self) -> Point:  # noqa: D102
         if self.done():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trial_files import import_trials
 from sizewright.errors import InputError
 from sizewright.models.table import as_columns, ended_well
-from sizewright.profiler.candidates import ALLOCATION_COLUMNS
+from sizewright.profiler.candidates import ALLOCATION_COLUMNS, log_places
 
 Floats = NDArray[np.float64]
 _LEAST_ALLOCATIONS = 6
@@ -48,10 +48,7 @@ class MeasuredTable:
         """
         from sizewright.models.regressors import SmoothRegressor
 
-        columns = as_columns(self.allocations, ALLOCATION_COLUMNS)
-        places = np.column_stack(
-            [np.nan_to_num(c) if name == "sync" else np.log(np.maximum(np.nan_to_num(c), 0.5)) for name, c in columns.items()]
-        )
+        places = log_places(as_columns(self.allocations, ALLOCATION_COLUMNS))
         places = places[:, np.ptp(places, axis=0) > 0]
         of = np.repeat(np.arange(len(self)), [len(m) for m in self.measurements])
         logs = np.log(np.concatenate(self.measurements))
@@ -70,13 +67,18 @@ def read_tables(paths: Sequence[str | Path]) -> list[MeasuredTable]:
     """The tables in CSV or Parquet files of trials. Raises StoreError or InputError for what cannot be used."""
     found: list[MeasuredTable] = []
     for path in paths:
-        frame = pd.DataFrame([trial.model_dump() for trial in import_trials(path, other_columns=True)])
-        found += split_tables(frame.dropna(axis=1, how="all"), Path(path).stem)
+        found += split_tables(read_frame(path), Path(path).stem)
     if not found:
         raise InputError(
             f"No table has {_LEAST_ALLOCATIONS} distinct allocations of one job that ended well.", "Bring a larger one."
         )
     return found
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """The trials of a file, without the columns that none of them tells."""
+    frame = pd.DataFrame([trial.model_dump() for trial in import_trials(path, other_columns=True)])
+    return frame.dropna(axis=1, how="all")
 
 
 def split_tables(frame: pd.DataFrame, name: str) -> list[MeasuredTable]:
@@ -98,6 +100,9 @@ def one_table(frame: pd.DataFrame, name: str) -> MeasuredTable:
     """All rows of a trial table as one job's."""
     where = [column for column in ALLOCATION_COLUMNS if column in frame and frame[column].notna().any()]
     good = ended_well(frame) & (frame["throughput"].fillna(0).to_numpy() > 0)
-    places, number = frame[where].drop_duplicates().reset_index(drop=True), frame.groupby(where, dropna=False, sort=False).ngroup()
+    places, number = (
+        frame[where].drop_duplicates().reset_index(drop=True),
+        frame.groupby(where, dropna=False, sort=False).ngroup(),
+    )
     rows = tuple(frame[(number == i).to_numpy() & good] for i in range(len(places)))
     return MeasuredTable(name, places, tuple(r["throughput"].to_numpy(float) for r in rows), rows)

@@ -34,11 +34,11 @@ class Goal(NamedTuple):
         """
         price = np.log(np.maximum(self.hourly_price, 1e-12))
         if self.objective == "time":
-            return -log_rates
+            return np.asarray(-log_rates)
         if self.objective == "balanced":
-            return price - 2 * log_rates
+            return np.asarray(price - 2 * log_rates)
         if self.objective == "cost":
-            return price - log_rates
+            return np.asarray(price - log_rates)
         needed = np.log(self.needed) if self.needed else np.log(SHARE_OF_BEST) + log_rates.max(axis=-1, keepdims=True)
         grown: Floats = price - log_rates + 20 * np.maximum(needed - log_rates, 0.0)
         return grown
@@ -48,7 +48,7 @@ class Goal(NamedTuple):
         losses = self.losses(log_rates)
         behind = losses - losses.min(axis=-1, keepdims=True)
         if self.objective == "time":
-            return -np.expm1(-behind)
+            return np.asarray(-np.expm1(-behind))
         grown: Floats = np.expm1(np.minimum(behind, 3.0))
         return grown
 

@@ -78,7 +78,7 @@ class TrialPlanner:
     def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
         """What came of a trial: samples/s, and any other column of the trial table.
 
-        Raises InputError for an infinite or negative throughput, or an allocation that does not tell what candidates do.
+        Raises InputError for an infinite or negative throughput, or an allocation that lacks what candidates differ in.
         """
         rate = float("nan") if throughput is None else float(throughput)
         if np.isinf(rate) or rate < 0:
@@ -99,9 +99,9 @@ class TrialPlanner:
         paths = self._fitted_paths()
         if paths is None:
             rates = np.log([self._rows[i]["throughput"] for i in good])
-            places = [self._places[i] for i in good]
-            losses = Goal(self.goal.objective, self.goal.hourly_price[places], self.goal.needed).losses(rates)
-            return self.candidates.allocation(places[int(np.argmin(losses))])  # type: ignore[arg-type]
+            places = self._good_places()
+            losses = self.goal._replace(hourly_price=self.goal.hourly_price[places]).losses(rates)
+            return self.candidates.allocation(places[int(np.argmin(losses))])
         return self.candidates.allocation(self._choice(paths))
 
     def done(self) -> bool:
@@ -141,8 +141,7 @@ class TrialPlanner:
     def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
         """Expected improvement (n,) of the logarithm of the objective over the best of those measured."""
         losses = self.goal.losses(paths)
-        good = sorted({self._places[i] for i in self._good()})
-        gain: Floats = np.maximum(losses[:, good].min(axis=1)[:, None] - losses, 0.0).mean(axis=0)
+        gain: Floats = np.maximum(losses[:, self._good_places()].min(axis=1)[:, None] - losses, 0.0).mean(axis=0)
         gain[list(measured)] = -1.0
         return gain
 
@@ -156,7 +155,7 @@ class TrialPlanner:
         price = self.goal.hourly_price
         money = time * price[place] / max(price[chosen], 1e-12)
         share = {"time": time, "cost": money, "deadline": money, "balanced": time + money}[self.goal.objective]
-        return improvement > share
+        return bool(improvement > share)
 
     def _choice(self, paths: Floats) -> int:
         """The candidate with the least expected regret, among those that may be chosen."""
@@ -172,6 +171,10 @@ class TrialPlanner:
             for i, row in enumerate(self._rows)
             if row["throughput"] > 0 and row.get("status", "ok") == "ok" and self._places[i] is not None
         ]
+
+    def _good_places(self) -> list[int]:
+        """Which candidates these were of."""
+        return [place for place in (self._places[i] for i in self._good()) if place is not None]
 
     def _fitted_paths(self) -> Floats | None:
         """Logarithms of samples/s (d, n) of the candidates; None as long as fewer than three trials differ."""

@@ -14,7 +14,7 @@ from sizewright.models._memory import MemoryForecast
 from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
 from sizewright.recommender.reasons import assumptions, reasons, to_be_surer
 from sizewright.recommender.scoring import Scored
-from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy
+from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 
 _MOST_ALTERNATIVES = 12
 
@@ -144,17 +144,25 @@ def _prediction(d: Decision) -> Prediction:
     time = _estimate(samples / rates[0], samples / rates[2], samples / rates[1])
     hourly = s.price_per_hour[i] / 3600
     worker_use, ps_use = _utilization(d)
+    worker_bytes = float(d.memory.worker_bytes(s.grid.batch_size[[i]])[0])
+    ps_bytes = float(d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]], batch_size=s.grid.batch_size[[i]])[0])
     return Prediction(
         throughput=_estimate(*rates),
         completion_time_s=time,
         cost=_estimate(time.value * hourly, time.lower * hourly, time.upper * hourly),
-        worker_memory_bytes=int(d.memory.worker_bytes(s.grid.batch_size[[i]])[0]),
-        ps_memory_bytes=int(
-            d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]], batch_size=s.grid.batch_size[[i]])[0]
-        ),
+        worker_memory_bytes=int(worker_bytes),
+        ps_memory_bytes=int(ps_bytes),
+        worker_oom_probability=_oom(d, "worker", s.worker_memory_bytes[i], worker_bytes),
+        ps_oom_probability=_oom(d, "ps", s.ps_memory_bytes[i], ps_bytes),
         worker_utilization=worker_use,
         ps_utilization=ps_use,
     )
+
+
+def _oom(d: Decision, role: Role, limit_bytes: float, predicted_bytes: float) -> float | None:
+    if not (limit_bytes > 0 and predicted_bytes > 0):
+        return None
+    return d.memory.oom_probability(role, float(limit_bytes), predicted_bytes)
 
 
 def _utilization(d: Decision) -> tuple[float | None, float | None]:

@@ -26,6 +26,8 @@ class Prediction(Record):
     cost: Estimate
     worker_memory_bytes: int
     ps_memory_bytes: int
+    worker_oom_probability: float | None = Field(None, description="that a worker breaks the memory asked for")
+    ps_oom_probability: float | None = Field(None, description="that the fullest PS breaks the memory asked for")
     worker_utilization: float | None = Field(None, description="share of the workers' cores kept busy, if known")
     ps_utilization: float | None = None
 

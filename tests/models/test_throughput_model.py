@@ -159,7 +159,7 @@ def test_the_order_of_trials_and_of_questions_does_not_matter(seed: int, count: 
     model = ThroughputModel().fit(trials)
     assert np.allclose(model.predict(at)[::-1], model.predict(at.iloc[::-1]))
     lower, upper = model.predict_interval(at)
-    assert np.all((0 < lower) & (lower < model.predict(at)) & (model.predict(at) < upper) & np.isfinite(upper))
+    assert np.all((lower > 0) & (lower < model.predict(at)) & (model.predict(at) < upper) & np.isfinite(upper))
 
 
 BAD = {

@@ -1,0 +1,41 @@
+"""The measured tables that models and planners are judged on, and replays over them on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks._report import QUICK
+from benchmarks._trimtuner import trimtuner
+from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+
+TABLES = Path(__file__).parent / "tables"
+HELD_OUT = "wide-rows"
+"""Not looked at while the default model was made."""
+SEEDS = range(2 if QUICK else 10)
+T = TypeVar("T")
+
+
+def own_tables() -> list[MeasuredTable]:
+    """One for each grid that was measured here."""
+    return [one_table(read_frame(path), path.stem) for path in sorted(TABLES.glob("*.csv"))]
+
+
+def all_tables() -> list[MeasuredTable]:
+    """The project's own, and those of others where they are at hand."""
+    return own_tables() + trimtuner()
+
+
+def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
+    """`work` of each row of arguments, in order."""
+    with ProcessPoolExecutor(os.cpu_count(), initializer=_one_thread) as pool:
+        return list(pool.map(work, *columns))
+
+
+def _one_thread() -> None:
+    import threadpoolctl  # type: ignore[import-untyped]
+
+    threadpoolctl.threadpool_limits(1)

@@ -1,0 +1,108 @@
+"""How far throughput models err, and whether their intervals hold, over measured tables.
+
+`near`: where the table has 70 % of its best, from the planner's 8 trials; `anywhere`: from 8 trials of a Latin
+hypercube; coverage of another measurement where none was tried.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks._measured import SEEDS, all_tables, on_all_cores
+from benchmarks._report import finish
+from sizewright.models import ThroughputModel, get_model, model_names
+from sizewright.profiler.evaluation import (
+    SCORINGS,
+    default_planner,
+    extrapolation,
+    replay_planner,
+    score_model,
+    space_filling,
+)
+from sizewright.profiler.measured_table import MeasuredTable
+
+TRIALS = 8
+BAND = (0.70, 1.0)
+TARGETS = {
+    "near_mdape": "≤ 0.08",
+    "anywhere_mdape": "≤ 0.07",
+    "coverage": "0.85 to 0.95",
+    "replays_in_band": "≥ 0.80",
+    "extrapolation_coverage": "≥ 0.85",
+    "fit_predict_100k_s": "≤ 0.5",
+}
+NAMES = [name for name in model_names() if name != "allreduce"]
+
+
+def of_space_filling(name: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
+    told = score_model(lambda: get_model(name), table, space_filling(table, TRIALS, seed), seed)
+    return {"model": name, "table": table.name, "seed": seed, **told}
+
+
+def of_planner(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
+    done = replay_planner(default_planner, table, SCORINGS[scoring], TRIALS, seed)
+    return {"table": table.name, "seed": seed, **score_model(ThroughputModel, table, done.trials, seed)}
+
+
+def beyond(table: MeasuredTable, seed: int) -> dict[str, Any]:
+    return {"table": table.name, "held": extrapolation(ThroughputModel, table, seed)}
+
+
+def fit_predict_100k_s() -> float:
+    """Eight trials and 100,000 allocations, the median of five."""
+    rng = np.random.default_rng(0)
+
+    def allocations(count: int) -> pd.DataFrame:
+        axes = {"workers": rng.integers(1, 65, count), "ps": rng.integers(1, 17, count)}
+        sizes = {"worker_cpu": rng.integers(1, 17, count) * 1.0, "ps_cpu": rng.integers(1, 9, count) * 1.0}
+        return pd.DataFrame(axes | sizes).assign(batch_size=512)
+
+    trials, asked, seconds = allocations(TRIALS), allocations(100_000), []
+    rates = trials.workers * 512 / (512e-5 / trials.worker_cpu + 1e-3 * trials.workers / trials.ps)
+    for _ in range(5):
+        began = time.perf_counter()
+        ThroughputModel().fit(trials, rates).predict(asked)
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))
+
+
+def summary(models: pd.DataFrame, planned: pd.DataFrame, far: pd.DataFrame) -> dict[str, float]:
+    ours = models[models.model == "default"]
+    others = models[models.model != "default"].groupby("model").anywhere.mean()
+    held = pd.to_numeric(far.held, errors="coerce").dropna()
+    return {
+        "near_mdape": float(planned.near.mean()),
+        "anywhere_mdape": float(ours.anywhere.mean()),
+        "best_baseline_mdape": float(others.min()),
+        "coverage": float(ours.coverage.mean()),
+        "replays_in_band": float(ours.coverage.between(*BAND).mean()),
+        "interval_score": float(ours.interval_score.mean()),
+        "extrapolation_coverage": float(held.mean()) if len(held) else float("nan"),
+    }
+
+
+def main() -> None:
+    tables = all_tables()
+    every = [(table, seed) for table in tables for seed in SEEDS]
+    work = [(name, table, seed) for name in NAMES for table, seed in every]
+    models = pd.DataFrame(on_all_cores(of_space_filling, *zip(*work, strict=True)))
+    planned = [(scoring, table, seed) for scoring in SCORINGS for table, seed in every]
+    near = pd.DataFrame(on_all_cores(of_planner, *zip(*planned, strict=True)))
+    far = pd.DataFrame(on_all_cores(beyond, *zip(*every, strict=True)))
+    shown = models.groupby("model")[["near", "anywhere", "coverage", "interval_score"]].mean()
+    print(shown.sort_values("anywhere").round(3).to_string())
+    figures = summary(models, near, far) | {"fit_predict_100k_s": fit_predict_100k_s()}
+    per_table = {
+        t.name: summary(models[models.table == t.name], near[near.table == t.name], far[far.table == t.name])
+        for t in tables
+    }
+    details = {"seeds": len(SEEDS), "models": shown.round(4).to_dict("index")}
+    finish("model_accuracy", figures, TARGETS, details, tables=per_table)
+
+
+if __name__ == "__main__":
+    main()

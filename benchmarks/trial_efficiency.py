@@ -1,0 +1,138 @@
+"""What a planner's pick loses after 8 trials, against simpler ways of choosing, and when it stops by itself.
+
+Replays over measured tables (`benchmarks/tables`, and others' where they are at hand): each answer is one of the
+allocation's measurements. Picks are scored against the table with its noise taken out; raw regret is in the details.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks._measured import SEEDS, all_tables, on_all_cores
+from benchmarks._optuna_planner import OptunaPlanner
+from benchmarks._report import finish
+from sizewright.profiler import TrialPlanner
+from sizewright.profiler.baselines import Asker
+from sizewright.profiler.evaluation import (
+    SCORINGS,
+    MakePlanner,
+    baseline_planners,
+    default_planner,
+    paired,
+    score_planner,
+)
+from sizewright.profiler.measured_table import MeasuredTable
+
+TRIALS = 8
+MANY = 30
+SLOW = {"optuna-gp": 3}
+"""Planners that are replayed with fewer seeds."""
+TARGETS = {
+    **{f"{s}_regret": "≤ 0.03 (0.02 is wanted)" for s in SCORINGS},
+    **{f"{s}_regret_p90": "≤ 0.08 (0.05 is wanted)" for s in SCORINGS},
+    "stopped_within_10": "≥ 0.80",
+    "regret_at_stop": "≤ 0.05",
+    "ask_s": "≤ 0.3",
+    **{f"{s}_gain_lower": "> 0: paired 95 % interval over the best baseline" for s in SCORINGS},
+}
+
+
+def until_it_stops(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
+    return TrialPlanner(candidates, objective, seed=seed, max_trials=MANY)
+
+
+def planners() -> dict[str, MakePlanner]:
+    return {
+        "sizewright": default_planner,
+        "until-it-stops": until_it_stops,
+        **baseline_planners(),
+        "optuna-gp": OptunaPlanner,
+    }
+
+
+def replay(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
+    rows = score_planner(planners()[name], table, [seed], TRIALS)
+    return [{k: v for k, v in row.items() if k != "told"} | {"planner": name} for row in rows]
+
+
+def slowest_ask_s() -> float:
+    """Over 2,000 candidates, the median of five."""
+    axes = itertools.product(range(1, 21), range(1, 11), (1.0, 2.0, 4.0, 8.0, 16.0), (1.0, 4.0))
+    frame = pd.DataFrame(axes, columns=["workers", "ps", "worker_cpu", "ps_cpu"])
+    assert len(frame) == 2000
+    planner, seconds = TrialPlanner(frame), []
+    for _ in range(9):
+        began = time.perf_counter()
+        allocation = planner.ask()
+        seconds.append(time.perf_counter() - began)
+        if allocation is None:
+            break
+        w, p = allocation["workers"], allocation["ps"]
+        planner.tell(allocation, w / (0.1 / allocation["worker_cpu"] + 0.01 * w / p / allocation["ps_cpu"]))
+    return float(np.median(sorted(seconds)[-5:]))
+
+
+def summary(rows: pd.DataFrame) -> dict[str, float]:
+    """The figures of all replays, or of one table's."""
+    ours, stopped = rows[rows.planner == "sizewright"], rows[rows.planner == "until-it-stops"]
+    others = rows[~rows.planner.isin(["sizewright", "until-it-stops"])]
+    figures: dict[str, float] = {}
+    for scoring in SCORINGS:
+        regrets = ours[ours.scoring == scoring].regret
+        figures[f"{scoring}_regret"] = float(regrets.mean())
+        figures[f"{scoring}_regret_p90"] = float(regrets.quantile(0.9))
+        means = others[others.scoring == scoring].groupby("planner").regret.mean()
+        figures[f"best_baseline_{scoring}_regret"] = float(means.min())
+    figures["stopped_within_10"] = float((stopped.trials <= 10).mean())
+    figures["regret_at_stop"] = float(stopped.regret.mean())
+    return figures
+
+
+def gains(rows: pd.DataFrame) -> dict[str, float]:
+    """By how much the best baseline loses more, over the same replays: the mean and the lower end of its interval."""
+    figures: dict[str, float] = {}
+    keys = ["table", "seed"]
+    for scoring in SCORINGS:
+        of = rows[rows.scoring == scoring].set_index([*keys, "planner"]).regret.unstack()
+        ours = of.pop("sizewright")
+        of = of.drop(columns="until-it-stops")
+        best = of.mean().idxmin()
+        both = pd.concat([of[best], ours], axis=1).dropna()
+        mean, lower, _ = paired(both.iloc[:, 0].to_numpy(), both.iloc[:, 1].to_numpy())
+        figures |= {f"{scoring}_gain": mean, f"{scoring}_gain_lower": lower}
+    return figures
+
+
+def main() -> None:
+    tables = all_tables()
+    work = [
+        (name, table, seed)
+        for name in planners()
+        for table in tables
+        for seed in list(SEEDS)[: SLOW.get(name, len(SEEDS))]
+    ]
+    rows = pd.DataFrame(itertools.chain(*on_all_cores(replay, *zip(*work, strict=True))))
+    shown = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc="mean")
+    print(shown.sort_values("balanced").round(3).to_string())
+    figures = summary(rows) | gains(rows) | {"ask_s": slowest_ask_s()}
+    raw = rows.pivot_table(index="planner", columns="scoring", values="regret_raw", aggfunc="mean")
+    p90 = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc=lambda r: r.quantile(0.9))
+    details = {
+        "seeds": len(SEEDS),
+        "replays": len(rows),
+        "mean_regret": shown.round(4).to_dict("index"),
+        "p90_regret": p90.round(4).to_dict("index"),
+        "mean_regret_raw": raw.round(4).to_dict("index"),
+        "noise": {table.name: round(table.smoothed[1], 4) for table in tables},
+    }
+    per_table = {str(name): summary(of) for name, of in rows.groupby("table")}
+    finish("trial_efficiency", figures, TARGETS, details, tables=per_table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_row_growth import growth, stream
+
+from sizewright.errors import InputError
+from sizewright.models.embedding_memory import EmbeddingMemory, exceeding, forecast, peak_rows, placed_whole
+from sizewright.models.memory import row_bytes
+from sizewright.models.row_growth import RowGrowth
+from sizewright.spec import Job, Model, Optimizer, Tables
+
+
+def job(count: int = 2, dim: int = 16) -> Job:
+    return Job(model=Model(tables=Tables(count=count, rows=1000, dim=dim), optimizer=Optimizer(name="adagrad")))
+
+
+def tables(count: int = 2) -> list[RowGrowth]:
+    return [RowGrowth(seed=s).fit(*growth(stream(20_000, 1.05, s, 100_000), 0.2)) for s in range(count)]
+
+
+def test_bytes_at_the_end_are_those_of_the_rows_at_the_end() -> None:
+    held = forecast(job(), tables(), 100_000, 1, growing=False)
+    rows = sum(len(np.unique(stream(20_000, 1.05, s, 100_000))) for s in range(2))
+    assert held.value == pytest.approx(rows * row_bytes(job()) + 4 * 2**16 + 9 * rows, rel=0.1)
+    low, high = held.interval(0.9)
+    assert low < held.value < high
+
+
+def test_more_ps_hold_less_each_and_growing_holds_more() -> None:
+    grown = tables()
+    one, four = (forecast(job(), grown, 100_000, ps).value for ps in (1, 4))
+    assert one / 4 < four < one / 3
+    assert forecast(job(), grown, 100_000, 1, growing=False).value < one
+    assert forecast(job(), grown, 100_000, 1, base_bytes=1e9).value == pytest.approx(one + 1e9)
+
+
+def test_the_probability_of_breaking_a_limit_falls_with_the_limit() -> None:
+    held = forecast(job(), tables(), 100_000, 1)
+    limits = held.value * np.array([0.5, 0.9, 1.0, 1.1, 2.0])
+    told = [held.oom_probability(limit) for limit in limits]
+    assert told == sorted(told, reverse=True)
+    assert told[0] > 0.99
+    assert 0.3 < told[2] < 0.7
+    assert told[-1] < 0.01
+
+
+def test_the_probability_is_right_for_a_known_distribution() -> None:
+    rng = np.random.default_rng(0)
+    held = EmbeddingMemory(rng.lognormal(np.log(1e9), 0.1, 20_000))
+    assert held.oom_probability(1e9 * np.exp(0.1)) == pytest.approx(0.1587, abs=0.01)
+    assert exceeding(np.full(5, 1e9), 2e9) < 1e-9
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 8))
+def test_whole_tables_lie_no_evener_than_can_be(rows: list[int], ps: int) -> None:
+    share = placed_whole(rows, ps)
+    best = max(max(rows) / sum(rows), 1 / ps)
+    assert best - 1e-9 <= share <= 4 / 3 * best + max(rows) / sum(rows)
+    assert placed_whole(rows, 1) == 1.0
+
+
+def test_tables_must_be_those_of_the_job() -> None:
+    with pytest.raises(InputError, match="has 2 tables, and growth was given of 1"):
+        forecast(job(), tables(1), 1e6, 1)
+
+
+def test_growing_beyond_the_arrays_peaks_as_counted() -> None:
+    """The engine's arrays, copied once into twice as many rows: weights and state one after the other."""
+    code = """
+import numpy as np
+from sizewright.training.optimizers import RULES
+from sizewright.training.row_arrays import HostRows
+def peak():
+    return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+rows, width = 400_000, 64
+base = peak()
+arrays = HostRows(width, RULES["adagrad"](0.1), rows)
+slots = np.arange(rows)
+for part in np.array_split(slots, 100):
+    arrays.put(part, np.ones((len(part), width), np.float32), np.ones((len(part), width), np.float32))
+full = peak() - base
+arrays.grow(2 * rows)
+print(full, peak() - base)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    full, peak = map(int, done.stdout.split())
+    assert full == pytest.approx(400_000 * 64 * 8, rel=0.1)
+    assert peak == pytest.approx(peak_rows(np.array([400_000.0]), 0.5)[0] * 64 * 8, rel=0.1)

@@ -1,0 +1,105 @@
+"""Growth of tables: streams of finite Zipf vocabularies, whose rows at the end are counted, not modelled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models.row_growth import RowGrowth, power_law
+
+SAMPLES = 400_000
+TABLES = [(v, s) for v in (2000, 20_000, 100_000, 500_000) for s in (0.7, 1.05, 1.3)]
+
+
+def stream(vocabulary: int, exponent: float, seed: int, samples: int = SAMPLES, drift: float = 0.0) -> np.ndarray:
+    """Ids (n,); with drift, that share of the samples brings ids never seen before."""
+    rng = np.random.default_rng(seed)
+    shares = np.arange(1.0, vocabulary + 1) ** -exponent
+    ids = np.searchsorted(np.cumsum(shares / shares.sum()), rng.random(samples))
+    fresh = rng.random(samples) < drift
+    ids[fresh] = vocabulary + 1 + np.arange(fresh.sum())
+    return ids
+
+
+def growth(ids: np.ndarray, until: float, points: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct ids after more and more samples, up to a share of the stream."""
+    first = np.sort(np.unique(ids, return_index=True)[1])
+    at = np.geomspace(until * len(ids) / 50, until * len(ids), points).astype(int)
+    return at, np.searchsorted(first, at, side="left")
+
+
+@pytest.mark.parametrize(("until", "within"), [(0.05, 0.20), (0.20, 0.10)])
+def test_the_end_is_told_from_the_beginning(until: float, within: float) -> None:
+    errors, naive, crossed = [], [], []
+    for vocabulary, exponent in TABLES:
+        for seed in range(3):
+            ids = stream(vocabulary, exponent, seed)
+            truth = len(np.unique(ids))
+            at, rows = growth(ids, until)
+            model = RowGrowth(seed=seed).fit(at, rows)
+            errors.append(abs(model.predict(len(ids)) / truth - 1))
+            naive.append(abs(power_law(at, rows, len(ids)) / truth - 1))
+            crossed.append(truth > model.upper(len(ids), 0.95))
+    assert np.mean(np.array(errors) <= within) >= 0.9
+    assert np.median(errors) < 0.5 * np.median(naive)
+    assert np.mean(crossed) <= 0.05
+
+
+def test_a_vocabulary_that_drifts_keeps_growing() -> None:
+    errors, crossed = [], []
+    for seed in range(6):
+        ids = stream(20_000, 1.05, seed, drift=0.02)
+        truth = len(np.unique(ids))
+        model = RowGrowth(seed=seed).fit(*growth(ids, 0.2))
+        errors.append(abs(model.predict(len(ids)) / truth - 1))
+        crossed.append(truth > model.upper(len(ids), 0.95))
+        still = RowGrowth(seed=seed).fit(*growth(stream(20_000, 1.05, seed), 0.2))
+        assert model.predict(10 * SAMPLES) > 2 * still.predict(10 * SAMPLES)
+    assert np.median(errors) < 0.1
+    assert sum(crossed) <= 1
+
+
+def test_a_known_vocabulary_is_never_exceeded() -> None:
+    ids = stream(20_000, 1.05, 0)
+    model = RowGrowth(vocabulary=20_000).fit(*growth(ids, 0.02))
+    assert model.upper(1e12, 0.99) <= 20_000
+    assert model.predict(SAMPLES) == pytest.approx(len(np.unique(ids)), rel=0.05)
+
+
+@given(st.integers(0, 1000), st.floats(0.5, 1.5))
+@settings(max_examples=8, deadline=None)
+def test_forecasts_are_in_order_and_grow(seed: int, exponent: float) -> None:
+    at, rows = growth(stream(5000, exponent, seed, 50_000), 0.2)
+    model = RowGrowth(seed=seed).fit(at, rows)
+    last = float(rows[-1])
+    for samples in (20_000, 50_000, 500_000):
+        low, high = model.predict_interval(samples)
+        assert rows[-1] <= low <= model.predict(samples) <= high <= samples
+        assert model.predict(samples) >= last * 0.999
+        last = model.predict(samples)
+    assert model.predict(at[0]) == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "rows", "told"),
+    [
+        ([10, 20], [5, 8], "2 points do not tell"),
+        ([10, 20, 15], [5, 8, 9], "must grow"),
+        ([10, 20, 30], [5, 8, 7], "must not shrink"),
+        ([10, 20, 30], [11, 12, 13], "at most one row a sample"),
+        ([10, 20, 30], [5, np.nan, 7], "must not shrink"),
+        ([10, 20, 30], [5, 6], "3 sample counts and 2 row counts"),
+    ],
+)
+def test_what_cannot_grow_so_is_refused(samples: list[float], rows: list[float], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        RowGrowth().fit(samples, rows)
+    assert issubclass(NotEnoughDataError, InputError)
+
+
+def test_more_rows_than_the_vocabulary_is_refused() -> None:
+    with pytest.raises(InputError, match="of a vocabulary of 5"):
+        RowGrowth(vocabulary=5).fit([10, 20, 30], [5, 6, 7])

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sizewright.datasets.trial_files import export_trials
+from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError
+from sizewright.models import get_model
+from sizewright.profiler.baselines import latin_hypercube
+from sizewright.profiler.evaluation import (
+    SCORINGS,
+    Truth,
+    baseline_planners,
+    compare_models,
+    default_planner,
+    extrapolation,
+    paired,
+    replay_planner,
+    score_model,
+    score_planner,
+    space_filling,
+    truths,
+)
+from sizewright.profiler.measured_table import MeasuredTable, one_table, read_tables, split_tables
+
+
+def frame(noise: float = 0.0, repeats: int = 1, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    axes = itertools.product((1, 2, 3, 5, 7), (1, 2, 3), range(repeats))
+    rows = [(w, p, 1000 * w / (1 + 0.1 * w * w / p) * rng.lognormal(0, noise)) for w, p, _ in axes]
+    return pd.DataFrame(rows, columns=["workers", "ps", "throughput"])
+
+
+def table(noise: float = 0.0, repeats: int = 1) -> MeasuredTable:
+    return one_table(frame(noise, repeats), "made")
+
+
+def test_the_noise_is_estimated_and_taken_out() -> None:
+    clean = table().raw
+    found = [table(0.05, 3).smoothed, table(0.0).smoothed]
+    assert found[0][1] == pytest.approx(0.05, rel=0.5)
+    assert found[1][1] < 0.02
+    assert np.median(np.abs(found[0][0] / clean - 1)) < np.median(np.abs(table(0.05, 3).raw / clean - 1)) * 1.2
+    assert found[1][0] == pytest.approx(clean, rel=0.02)
+
+
+def test_regret_is_what_a_pick_loses() -> None:
+    truth = Truth(np.array([100.0, 85.0, 50.0, 0.0]), np.array([10.0, 4.0, 1.0, 1.0]))
+    assert [truth.regret(i, "time") for i in range(4)] == pytest.approx([0.0, 0.15, 0.5, 1.0])
+    assert truth.regret(0, "balanced") == pytest.approx((10 / 100**2) / (1 / 50**2) - 1)
+    assert truth.regret(1, "reach80") == 0.0
+    assert truth.regret(0, "reach80") == pytest.approx((10 / 100) / (4 / 85) - 1)
+    assert truth.regret(2, "reach80") == pytest.approx(1 - 50 / 80)
+
+
+@pytest.mark.parametrize("name", ["sizewright", *baseline_planners()])
+def test_every_planner_can_be_replayed(name: str) -> None:
+    make = {"sizewright": default_planner, **baseline_planners()}[name]
+    for objective in SCORINGS.values():
+        done = replay_planner(make, table(0.02, 2), objective, 6, seed=1)
+        assert len(done.trials) == (0 if name in ("largest", "workers-x-cores") else 6)
+        assert 0 <= done.pick < 15
+    rows = score_planner(make, table(), [0], 6)
+    assert {row["scoring"] for row in rows} == set(SCORINGS)
+    assert all(row["regret"] >= 0 and row["trials"] <= 6 for row in rows)
+
+
+def test_a_planner_that_tries_all_loses_nothing_and_the_largest_much() -> None:
+    all_of_it = score_planner(baseline_planners()["random"], table(), [0], 15)
+    assert max(row["regret_raw"] for row in all_of_it) < 0.005
+    largest = score_planner(baseline_planners()["largest"], table(), [0], 8)
+    assert max(row["regret"] for row in largest) > 0.2
+
+
+def test_failed_trials_are_replayed_as_failed() -> None:
+    rows = frame().assign(status="ok")
+    rows.loc[rows.workers == 7, ["throughput", "status"]] = [np.nan, "oom"]
+    holed = one_table(rows, "holed")
+    assert (truths(holed)["raw"].throughput == 0).sum() == 3
+    for seed in range(3):
+        done = replay_planner(default_planner, holed, "time", 10, seed)
+        assert holed.allocations.iloc[done.pick].workers < 7
+    assert score_model(lambda: get_model("default"), holed, space_filling(holed, 8, 0))["anywhere"] < 0.2
+
+
+def test_errors_and_coverage_of_a_model() -> None:
+    told = score_model(lambda: get_model("default"), table(0.02, 3), space_filling(table(0.02, 3), 9, 0))
+    assert told["near"] < 0.1
+    assert told["anywhere"] < 0.1
+    assert 0.6 <= told["coverage"] <= 1.0
+    assert told["interval_score"] > 0
+    few = score_model(lambda: get_model("default"), table(), space_filling(table(), 2, 0))
+    assert np.isnan(few["anywhere"])
+
+
+def test_extrapolation_looks_beyond_the_lower_half() -> None:
+    assert extrapolation(lambda: get_model("default"), table(0.02, 3), 0) in (0.0, 1 / 3, 2 / 3, 1.0)
+    assert extrapolation(lambda: get_model("default"), one_table(frame().query("ps == 1"), "line"), 0) is None
+
+
+def test_models_are_compared_table_by_table() -> None:
+    rows = compare_models([table(0.01, 2)], ["default", "optimus", "phases"], trials=8, seeds=range(2))
+    assert [row["model"] for row in rows] == ["default", "optimus", "phases"]
+    assert rows[0]["fitted"] == 1.0
+    assert rows[0]["anywhere"] < 0.2
+    assert rows[2] == {
+        "table": "made", "model": "phases", "near": None, "anywhere": None, "coverage": None,
+        "interval_score": None, "fitted": 0.0,
+    }  # fmt: skip
+
+
+def test_paired_intervals_are_of_the_differences() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.random(200)
+    mean, lower, upper = paired(hard + 0.1 + 0.01 * rng.standard_normal(200), hard)
+    assert mean == pytest.approx(0.1, abs=0.01)
+    assert upper - lower < 0.01
+
+
+def test_a_latin_hypercube_takes_no_place_twice() -> None:
+    places = np.random.default_rng(0).random((12, 2))
+    assert sorted(latin_hypercube(places, 12, 0)) == list(range(12))
+
+
+def test_a_file_is_split_into_jobs_modes_and_batches(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    parts = [
+        frame().assign(job=job, sync=sync, batch_size=batch)
+        for job, sync, batch in [("a", "async", 16), ("a", "sync", 16), ("b", "async", 16), ("b", "async", 256)]
+    ]
+    tables = split_tables(pd.concat(parts), "many")
+    assert sorted(t.name for t in tables) == [
+        "many-a-async-16",
+        "many-a-sync-16",
+        "many-b-async-16",
+        "many-b-async-256",
+    ]
+    assert all(len(t) == 15 for t in tables)
+    export_trials([Trial.model_validate(row) for row in parts[0].to_dict("records")], tmp_path / "one.csv")
+    assert len(read_tables([tmp_path / "one.csv"])[0]) == 15
+    total = frame().assign(batch_size=lambda f: 420 // f.workers)
+    assert [t.name for t in split_tables(total, "total")] == ["total"]
+
+
+def test_a_table_that_is_too_small_is_said_to_be(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "small.csv"
+    frame().head(4).assign(extra="x").to_csv(path, index=False)
+    with pytest.raises(InputError, match="6 distinct allocations"):
+        read_tables([path])
