@@ -36,6 +36,6 @@ def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
 
 
 def _one_thread() -> None:
-    import threadpoolctl  # type: ignore[import-untyped]
+    import threadpoolctl
 
     threadpoolctl.threadpool_limits(1)

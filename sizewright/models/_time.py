@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind
+from sizewright.models.axes import checked_rates
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 
@@ -32,7 +33,7 @@ class TimeModel(BaseThroughputModel):
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from trials that ended well. Raises InputError when there are none."""
         columns = as_columns(X, (*AXES, "throughput", "throughput_se"))
-        throughput = columns["throughput"] if y is None else np.asarray(y, float)
+        throughput = checked_rates(columns["throughput"], y)
         usable = ended_well(X) & np.isfinite(throughput) & (throughput > 0) & self.takes(columns)
         if not usable.any():
             raise InputError("No trial has the replicas that its job needs and a throughput above 0.", "Measure some.")

@@ -100,6 +100,16 @@ def check_columns(columns: Mapping[str, Floats]) -> None:
             raise InputError(f"{name} is {wrong[0]:g} in {len(wrong)} rows; it must be {need}.", "Correct these rows.")
 
 
+def checked_rates(own: Floats, given: object = None) -> Floats:
+    """The throughput given, or the table's own. Raises InputError where it is infinite, negative or not one a trial."""
+    rates = own if given is None else np.asarray(given, float)
+    if len(rates) != len(own):
+        raise InputError(f"There are {len(own)} trials and {len(rates)} throughputs.", "Give one throughput each.")
+    if np.isinf(rates).any() or (rates < 0).any():
+        raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
+    return rates
+
+
 class Measured(NamedTuple):
     """The trials that a model may learn from."""
 
@@ -121,13 +131,7 @@ def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLO
     Raises NotEnoughDataError where there are fewer, and InputError for an infinite or negative throughput.
     """
     columns = as_columns(table, ("throughput", "throughput_se", "host_speed"))
-    rates = columns["throughput"] if throughput is None else np.asarray(throughput, float)
-    if len(rates) != len(columns["throughput"]):
-        raise InputError(
-            f"There are {len(columns['throughput'])} trials and {len(rates)} throughputs.", "Give one throughput each."
-        )
-    if np.isinf(rates).any() or (rates < 0).any():
-        raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
+    rates = checked_rates(columns["throughput"], throughput)
     told = usual(table) if len(rates) else Usual({})
     good = np.flatnonzero(ended_well(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
     if not len(good):

@@ -29,7 +29,7 @@ class CommandMemory:
     worker: tuple[float, float]
     ps: tuple[float, float]
     measured_ps_sum_bytes: float = 0.0
-    log_errors: dict[Role, Floats] = field(default_factory=dict)
+    log_errors: dict[Role, Floats] = field(default_factory=dict, compare=False)
     """Of measured over predicted peaks."""
 
     @classmethod

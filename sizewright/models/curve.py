@@ -35,20 +35,20 @@ class Parameter(NamedTuple):
 
 
 PARAMETERS: dict[str, Parameter] = {
-    "fixed": Parameter(-2.0, 1.5, "log", "f: part of a step that neither batch nor cores change"),
-    "serial": Parameter(-2.0, 1.0, "logit", "s: share of computing that more cores do not speed up"),
-    "straggle": Parameter(-2.0, 1.0, "log", "k: what grows with ln w, waiting for the slowest"),
-    "fan": Parameter(-4.0, 1.0, "log", "n: what each PS more costs a step"),
-    "service": Parameter(-1.0, 1.5, "log", "w·S over Z at the mean allocation: how near the PS are to their limit"),
+    "fixed": Parameter(-1.1, 1.5, "log", "f: part of a step that neither batch nor cores change"),
+    "serial": Parameter(-0.65, 2.25, "logit", "s: share of computing that more cores do not speed up"),
+    "straggle": Parameter(-2.0, 0.67, "log", "k: what grows with ln w, waiting for the slowest"),
+    "fan": Parameter(-3.4, 1.0, "log", "n: what each PS more costs a step"),
+    "service": Parameter(-1.9, 1.5, "log", "w·S over Z at the mean allocation: how near the PS are to their limit"),
     "service_batch": Parameter(0.5, 1.5, "logit", "b: share of the PS's work that goes with the batch"),
-    "even": Parameter(1.5, 1.0, "logit", "α: how evenly more PS share the work"),
-    "service_cores": Parameter(1.0, 1.0, "logit", "β: how far more cores speed a PS up"),
+    "even": Parameter(1.5, 1.5, "logit", "α: how evenly more PS share the work"),
+    "service_cores": Parameter(-0.6, 0.5, "log", "β: how far more cores speed a PS up"),
     "service_size": Parameter(-2.5, 0.7, "log", "δ: how far larger tables slow a PS down"),
-    "input": Parameter(-2.5, 1.2, "log", "w·m·R over Z at the mean allocation: an input that all share"),
+    "input": Parameter(-1.8, 1.2, "log", "w·m·R over Z at the mean allocation: an input that all share"),
     "smooth": Parameter(1.0, 0.5, "log", "γ: how sharply one limit gives way to another"),
-    "contention": Parameter(-3.5, 1.5, "log", "c·w²: what workers cost each other"),
+    "contention": Parameter(-4.4, 2.25, "log", "c·w²: what workers cost each other"),
     "sync_factor": Parameter(0.0, 0.5, "log", "how much longer a step is where workers wait for each other"),
-    "sync_workers": Parameter(-1.5, 1.0, "log", "the part of it that grows with w - 1"),
+    "sync_workers": Parameter(-2.1, 1.0, "log", "the part of it that grows with w - 1"),
     "residual": Parameter(float(np.log(0.15)), 0.6, "log", "how far the truth strays from the curve, in log"),
     "noise": Parameter(float(np.log(0.03)), 0.7, "log", "how far repeats stray, in log"),
 }
@@ -89,12 +89,10 @@ def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
     service = own_at * q["service"] * (1 - q["service_batch"] + q["service_batch"] * batch) * np.exp(log_service)
     shared_input = own_at * q["input"] * crowd * batch
     smooth = q["smooth"]
-    slowest = (
-        np.exp(smooth * np.log(own + service / np.exp(at.workers)))
-        + np.exp(smooth * np.log(crowd * service))
-        + np.exp(smooth * np.log(shared_input))
-    )
-    cycle = np.exp(np.log(slowest) / smooth) + q["contention"] * own_at * w**2
+    limits = (own + service / np.exp(at.workers), crowd * service, shared_input)
+    most = np.maximum(np.maximum(limits[0], limits[1]), limits[2])
+    over = sum(np.exp(smooth * np.log(limit / most)) for limit in limits)
+    cycle = most * np.exp(np.log(over) / smooth) + q["contention"] * own_at * w**2
     if axes.sync.any():
         waiting = cycle + q["sync_workers"] * own_at * (w - 1) / np.exp(at.workers)
         cycle = np.where(axes.sync > 0, waiting * q["sync_factor"], cycle)

@@ -2,7 +2,9 @@
 
 Each of many draws is a curve (`curve.py`) with a residual (`residual.py`); together they are the posterior given the
 trials. The prior stands for what three or eight trials cannot tell, so intervals are sensible from the start and narrow
-as trials come. The same draws tell a planner what another trial may bring.
+as trials come; their ends are Student's t with n − 1 degrees, since noise has heavier tails than the normal's (replays
+over measured tables: 90 % intervals held 80 to 85 % with the normal's). The same draws tell a planner what another
+trial may bring.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import stdtrit
 from typing_extensions import Self
 
 from sizewright.models import curve
@@ -28,6 +30,8 @@ Floats = NDArray[np.float64]
 # Of log E and of waiting for each other, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
+# How far the form may be wrong beyond what was measured: standard deviation for each e-fold of an axis.
+_BEYOND = 0.15
 _FEW_ROWS, _FEWER_DRAWS = 4000, 20
 _BLOCK = 4096
 _MOST_CELLS = 1_000_000
@@ -36,21 +40,28 @@ _MOST_CELLS = 1_000_000
 class ThroughputModel(BaseThroughputModel):
     """Allocation → samples/s, from three distinct trials up.
 
-    `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them.
+    `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them. A planner may ask
+    for less than `least_allocations`, since what it does is measured next.
     """
 
     name = "default"
 
-    def __init__(self, prior: dict[str, tuple[float, float]] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        prior: dict[str, tuple[float, float]] | None = None,
+        seed: int = 0,
+        least_allocations: int = LEAST_ALLOCATIONS,
+    ) -> None:
         self.prior = prior
         self.seed = seed
+        self.least_allocations = least_allocations
 
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from a trial table X and its throughput y (n,), samples/s; trials that failed are left out.
 
         Raises NotEnoughDataError with fewer than three distinct allocations, InputError for what cannot be used.
         """
-        trials = measured(X, y)
+        trials = measured(X, y, least=self.least_allocations)
         self.usual_ = trials.usual
         self.at_ = curve.reference(trials.axes)
         rates, self.speed_exponent_ = at_usual_speed(trials.axes, np.log(trials.throughput), trials.host_speed)
@@ -82,7 +93,7 @@ class ThroughputModel(BaseThroughputModel):
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
-        half = ndtri(0.5 + coverage / 2) * np.sqrt(variance)
+        half = stdtrit(max(len(self._rates) - 1, 2), 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half), np.exp(mean + half)
 
     def paths(self, X: Table, rng: np.random.Generator) -> Floats:
@@ -108,7 +119,7 @@ class ThroughputModel(BaseThroughputModel):
             pinned=tuple(name for name, on in zip(curve.NAMES, told, strict=True) if not on),
             distinct_allocations=self.distinct_,
             enough=True,
-            needed=LEAST_ALLOCATIONS,
+            needed=self.least_allocations,
         )
 
     def _moments(self, X: Table) -> tuple[Floats, Floats]:
@@ -120,7 +131,8 @@ class ThroughputModel(BaseThroughputModel):
         parts = [self._block(axes.pick(slice(i, i + _BLOCK)), some) for i in range(0, count, _BLOCK)]
         rates, variance = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
         rates = limited(rates + self.level_, X, self.moved_)
-        return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0)
+        beyond = (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
+        return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0) + beyond
 
     def _block(self, axes: Axes, some: slice) -> tuple[Floats, Floats]:
         draws = self.draws_[some]
@@ -144,6 +156,15 @@ class ThroughputModel(BaseThroughputModel):
     def _scales(self, draws: Floats) -> Scales:
         noise = np.exp(draws[:, curve.NAMES.index("noise")])
         return Scales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
+
+
+def _distance_beyond(axes: Axes, measured: Axes) -> Floats:
+    """How far allocations (n,) lie outside of what was measured, in e-folds over all axes."""
+    outside = [
+        np.maximum(there.min() - here, 0.0) + np.maximum(here - there.max(), 0.0)
+        for here, there in zip(axes[:-1], measured[:-1], strict=True)
+    ]
+    return np.asarray(np.sum(outside, axis=0))
 
 
 def _places(axes: Axes) -> Floats:

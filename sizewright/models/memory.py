@@ -32,6 +32,8 @@ INDEX_BYTES_PER_ROW = 9
 LEAST_INDEX_PLACES = 1024
 # The largest partition of hashed keys exceeds the mean by some standard deviations of a binomial.
 _PARTITION_SIGMAS = 4.0
+# Batch sizes must make such a share of a worker's peak for the trials to tell more of it than counting does.
+_TOLD_BY_BATCH = 0.1
 
 Floats = NDArray[np.float64]
 
@@ -99,7 +101,7 @@ class MemoryModel:
     trials: int = 0
     worker_batch_factor: float = 1.0
     """Of the counted bytes that go with the batch, where trials of several batch sizes tell it."""
-    log_errors: dict[Role, Floats] = field(default_factory=dict)
+    log_errors: dict[Role, Floats] = field(default_factory=dict, compare=False)
     """Of measured over predicted peaks."""
 
     @classmethod
@@ -118,11 +120,11 @@ class MemoryModel:
         full = np.isfinite(columns["ps_memory_bytes"]) & (scale >= 1)
         peaks = (columns["ps"] * columns["ps_memory_bytes"])[full]
         worker_base, factor = _greatest(worker_excess, DEFAULT_WORKER_BASE_BYTES), 1.0
-        measured = np.isfinite(columns["worker_memory_bytes"])
-        if len(np.unique(batch[measured])) > 1:
-            flat = bare.worker_bytes(np.zeros_like(batch))
-            counted = bare.worker_bytes(batch) - flat
-            worker_base, factor = line_over(counted, columns["worker_memory_bytes"] - flat)
+        flat = bare.worker_bytes(np.zeros_like(batch))
+        counted, worker_peaks = bare.worker_bytes(batch) - flat, columns["worker_memory_bytes"]
+        there = counted[np.isfinite(worker_peaks)]
+        if len(there) and np.ptp(there) > _TOLD_BY_BATCH * np.nanmax(worker_peaks):
+            worker_base, factor = line_over(counted, worker_peaks - flat)
         learned = cls(
             job,
             _greatest(ps_excess, DEFAULT_PS_BASE_BYTES),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LENGTH = 1.6  # in natural logarithms: an axis must be multiplied by 5 for the residual to be another
+LENGTH = 1.3  # in natural logarithms: an axis must be multiplied by 3.7 for the residual to be another
 FEATURES = 256
 _JITTER = 1e-9
 
@@ -72,7 +72,7 @@ class ResidualProcess:
     def _precision(self, scales: Scales) -> Floats:
         """Of the turned residuals, (d, n)."""
         spread = scales.residual[:, None] ** 2 * self._values + scales.noise[:, None] ** 2
-        return 1 / np.maximum(spread, 1e-12)
+        return np.asarray(1 / np.maximum(spread, 1e-12))
 
     def _solve(self, residuals: Floats, precision: Floats) -> tuple[Floats, Floats]:
         """The level (d, 1), and what weighs the turned kernel (d, n)."""

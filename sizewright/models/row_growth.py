@@ -29,7 +29,7 @@ _MOST_POINTS = 12
 _LARGEST_VOCABULARY = 1e12
 _EFFORT = Effort(candidates=800, chains=96, steps=60)
 # Of an increment of rows: what it strays from the model within the growth seen, and per unit of log samples beyond.
-_STRAY_BEYOND = 0.12
+_STRAY_BEYOND = 0.1
 
 
 class _Prior(NamedTuple):
@@ -39,9 +39,9 @@ class _Prior(NamedTuple):
 
 EXPONENT = _Prior(np.log(1.1), 0.35)
 """log s"""
-VOCABULARY = _Prior(2.5, 3.0)
+VOCABULARY = _Prior(1.5, 2.0)
 """log of V over the rows seen, less 1: log(V/S − 1)"""
-DRIFT = _Prior(-3.5, 2.0)
+DRIFT = _Prior(-6.0, 2.0)
 """log of ρ·n over the rows seen"""
 STRAY = _Prior(-3.5, 1.0)
 """log of how far increments stray"""

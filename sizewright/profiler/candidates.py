@@ -85,7 +85,10 @@ class Candidates:
 
 def log_places(columns: Columns) -> Floats:
     """Axes as coordinates (n, a): logarithms, with 0 PS at one half, and modes as they are."""
-    logs = [known(c, 0.0) if name == "sync" else np.log(np.maximum(known(c, 1.0), 0.5)) for name, c in columns.items()]
+    logs = []
+    for name, column in columns.items():
+        least = 0.5 if name in ("ps", "worker_gpu") else 1e-9
+        logs.append(known(column, 0.0) if name == "sync" else np.log(np.maximum(known(column, 1.0), least)))
     return np.column_stack(logs)
 
 

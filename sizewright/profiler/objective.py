@@ -20,6 +20,9 @@ SHARE_OF_BEST = 0.8
 """Where no deadline is given, `deadline` asks for so much of the greatest throughput."""
 
 
+_SHORT, _SHORT_OF_BEST = 20.0, 4.0
+
+
 class Goal(NamedTuple):
     """An objective over allocations of these hourly prices (n,), and the samples/s that a deadline asks for."""
 
@@ -30,7 +33,7 @@ class Goal(NamedTuple):
     def losses(self, log_rates: Floats) -> Floats:
         """Logarithm (…, n) of the objective where throughput is `log_rates` (…, n); less is better.
 
-        For `deadline` each percent that is lacking counts like a percent of cost, twenty times over.
+        For `deadline` what is lacking of the throughput counts like cost, many times over where a deadline was given.
         """
         price = np.log(np.maximum(self.hourly_price, 1e-12))
         if self.objective == "time":
@@ -39,8 +42,9 @@ class Goal(NamedTuple):
             return np.asarray(price - 2 * log_rates)
         if self.objective == "cost":
             return np.asarray(price - log_rates)
-        needed = np.log(self.needed) if self.needed else np.log(SHARE_OF_BEST) + log_rates.max(axis=-1, keepdims=True)
-        grown: Floats = price - log_rates + 20 * np.maximum(needed - log_rates, 0.0)
+        needed = np.log(self.needed) if self.needed else np.log(SHARE_OF_BEST) + _best(log_rates)
+        weight = _SHORT if self.needed else _SHORT_OF_BEST
+        grown: Floats = price - log_rates + weight * np.maximum(needed - log_rates, 0.0)
         return grown
 
     def regrets(self, log_rates: Floats) -> Floats:
@@ -51,6 +55,11 @@ class Goal(NamedTuple):
             return np.asarray(-np.expm1(-behind))
         grown: Floats = np.expm1(np.minimum(behind, 3.0))
         return grown
+
+
+def _best(log_rates: Floats) -> float:
+    """The greatest throughput to be had, on average over the curves: each curve's own greatest would lie above it."""
+    return float(log_rates.reshape(-1, log_rates.shape[-1]).mean(axis=0).max())
 
 
 def check_objective(objective: str) -> Objective:

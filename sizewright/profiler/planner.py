@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.default import ThroughputModel
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.objective import Goal, check_objective
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 
 FIRST_TRIALS = 4
 LEAST_TRIALS = 6
+PLAUSIBLE = 0.85
+"""Share of the candidates that the first trials are spread over: those that may be best by what is known."""
 WORTH = 0.01
 """Where samples or seconds are not known, a trial must be expected to gain so much of the objective."""
 
@@ -97,7 +100,7 @@ class TrialPlanner:
         if not good:
             raise NotEnoughDataError("No trial has ended well, so nothing can be recommended.", FIRST_TRIALS)
         paths = self._fitted_paths()
-        if paths is None:
+        if paths is None or len(set(self._good_places())) < LEAST_ALLOCATIONS:
             rates = np.log([self._rows[i]["throughput"] for i in good])
             places = self._good_places()
             losses = self.goal._replace(hourly_price=self.goal.hourly_price[places]).losses(rates)
@@ -119,7 +122,7 @@ class TrialPlanner:
         measured = {place for place in self._places if place is not None}
         if len(measured) == len(self.candidates):
             return None
-        paths = self._fitted_paths() if len(self._good()) >= min(FIRST_TRIALS, len(self.candidates)) else None
+        paths = self._fitted_paths() if len(self._good()) >= FIRST_TRIALS else None
         if paths is None:
             return self._farthest(measured)
         improvement = self._improvement(paths, measured)
@@ -136,6 +139,10 @@ class TrialPlanner:
             return int(np.argmin(((places - places.mean(axis=0)) ** 2).sum(axis=1) + jitter))
         gaps = np.min([((places - places[i]) ** 2).sum(axis=1) for i in measured], axis=0) + jitter
         gaps[list(measured)] = -1.0
+        paths = self._fitted_paths()
+        if paths is not None:
+            regrets = self.goal.regrets(paths).mean(axis=0)
+            gaps[regrets > np.quantile(regrets, PLAUSIBLE)] -= 1.0
         return int(np.argmax(gaps))
 
     def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
@@ -180,7 +187,7 @@ class TrialPlanner:
         """Logarithms of samples/s (d, n) of the candidates; None as long as fewer than three trials differ."""
         if self._paths is None and self._rows:
             try:
-                model = ThroughputModel(self.prior, self.seed).fit(self.trials)
+                model = ThroughputModel(self.prior, self.seed, least_allocations=1).fit(self.trials)
             except NotEnoughDataError:
                 return None
             self._paths = model.paths(self.candidates.frame, np.random.default_rng(self.seed))

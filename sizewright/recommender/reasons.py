@@ -50,8 +50,12 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
-    elif any(host.network_gbps for host in cluster.hosts):
-        yield "The bandwidth that the cluster file declares is not in the prediction."
+    linked = cluster is not None and any(host.network_gbps for host in cluster.hosts)
+    told = linked and any(trial.network_bytes for trial in trials)
+    if told:
+        yield "Replicas on different hosts share links of the bandwidth that the cluster file declares."
+    elif linked:
+        yield "The bandwidth that the cluster file declares is not in the prediction: no trial tells what it moved."
     loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
         yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
@@ -60,7 +64,7 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
         yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
-    if {t.host for t in trials if t.host}:
+    if not told and {t.host for t in trials if t.host}:
         who = "Workers and PS" if job.has_ps else "Workers"
         yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
     fastest = max(trial.throughput or 0.0 for trial in trials)

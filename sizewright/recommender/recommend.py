@@ -11,6 +11,7 @@ from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
+from sizewright.models.default import ThroughputModel
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.reader import ReaderModel
@@ -51,7 +52,8 @@ def recommend(
     memory = CommandMemory.fit(job, filled) if job.command else MemoryModel.fit(job, filled)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     counts_only = all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
-    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only)
+    links = slowest_link_gbps(cluster)
+    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, network_gbps=links)
     candidates = _candidates(job, cluster, scored, model, filled, embedding_bytes, extrapolate)
     allowed, rulings = apply_caps(candidates)
     if not allowed.any():
@@ -69,8 +71,14 @@ def recommend(
 def default_model(job: Job) -> BaseThroughputModel:
     """The model for a job: of the user's own code it is not known that nothing else limits it."""
     if job.command is None:
-        return DlroverModel()
+        return ThroughputModel()
     return ReaderModel(DlroverModel() if job.has_ps else AllreduceModel())
+
+
+def slowest_link_gbps(cluster: Cluster | None) -> float | None:
+    """Of the hosts that declare their bandwidth; None where none does."""
+    declared = [host.network_gbps for host in cluster.hosts if host.network_gbps] if cluster else []
+    return min(declared, default=None)
 
 
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
@@ -106,7 +114,9 @@ def _candidates(
     embedding_bytes: float,
     extrapolate: bool,
 ) -> Candidates:
-    surely, _ = model.predict_interval(scored.grid.columns(embedding_bytes), DEADLINE_COVERAGE)
+    latest = scored.throughput
+    if job.objective == "deadline":
+        latest, _ = model.predict_interval(scored.columns, DEADLINE_COVERAGE)
     return Candidates(
         job=job,
         cluster=cluster,
@@ -115,7 +125,7 @@ def _candidates(
         ps_memory_bytes=scored.ps_memory_bytes,
         embedding_bytes=embedding_bytes,
         measured=measured_ranges(trials),
-        latest_time_s=completion_time_s(job, surely),
+        latest_time_s=completion_time_s(job, latest),
         extrapolate=extrapolate,
     )
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
+from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid, make_grid
 from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
 from sizewright.spec import Job, Prices
@@ -24,6 +25,8 @@ class Scored:
     """Every allocation with what is predicted of it; columns (n,)."""
 
     grid: Grid
+    columns: Columns
+    """As the model was asked."""
     throughput: Floats
     lower: Floats
     upper: Floats
@@ -37,14 +40,23 @@ class Scored:
 
 
 def score_all(
-    job: Job, model: BaseThroughputModel, memory: MemoryForecast, embedding_bytes: float, *, counts_only: bool = False
+    job: Job,
+    model: BaseThroughputModel,
+    memory: MemoryForecast,
+    embedding_bytes: float,
+    *,
+    counts_only: bool = False,
+    network_gbps: float | None = None,
 ) -> Scored:
     """Predict throughput, memory, price and objective of every allocation within the bounds.
 
+    `network_gbps` is the bandwidth of the links that replicas will have, where it is known.
     With `counts_only` no trial tells its cores; without prices of the job's own a replica then costs 1 an hour.
     """
     grid = make_grid(job.bounds, job.training.batch_size, has_ps=job.has_ps)
     columns = grid.columns(embedding_bytes)
+    if network_gbps is not None:
+        columns["network_gbps"] = np.full(len(grid), network_gbps)
     throughput, lower, upper = model.predict_with_interval(columns, COVERAGE)
     worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes)
     ps_memory = _whole_steps(
@@ -56,7 +68,7 @@ def score_all(
         price = hourly_price(grid, worker_memory, ps_memory, job.prices) + sides_price(job)
     cost = completion_time_s(job, throughput) / 3600 * price
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
-    return Scored(grid, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)
+    return Scored(grid, columns, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)
 
 
 def _whole_steps(wanted: Floats, bounds: tuple[int, int]) -> Floats:

@@ -57,7 +57,8 @@ def test_a_vocabulary_that_drifts_keeps_growing() -> None:
         errors.append(abs(model.predict(len(ids)) / truth - 1))
         crossed.append(truth > model.upper(len(ids), 0.95))
         still = RowGrowth(seed=seed).fit(*growth(stream(20_000, 1.05, seed), 0.2))
-        assert model.predict(10 * SAMPLES) > 2 * still.predict(10 * SAMPLES)
+        more, none = (m.predict(10 * SAMPLES) - m.predict(SAMPLES) for m in (model, still))
+        assert more > 1.5 * none
     assert np.median(errors) < 0.1
     assert sum(crossed) <= 1
 
@@ -66,7 +67,7 @@ def test_a_known_vocabulary_is_never_exceeded() -> None:
     ids = stream(20_000, 1.05, 0)
     model = RowGrowth(vocabulary=20_000).fit(*growth(ids, 0.02))
     assert model.upper(1e12, 0.99) <= 20_000
-    assert model.predict(SAMPLES) == pytest.approx(len(np.unique(ids)), rel=0.05)
+    assert model.predict(SAMPLES) == pytest.approx(len(np.unique(ids)), rel=0.08)
 
 
 @given(st.integers(0, 1000), st.floats(0.5, 1.5))

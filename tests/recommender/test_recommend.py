@@ -73,7 +73,7 @@ def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tupl
     every = brute_force(job, prices)
     by_place = {place[:4]: place[4:] for place, _ in every}
     _, values = min(every, key=lambda found: found[1][objective])
-    answer = recommend(job, trials())
+    answer = recommend(job, trials(), model=DlroverModel())
     target = axes(target_of(answer))[:6]
     assert objectives(*target, prices)[objective] == pytest.approx(values[objective], rel=1e-9)
     assert target[4:] == pytest.approx(by_place[target[:4]])
@@ -91,7 +91,7 @@ def test_with_a_deadline_it_is_the_cheapest_that_keeps_it(hours: float) -> None:
     # A hair of room: the fit recovers the form to within rounding.
     kept = [found for found in brute_force(job) if found[1]["time"] <= hours * (1 - 1e-7)]
     place, values = min(kept, key=lambda found: found[1]["cost"])
-    target = target_of(recommend(job, trials()))
+    target = target_of(recommend(job, trials(), model=DlroverModel()))
     assert axes(target)[:6] == pytest.approx(place)
     assert values["time"] <= hours
 
@@ -189,12 +189,12 @@ def test_prices_move_the_choice_away_from_what_became_dear() -> None:
 def test_the_evidence_says_what_the_answer_rests_on() -> None:
     evidence = recommend(small_job(), trials(count=20)).evidence
     assert (evidence.trials, evidence.distinct_allocations, evidence.stage) == (20, 20, "pre_submission")
-    assert (evidence.model, evidence.host, evidence.limited_by) == ("dlrover", ("h1",), ("cgroup",))
+    assert (evidence.model, evidence.host, evidence.limited_by) == ("default", ("h1",), ("cgroup",))
     assert evidence.extrapolated is False
-    assert evidence.pinned == ()
     one_size = [t for t in trials() if t.worker_cpu == 1.0]
-    assert recommend(small_job(), one_size).evidence.pinned == ("compute",)
-    assert evidence.parameters["beta"] == pytest.approx(0.003)
+    known, of_one = (recommend(small_job(), t, model=DlroverModel()).evidence for t in (trials(count=20), one_size))
+    assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
+    assert known.parameters["beta"] == pytest.approx(0.003)
     assert any("loopback" in told for told in evidence.assumptions)
     assert any("No cluster file" in told for told in evidence.assumptions)
 
@@ -237,12 +237,15 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
 def test_with_too_few_allocations_it_says_how_many_more() -> None:
     rows = trials(count=3)
     account = DlroverModel().fit(rows).explain()
-    answer = recommend(small_job(), rows * 4)
+    answer = recommend(small_job(), rows * 4, model=DlroverModel())
     remedies = numbered(answer, "not_enough_data")
     assert f"({account.needed - 3} distinct allocations more)" in remedies[0]
     assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
     assert answer.evidence.trials == 12
     assert answer.evidence.distinct_allocations == 3
+    two = recommend(small_job(), rows[:2] * 4)
+    assert numbered(two, "not_enough_data")
+    assert "2 distinct allocations do not tell a curve" in two.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -392,3 +395,24 @@ def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
     rows = recommend(small_job(), trials(0.05, 1)).alternatives
     for a in rows:
         assert a.chosen or not any(b.throughput.value >= a.throughput.value and b.cost < a.cost for b in rows)
+
+
+def test_a_cluster_that_declares_slow_links_gets_less() -> None:
+    rows = [t.model_copy(update={"network_bytes": 3e6}) for t in trials()]
+    kinds = {gbps: HostKind(kind="a", count=9, cpu=16, memory=64 * GIB, network_gbps=gbps) for gbps in (0.05, 100.0)}
+    slow, fast = (recommend(small_job(), rows, cluster=Cluster(hosts=(kind,))) for kind in kinds.values())
+    assert slow.predicted is not None
+    assert fast.predicted is not None
+    assert slow.predicted.throughput.value < 0.7 * fast.predicted.throughput.value
+    assert any("share links" in told for told in slow.evidence.assumptions)
+    silent = recommend(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],)))
+    assert any("no trial tells what it moved" in told for told in silent.evidence.assumptions)
+
+
+def test_memory_asked_for_comes_with_the_chance_that_it_is_not_enough() -> None:
+    predicted = recommend(small_job(), trials()).predicted
+    assert predicted is not None
+    assert predicted.worker_oom_probability is not None
+    assert 0 <= predicted.worker_oom_probability < 0.2
+    assert predicted.ps_oom_probability is not None
+    assert 0 <= predicted.ps_oom_probability < 0.2

@@ -1,0 +1,49 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sizewright.models import model_names
+
+TABLES = Path(__file__).resolve().parents[2] / "benchmarks" / "tables"
+
+
+def test_models_are_compared_on_measured_tables(call):
+    result = call("models", "compare", TABLES / "counts.csv", "--seeds", 1, "-o", "json")
+    assert result.code == 0, result.err
+    rows = json.loads(result.out)
+    assert {row["model"] for row in rows} == set(model_names())
+    best = next(row for row in rows if row["model"] == "default")
+    assert best["anywhere"] < 0.2
+    assert best["fitted"] == 1.0
+
+
+def test_the_table_marks_the_least_error_of_each_file(call):
+    words = ("--seeds", 1, "--model", "default", "--model", "usl")
+    result = call("models", "compare", TABLES / "counts.csv", TABLES / "network.csv", *words)
+    assert result.code == 0, result.err
+    assert result.out.count("→") == 2
+    assert "network" in result.out
+
+
+def test_the_models_are_named(call):
+    assert call("models", "list").out.split() == list(model_names())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(["nothing.csv"], "No trial file at"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
+)
+def test_what_cannot_be_compared_is_one_sentence(call, words, told):
+    result = call("models", "compare", *words)
+    assert result.code == 1
+    assert told in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_table_of_too_few_allocations_is_said_to_be(call, tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("workers,ps,throughput\n1,1,10\n2,1,20\n")
+    result = call("models", "compare", path)
+    assert result.code == 1
+    assert "6 distinct allocations" in result.err
