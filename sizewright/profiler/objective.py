@@ -20,7 +20,7 @@ SHARE_OF_BEST = 0.8
 """Where no deadline is given, `deadline` asks for so much of the greatest throughput."""
 
 
-_SHORT, _SHORT_OF_BEST = 20.0, 4.0
+_SHORT, _SHORT_OF_BEST = 20.0, 8.0
 
 
 class Goal(NamedTuple):

@@ -28,8 +28,9 @@ FIRST_TRIALS = 4
 LEAST_TRIALS = 6
 PLAUSIBLE = 0.85
 """Share of the candidates that the first trials are spread over: those that may be best by what is known."""
-WORTH = 0.01
-"""Where samples or seconds are not known, a trial must be expected to gain so much of the objective."""
+WORTH = 0.002
+"""Where samples or seconds are not known, the trial after the least must be expected to gain so much of the objective,
+and each one more twice as much."""
 
 
 class TrialPlanner:
@@ -155,7 +156,7 @@ class TrialPlanner:
     def _worth(self, paths: Floats, place: int, improvement: float) -> bool:
         """Whether what a trial may gain of the objective is more than it takes."""
         if not (self.samples_left and self.trial_seconds):
-            return improvement > WORTH
+            return improvement > WORTH * 2 ** (len(self._rows) - LEAST_TRIALS)
         chosen = self._choice(paths)
         remaining_s = self.samples_left / np.exp(paths[:, chosen].mean())
         time = self.trial_seconds / remaining_s

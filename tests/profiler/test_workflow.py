@@ -8,7 +8,9 @@ from fake_trainer import AT_ONCE, SteadyTrainer
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import TrialVoidError
-from sizewright.profiler import series, workflow
+from sizewright.profiler import workflow
+from sizewright.profiler._base import Point
+from sizewright.profiler.measure import Timing, measure
 from sizewright.profiler.spread import SpreadPlanner
 from sizewright.spec import Job
 
@@ -29,10 +31,6 @@ class Hosts:
         self.ran = 0
         self.slow = slow
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        measure = series.measure
-        monkeypatch.setattr(series, "measure", lambda trainer, point, timing: measure(trainer, point, AT_ONCE))
-
     def trainer(self) -> SteadyTrainer:
         hosts = self
 
@@ -47,12 +45,15 @@ class Hosts:
 def profile(hosts: Hosts, store: TrialStore, **options: Any) -> list[Trial]:
     trainer = hosts.trainer()
     trainer.host = options.pop("host", "here")
-    return workflow.profile_job(trainer, planner, store, **options)
+
+    def at_once(trainer: Any, point: Point, timing: Timing) -> Trial:
+        return measure(trainer, point, AT_ONCE)
+
+    return workflow.profile_job(trainer, planner, store, measure=at_once, **options)
 
 
-def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_host_gives_one_series() -> None:
     hosts = Hosts()
-    hosts.install(monkeypatch)
     seen: list[tuple[bool, int]] = []
     with TrialStore("sqlite://") as store:
         trials = profile(hosts, store, progress=lambda step, total: seen.append((step.reused, total)))
@@ -65,9 +66,8 @@ def test_a_steady_host_gives_one_series(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == [(False, TOTAL)] * TOTAL
 
 
-def test_a_series_that_drifted_is_void_and_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_series_that_drifted_is_void_and_measured_once_more() -> None:
     hosts = Hosts(TOTAL)
-    hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
         trials = profile(hosts, store)
         kept = store.trials()
@@ -77,9 +77,8 @@ def test_a_series_that_drifted_is_void_and_measured_once_more(monkeypatch: pytes
     assert "speed changed by -20%" in (kept[0].message or "")
 
 
-def test_two_series_that_drifted_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_series_that_drifted_are_an_error() -> None:
     hosts = Hosts(TOTAL, 2 * TOTAL)
-    hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
         with pytest.raises(TrialVoidError, match=r"changed by -20%.* So did the attempt before.*--accept-drift"):
             profile(hosts, store)
@@ -89,9 +88,8 @@ def test_two_series_that_drifted_are_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert hosts.ran == 3 * TOTAL
 
 
-def test_accepted_drift_is_kept_with_wider_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_drift_is_kept_with_wider_errors() -> None:
     hosts = Hosts(TOTAL)
-    hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
         trials = profile(hosts, store, accept_drift=True)
         assert trials == store.trials()
@@ -102,9 +100,8 @@ def test_accepted_drift_is_kept_with_wider_errors(monkeypatch: pytest.MonkeyPatc
     assert "speed changed" in (trials[0].message or "")
 
 
-def test_another_hosts_series_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_hosts_series_is_not_gone_on_with() -> None:
     hosts = Hosts()
-    hosts.install(monkeypatch)
     with TrialStore("sqlite://") as store:
         profile(hosts, store)
         profile(hosts, store, host="elsewhere")

@@ -111,7 +111,7 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
         first = session.observe()
         later = wait_for_more(session, first, steps=40)
         steps = [worker.steps for worker in later.of("worker")]
-        assert abs(steps[0] - steps[1]) <= 5  # two readings, workers in step
+        assert abs(steps[0] - steps[1]) <= 15  # two readings a moment apart, workers in step
         early, late = first.of("worker")[0], later.of("worker")[0]
         assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
         session._live.fleet.timeout_s = 20.0  # a halt that waits in vain takes 30 s
