@@ -156,7 +156,7 @@ class TrialPlanner:
     def _worth(self, paths: Floats, place: int, improvement: float) -> bool:
         """Whether what a trial may gain of the objective is more than it takes."""
         if not (self.samples_left and self.trial_seconds):
-            return improvement > WORTH * 2 ** (len(self._rows) - LEAST_TRIALS)
+            return improvement > WORTH * 2.0 ** (len(self._rows) - LEAST_TRIALS)
         chosen = self._choice(paths)
         remaining_s = self.samples_left / np.exp(paths[:, chosen].mean())
         time = self.trial_seconds / remaining_s
