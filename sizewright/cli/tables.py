@@ -47,9 +47,10 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
         if row["anywhere"] is None:
             table.add_row(row["table"], row["model"], "–", "–", "–", "–", "0 %")
             continue
-        shares = [f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
+        shares = ["–" if row[key] is None else f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
+        score = "–" if row["interval_score"] is None else f"{row['interval_score']:.2f}"
         name = ("→ " if row["anywhere"] == min(errors) else "") + row["model"]
-        table.add_row(row["table"], name, *shares, f"{row['interval_score']:.2f}", f"{row['fitted']:.0%}")
+        table.add_row(row["table"], name, *shares, score, f"{row['fitted']:.0%}")
     return table
 
 

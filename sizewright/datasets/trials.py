@@ -23,7 +23,7 @@ class Trial(Record):
 
     workers: int = Field(ge=1)
     ps: int = Field(ge=0)
-    throughput: float | None = Field(None, ge=0, description="samples/s, what models learn")
+    throughput: float | None = Field(None, ge=0, allow_inf_nan=False, description="samples/s, what models learn")
     job: str | None = None
     job_hash: str | None = Field(None, description="hash of the whole description of what is trained")
     series: str | None = Field(None, description="trials measured one after the other share this id")

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 COUNTS = ("workers", "ps")
 SIZES = ("worker_cpu", "ps_cpu", "worker_gpu", "batch_size", "embedding_bytes")
 LEAST_ALLOCATIONS = 3
+_NONE = 0.5  # stands for 0 PS or GPUs, which have no logarithm
 
 
 class Axes(NamedTuple):
@@ -52,7 +53,7 @@ class Usual:
         for name in (*COUNTS, *SIZES):
             column = np.where(np.isfinite(columns[name]), columns[name], self.told.get(name, 1.0))
             known = column if name in self.told else np.ones_like(column)
-            logs.append(np.log(np.where(known > 0, known, 1.0)))
+            logs.append(np.log(np.where(known > 0, known, _NONE)))
         sync = np.where(np.isfinite(columns["sync"]), columns["sync"], self.told.get("sync", 0.0))
         logs.append(sync if "sync" in self.told else np.zeros_like(sync))
         return Axes(*logs)
@@ -117,7 +118,7 @@ class Measured(NamedTuple):
     throughput: Floats
     """samples/s (n,)"""
     relative_se: float
-    """Standard error that the trials claim for themselves, as a share: the root of its mean square."""
+    """Standard error that the trials claim for themselves, as a share: the median of those that tell it."""
     host_speed: Floats
     """(n,), NaN where it is not known."""
     usual: Usual
@@ -143,10 +144,17 @@ def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLO
             f"{len(good)} trials at {distinct} distinct allocation{'s' * (distinct > 1)} do not tell a curve.",
             least - distinct,
         )
-    claimed = np.nan_to_num(columns["throughput_se"][good] / rates[good])
-    return Measured(axes, rates[good], float(np.sqrt(np.mean(claimed**2))), columns["host_speed"][good], told, good)
+    claimed = columns["throughput_se"][good] / rates[good]
+    claimed = claimed[np.isfinite(claimed) & (claimed >= 0)]
+    usual_se = float(np.median(claimed)) if len(claimed) else 0.0
+    return Measured(axes, rates[good], usual_se, columns["host_speed"][good], told, good)
 
 
 def count_distinct(axes: Axes) -> int:
-    """How many different allocations there are."""
-    return len(np.unique(np.column_stack(axes).round(9), axis=0))
+    """How many different allocations there are; the size of the tables does not make another."""
+    return len(np.unique(allocations_of(axes), axis=0))
+
+
+def allocations_of(axes: Axes) -> Floats:
+    """Columns (n, a) by which allocations differ."""
+    return np.column_stack([column for name, column in axes._asdict().items() if name != "embedding_bytes"]).round(9)

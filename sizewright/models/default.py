@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from typing_extensions import Self
 
+from sizewright.errors import InputError
 from sizewright.models import curve
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind
 from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
@@ -32,9 +33,10 @@ _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
 # How far the form may be wrong beyond what was measured: standard deviation for each e-fold of an axis.
 _BEYOND = 0.15
-_FEW_ROWS, _FEWER_DRAWS = 4000, 20
+_FEW_ROWS, _FEWER_DRAWS = 4000, 40
 _BLOCK = 4096
 _MOST_CELLS = 1_000_000
+_LEAST_PATHS = 16
 
 
 class ThroughputModel(BaseThroughputModel):
@@ -90,6 +92,8 @@ class ThroughputModel(BaseThroughputModel):
         return self._middle_and_interval(X, coverage, "trial")
 
     def _middle_and_interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats, Floats]:
+        if not 0 < coverage < 1:
+            raise InputError(f"A coverage of {coverage:g} is none.", "Give a share between 0 and 1, such as 0.9.")
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
@@ -100,7 +104,8 @@ class ThroughputModel(BaseThroughputModel):
         """Logarithms of samples/s (d, n): whole curves that the trials leave possible; fewer of them for many rows."""
         self._check_fitted()
         axes = self.usual_.axes(X)
-        some = slice(None, None, max(1, len(axes.workers) * len(self.draws_) // _MOST_CELLS))
+        step = len(axes.workers) * len(self.draws_) // _MOST_CELLS
+        some = slice(None, None, min(max(1, step), len(self.draws_) // _LEAST_PATHS))
         draws, left = self.draws_[some], self.residuals_[some]
         left = self.process_.paths(left, self._scales(draws), _places(axes), rng)
         return limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, X, self.moved_)
@@ -142,6 +147,8 @@ class ThroughputModel(BaseThroughputModel):
     def _prior(self) -> tuple[Floats, Floats]:
         means, sds = curve.MEANS.copy(), curve.SDS.copy()
         for name, (mean, sd) in (self.prior or {}).items():
+            if name not in curve.NAMES:
+                raise InputError(f"There is no parameter {name!r} to have a prior.", f"Name: {', '.join(curve.NAMES)}.")
             i = curve.NAMES.index(name)
             means[i], sds[i] = mean, sd
         return means, sds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.axes import Axes
+from sizewright.models.axes import Axes, allocations_of
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def at_usual_speed(axes: Axes, log_rates: Floats, speed: Floats) -> tuple[Floats
 
 def _deviations(axes: Axes, log_rates: Floats, speed: Floats) -> tuple[Floats, Floats]:
     """Of repeats from the mean of their allocation: log speed and log rate."""
-    _, group = np.unique(np.column_stack(axes).round(9), axis=0, return_inverse=True)
+    _, group = np.unique(allocations_of(axes), axis=0, return_inverse=True)
     counts = np.bincount(group)
     logs = np.log(speed)
     x = logs - (np.bincount(group, logs) / counts)[group]

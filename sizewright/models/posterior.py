@@ -1,4 +1,4 @@
-"""Draws from a posterior by annealed differential evolution: robust, vectorised, and without gradients."""
+"""Draws from a posterior by differential evolution: robust, vectorised, and without gradients."""
 
 from __future__ import annotations
 

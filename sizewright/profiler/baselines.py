@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from sizewright.errors import NotEnoughDataError
+from sizewright.errors import InputError
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, known
 from sizewright.profiler.candidates import Candidates
@@ -77,7 +77,7 @@ class _Baseline:
         frame = self.candidates.frame.iloc[self.places]
         try:
             return get_model(name).fit(frame, np.array(self.rates))
-        except NotEnoughDataError:
+        except InputError:
             return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Candidates:
             what = f"lack {' and '.join(missing)}" if missing else "are none"
             raise InputError(f"The candidates {what}.", "Give a table with workers and ps, a row for each allocation.")
         self.columns = [name for name in ALLOCATION_COLUMNS if name in frame]
-        check_columns(as_columns(frame, self.columns))
+        frame = _numbers(frame, self.columns)
         first = ~frame[self.columns].round(9).duplicated() if len(frame) > 1 else slice(None)
         told = [name for name in frame if name in _KEPT]
         self.frame = frame.loc[first, told].reset_index(drop=True)
@@ -59,7 +59,11 @@ class Candidates:
                 f"The allocation does not tell {' and '.join(lacks)}, by which the candidates differ.",
                 "Tell it as ask() gave it.",
             )
-        return self._places.get(self._key(dict(self.frame.iloc[0]) | dict(allocation)))
+        return self._places.get(self._key(self.whole(allocation)))
+
+    def whole(self, allocation: Mapping[str, Any]) -> dict[str, Any]:
+        """The allocation with what all candidates have in common."""
+        return {**self.allocation(0), **allocation}
 
     def spread(self) -> Floats:
         """Where the candidates lie (n, a): logarithms of the axes that vary, each from 0 to 1."""
@@ -81,6 +85,23 @@ class Candidates:
 
     def _key(self, allocation: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(_plain(allocation.get(name)) for name in self.columns)
+
+
+def _numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The frame with its axes as numbers. Raises InputError for cells that are none, are missing, or are not whole."""
+    columns_as_numbers: dict[str, Floats] = {}
+    for name in columns:
+        if name == "sync":
+            continue
+        numbers = np.asarray(pd.to_numeric(frame[name], errors="coerce").astype(float), np.float64)
+        missing = int(np.isnan(numbers).sum())
+        if 0 < missing < len(numbers) or (missing and name in COUNTS):
+            raise InputError(f"{missing} of the candidates do not tell {name}.", "Give a number in each row.")
+        if name in _WHOLE and (np.nan_to_num(numbers) % 1 != 0).any():
+            raise InputError(f"{name} is not a whole number in some candidates.", "Round it.")
+        columns_as_numbers[name] = numbers
+    check_columns(columns_as_numbers)
+    return frame.assign(**columns_as_numbers)
 
 
 def log_places(columns: Columns) -> Floats:
@@ -118,4 +139,6 @@ def _native(name: str, cell: Any) -> Any:
 def _plain(cell: Any) -> Any:
     if isinstance(cell, str) or cell is None:
         return cell
+    if cell is pd.NA:
+        return None
     return None if cell != cell else round(float(cell), 9)

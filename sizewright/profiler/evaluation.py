@@ -184,8 +184,8 @@ def score_model(
     return {
         "near": float(np.median(error[there & (truth >= NEAR * truth.max())])),
         "anywhere": float(np.median(error[there])),
-        "coverage": float(np.mean((low <= other) & (other <= high))),
-        "interval_score": float(np.mean(high - low + penalty)),
+        "coverage": float(np.mean((low <= other) & (other <= high))) if len(other) else float("nan"),
+        "interval_score": float(np.mean(high - low + penalty)) if len(other) else float("nan"),
     }
 
 
@@ -252,4 +252,5 @@ def compare_models(
 def _finite(values: Floats, fitted: NDArray[np.bool_], key: str) -> float | None:
     if not fitted.any():
         return None
-    return float((np.median if key in ("near", "anywhere") else np.mean)(values[fitted]))
+    there = values[fitted & np.isfinite(values)]
+    return float((np.median if key in ("near", "anywhere") else np.mean)(there)) if len(there) else None

@@ -32,6 +32,7 @@ class GuidedPlanner(SeriesPlanner):
         self._scale, self._count = full_scale, count
         self._told: list[tuple[Point, Trial]] = []
         self._smaller: list[Point] = []
+        self._over = False
 
     def most(self, role: Role) -> int:
         """Replicas of a role at the allocation that has the most of them."""
@@ -42,7 +43,8 @@ class GuidedPlanner(SeriesPlanner):
             raise StopIteration
         if self._smaller:
             return self._smaller[0]
-        asked = self._planner.ask()
+        asked = None if self._over else self._planner.ask()
+        self._over = asked is None
         return Point(self._at(asked), self._scale) if asked else self._told[0][0]
 
     def tell(self, point: Point, trial: Trial) -> None:  # noqa: D102
@@ -53,15 +55,14 @@ class GuidedPlanner(SeriesPlanner):
             return
         if first:
             self._smaller = [Point(point.allocation, self._scale * scale) for scale in SMALLER_SCALES]
+        if self._over:
+            return
         rate = trial.throughput if trial.usable else 0.0
         self._planner.tell(_row(point.allocation), rate, throughput_se=trial.throughput_se)
 
     def done(self) -> bool:
         """When the planner is, and the first allocation was measured again after it."""
-        if not self._told or self._smaller or not self._planner.done():
-            return False
-        first = self._told[0][0]
-        return len(self._told) > 1 + len(SMALLER_SCALES) and self._told[-1][0] == first
+        return self._over and self._told[-1][0] == self._told[0][0]
 
     def left(self) -> int:
         """So many at most: the planner may end sooner."""

@@ -86,7 +86,9 @@ def split_tables(frame: pd.DataFrame, name: str) -> list[MeasuredTable]:
     keys = [key for key in _JOB if key in frame and frame[key].nunique() > 1]
     where = [column for column in ALLOCATION_COLUMNS if column in frame and column != "batch_size"]
     if "batch_size" in frame and frame.groupby([*keys, *where], dropna=False)["batch_size"].nunique().max() > 1:
-        keys.append("batch_size")
+        apart = frame.groupby([*keys, "batch_size"], dropna=False)[where].apply(lambda g: len(g.drop_duplicates()))
+        if apart.max() >= _LEAST_ALLOCATIONS:
+            keys.append("batch_size")
     groups = frame.groupby(keys, dropna=False) if keys else [((), frame)]
     tables = []
     for key, rows in groups:
@@ -97,8 +99,11 @@ def split_tables(frame: pd.DataFrame, name: str) -> list[MeasuredTable]:
 
 
 def one_table(frame: pd.DataFrame, name: str) -> MeasuredTable:
-    """All rows of a trial table as one job's."""
+    """All rows of a trial table at its largest tables as one job's."""
+    if "table_scale" in frame and frame["table_scale"].notna().any():
+        frame = frame[frame["table_scale"].isna() | (frame["table_scale"] >= frame["table_scale"].max())]
     where = [column for column in ALLOCATION_COLUMNS if column in frame and frame[column].notna().any()]
+    frame = frame.round({column: 9 for column in where if column != "sync"})
     good = ended_well(frame) & (frame["throughput"].fillna(0).to_numpy() > 0)
     places, number = (
         frame[where].drop_duplicates().reset_index(drop=True),

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 FIRST_TRIALS = 4
 LEAST_TRIALS = 6
+MOST_FAILURES = 8
+"""So many trials without one that ended well are enough."""
 PLAUSIBLE = 0.85
 """Share of the candidates that the first trials are spread over: those that may be best by what is known."""
 WORTH = 0.002
@@ -55,6 +57,11 @@ class TrialPlanner:
         *,
         deadline_s: float | None = None,
     ) -> None:
+        for name, value in (
+            ("samples_left", samples_left), ("trial_seconds", trial_seconds), ("deadline_s", deadline_s),
+        ):  # fmt: skip
+            if value is not None and not value > 0:
+                raise InputError(f"{name} is {value:g}; it must be above 0.", "Leave it out if it is not known.")
         self.candidates = Candidates(candidates, prices)
         needed = samples_left / deadline_s if samples_left and deadline_s else None
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
@@ -88,7 +95,9 @@ class TrialPlanner:
         if np.isinf(rate) or rate < 0:
             raise InputError(f"A throughput of {rate:g} is none.", "Tell 0 or NaN for a trial that failed.")
         place = self.candidates.place(allocation)
-        self._rows.append({**allocation, **more, "throughput": rate})
+        status = more.pop("status", None)
+        told = {"status": status} if isinstance(status, str) else {}
+        self._rows.append({**self.candidates.whole(allocation), **more, **told, "throughput": rate})
         self._places.append(place)
         self._decided, self._paths = False, None
 
@@ -120,6 +129,8 @@ class TrialPlanner:
     def _decide(self) -> int | None:
         if self.max_trials is not None and len(self._rows) >= self.max_trials:
             return None
+        if len(self._rows) >= MOST_FAILURES and not self._good():
+            return None
         measured = {place for place in self._places if place is not None}
         if len(measured) == len(self.candidates):
             return None
@@ -128,7 +139,8 @@ class TrialPlanner:
             return self._farthest(measured)
         improvement = self._improvement(paths, measured)
         most = int(np.argmax(improvement))
-        if len(self._rows) >= LEAST_TRIALS and not self._worth(paths, most, float(improvement[most])):
+        least = FIRST_TRIALS if self.samples_left and self.trial_seconds else LEAST_TRIALS
+        if len(self._rows) >= least and not self._worth(paths, most, float(improvement[most])):
             return None
         return most
 
@@ -169,8 +181,12 @@ class TrialPlanner:
         """The candidate with the least expected regret, among those that may be chosen."""
         regrets = self.goal.regrets(paths).mean(axis=0)
         allowed = self.candidates.near(self.trials.iloc[self._good()])
-        allowed[[p for i, p in enumerate(self._places) if p is not None and i not in self._good()]] = False
+        allowed[sorted(self._failed())] = False
         return int(np.argmin(np.where(allowed, regrets, np.inf)))
+
+    def _failed(self) -> set[int]:
+        """Candidates that were tried and never ended well."""
+        return {place for place in self._places if place is not None} - set(self._good_places())
 
     def _good(self) -> list[int]:
         """Which of the trials told ended well."""

@@ -12,7 +12,7 @@ from sizewright.models._memory import MemoryForecast
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid, make_grid
 from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
-from sizewright.spec import Job, Prices
+from sizewright.spec import Bounds, Job, Prices, RoleBounds
 from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,8 @@ def score_all(
     `network_gbps` is the bandwidth of the links that replicas will have, where it is known.
     With `counts_only` no trial tells its cores; without prices of the job's own a replica then costs 1 an hour.
     """
-    grid = make_grid(job.bounds, job.training.batch_size, has_ps=job.has_ps)
+    bounds = _at_one_size(job) if counts_only else job.bounds
+    grid = make_grid(bounds, job.training.batch_size, has_ps=job.has_ps)
     columns = grid.columns(embedding_bytes)
     if network_gbps is not None:
         columns["network_gbps"] = np.full(len(grid), network_gbps)
@@ -69,6 +70,16 @@ def score_all(
     cost = completion_time_s(job, throughput) / 3600 * price
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
     return Scored(grid, columns, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)
+
+
+def _at_one_size(job: Job) -> Bounds:
+    """The bounds with every replica at the cores that trials without any are taken to have had: 1, or the nearest."""
+
+    def fixed(role: RoleBounds) -> RoleBounds:
+        cores = float(np.clip(1.0, *role.cpu))
+        return role.model_copy(update={"cpu": (cores, cores)})
+
+    return job.bounds.model_copy(update={"worker": fixed(job.bounds.worker), "ps": fixed(job.bounds.ps)})
 
 
 def _whole_steps(wanted: Floats, bounds: tuple[int, int]) -> Floats:

@@ -205,3 +205,15 @@ def test_questions_that_contradict_the_trials_are_refused() -> None:
         counts.predict(trials[AXES])
     with pytest.raises(InputError, match="ps_cpu is -1"):
         model.predict(trials.assign(ps_cpu=-1.0))
+
+
+def test_one_allocation_at_several_table_sizes_is_one() -> None:
+    table = pd.DataFrame({"workers": 2, "ps": 1, "embedding_bytes": [1e9, 2.5e8, 6e7]}, index=range(3))
+    with pytest.raises(NotEnoughDataError, match="1 distinct"):
+        ThroughputModel().fit(table, [10.0, 11.0, 12.0])
+
+
+def test_no_ps_and_one_ps_are_not_the_same() -> None:
+    table = pd.DataFrame({"workers": [1, 2, 4, 1, 2, 4], "ps": [0, 0, 0, 1, 1, 1]})
+    rates = np.array([200.0, 390.0, 750.0, 600.0, 1150.0, 2200.0])
+    assert ThroughputModel().fit(table, rates).predict(table) == pytest.approx(rates, rel=0.25)

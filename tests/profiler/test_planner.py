@@ -197,3 +197,50 @@ def test_wrong_answers_and_objectives_are_refused() -> None:
     with pytest.raises(InputError, match="does not tell worker_cpu"):
         planner.tell({"workers": 1, "ps": 1}, 5.0)
     assert not len(planner.trials)
+
+
+def test_candidates_of_any_type_are_numbers() -> None:
+    for frame in (grid().astype(str), grid().convert_dtypes(), grid().astype({"workers": float})):
+        planner = TrialPlanner(frame, max_trials=6)
+        asked = drive(planner)
+        assert len({tuple(a.values()) for a in asked}) == len(asked) == 6
+        assert planner.best() in grid().to_dict("records")
+
+
+def test_a_candidate_that_failed_once_and_then_did_well_may_be_recommended() -> None:
+    planner = TrialPlanner(grid(True), "time", max_trials=20)
+    top = {"workers": 8, "ps": 3}
+    planner.tell(top, 0.0)
+    for workers in (1, 4, 6):
+        planner.tell({"workers": workers, "ps": 3}, rate({"workers": workers, "ps": 3}))
+    planner.tell(top, rate(top), status=None)
+    assert planner.best() == top
+
+
+def test_nothing_but_failures_is_the_end() -> None:
+    planner = TrialPlanner(grid())
+    count = 0
+    while (allocation := planner.ask()) is not None:
+        planner.tell(allocation, 0.0)
+        count += 1
+    assert count == 8
+
+
+@pytest.mark.parametrize("name", ["samples_left", "trial_seconds", "deadline_s"])
+def test_quantities_above_0_are_above_0(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is -5"):
+        TrialPlanner(grid(), **{name: -5})
+
+
+def test_a_gpu_and_none_are_not_the_same() -> None:
+    frame = pd.DataFrame(itertools.product((1, 2, 4, 8), (0, 1)), columns=["workers", "worker_gpu"]).assign(ps=0)
+    planner = TrialPlanner(frame, "time", max_trials=6)
+    while (allocation := planner.ask()) is not None:
+        planner.tell(allocation, allocation["workers"] * (150_000.0 if allocation["worker_gpu"] else 20_000.0))
+    assert planner.best() == {"workers": 8, "worker_gpu": 1, "ps": 0}
+
+
+@pytest.mark.parametrize("cells", [[1, 2.5], [1, None]])
+def test_counts_are_whole_and_there(cells: list[float]) -> None:
+    with pytest.raises(InputError, match="workers"):
+        TrialPlanner(pd.DataFrame({"workers": cells, "ps": 1}))
