@@ -98,7 +98,7 @@ def test_an_interrupt_keeps_the_finished_trials_and_leaves_nothing_running(
     with TrialStore(str(store)) as opened:
         trials = opened.trials()
     assert len({t.series for t in trials}) == 1
-    assert len(trials) == 12
+    assert 9 <= len(trials) <= 12  # it ends when another is not worth it
 
 
 def test_a_real_click_log(example: Path, shared: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def _values(field: FieldInfo) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(kind))
     return {
         int: st.integers(1, LARGEST),
-        float: st.floats(min_value=0, exclude_min=True, allow_nan=False),
+        float: st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False),
         str: TEXTS,
         datetime: TIMES,
     }[kind]
