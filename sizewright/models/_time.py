@@ -26,9 +26,9 @@ class TimeModel(BaseThroughputModel):
     def terms(self, table: Table) -> NDArray[np.float64]:
         """The terms (n, k) of a trial table or of allocations."""
 
-    @abstractmethod
     def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        """Which trials (n,) are of the kind that it describes."""
+        """Which trials (n,) are of the kind that it describes: those with workers, unless a model needs more."""
+        return np.asarray(columns["workers"] >= 1)
 
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from trials that ended well. Raises InputError when there are none."""

@@ -34,7 +34,3 @@ class AllreduceModel(TimeModel):
         workers, cpu = columns["workers"], known(columns["worker_cpu"], 1.0)
         batch = known(columns["batch_size"], 1.0)
         return np.column_stack([np.ones_like(workers), batch / cpu, (workers - 1) / workers, workers - 1])
-
-    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        """Those with workers."""
-        return np.asarray(columns["workers"] >= 1)

@@ -27,7 +27,3 @@ class ErnestModel(TimeModel):
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         terms = np.column_stack([np.ones_like(machines), 1 / machines, np.log1p(machines), machines])
         return terms * samples[:, None]
-
-    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        """Those with workers."""
-        return np.asarray(columns["workers"] >= 1)

@@ -34,7 +34,3 @@ class OptimusModel(TimeModel):
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
         compute = known(columns["batch_size"], 1.0) / known(columns["worker_cpu"], 1.0)
         return np.column_stack([np.ones_like(workers), compute, workers / ps, workers, ps])
-
-    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        """Those with workers."""
-        return np.asarray(columns["workers"] >= 1)

@@ -26,7 +26,3 @@ class UslModel(TimeModel):
         cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         return np.column_stack([1 / cores, np.ones_like(cores), cores]) * samples[:, None]
-
-    def takes(self, columns: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        """Those with workers."""
-        return np.asarray(columns["workers"] >= 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sizewright.datasets.trials import Trial
@@ -38,3 +39,9 @@ class SeriesPlanner(ABC):
     @abstractmethod
     def best(self) -> Trial | None:
         """The fastest trial so far at the largest tables."""
+
+
+def fastest(told: Iterable[tuple[Point, Trial]], table_scale: float) -> Trial | None:
+    """The fastest of the trials at this table scale that a model may learn from."""
+    full = [trial for point, trial in told if trial.usable and point.table_scale == table_scale]
+    return max(full, key=lambda trial: trial.throughput or 0.0, default=None)

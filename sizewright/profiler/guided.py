@@ -8,7 +8,7 @@ import pandas as pd
 
 from sizewright.datasets.trials import Trial
 from sizewright.models.memory import MemoryModel
-from sizewright.profiler._base import Point, SeriesPlanner
+from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.profiler.planner import TrialPlanner
 from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
 from sizewright.spec import Allocation, Job, Role
@@ -70,8 +70,7 @@ class GuidedPlanner(SeriesPlanner):
         return 0 if self.done() else max(1, most - len(self._told))
 
     def best(self) -> Trial | None:  # noqa: D102
-        full = [t for p, t in self._told if t.usable and p.table_scale == self._scale]
-        return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
+        return fastest(self._told, self._scale)
 
     def _at(self, asked: dict[str, Any]) -> Allocation:
         return next(a for a in self._allocations if _row(a) == asked)

@@ -5,7 +5,7 @@ With T the completion time and C its cost, T ∝ 1/throughput and C ∝ price / 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,8 @@ from sizewright.spec import Objective
 
 Floats = NDArray[np.float64]
 
-OBJECTIVES = ("time", "cost", "balanced", "deadline")
 SHARE_OF_BEST = 0.8
 """Where no deadline is given, `deadline` asks for so much of the greatest throughput."""
-
 
 _SHORT, _SHORT_OF_BEST = 20.0, 8.0
 
@@ -64,7 +62,8 @@ def _best(log_rates: Floats) -> float:
 
 def check_objective(objective: str) -> Objective:
     """The objective. Raises InputError for another word."""
-    for known in OBJECTIVES:
-        if objective == known:
-            return known  # type: ignore[return-value]
-    raise InputError(f"There is no objective {objective!r}.", f"Give one of: {', '.join(OBJECTIVES)}.")
+    known: tuple[Objective, ...] = get_args(Objective)
+    for word in known:
+        if objective == word:
+            return word
+    raise InputError(f"There is no objective {objective!r}.", f"Give one of: {', '.join(known)}.")

@@ -121,11 +121,6 @@ class TrialPlanner:
         """Whether `ask` would give None."""
         return self.ask() is None
 
-    def expected_regret(self) -> float | None:
-        """What `best` is expected to lose against the best there is, as a share; None before three trials differ."""
-        paths = self._fitted_paths()
-        return None if paths is None else float(self.goal.regrets(paths)[:, self._choice(paths)].mean())
-
     def _decide(self) -> int | None:
         if self.max_trials is not None and len(self._rows) >= self.max_trials:
             return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.errors import JobError
 from sizewright.models.memory import MemoryModel
-from sizewright.profiler._base import Point, SeriesPlanner
+from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.spec import Allocation, Job, Role
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
@@ -56,8 +56,7 @@ class QueuePlanner(SeriesPlanner):
         return not self._queue
 
     def best(self) -> Trial | None:  # noqa: D102
-        full = [t for p, t in self._told if t.usable and p.table_scale == self._full_scale]
-        return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
+        return fastest(self._told, self._full_scale)
 
 
 class SpreadPlanner(QueuePlanner):
