@@ -1,4 +1,4 @@
-"""Measures whole grids of allocations of five jobs: the tables that models and planners are judged on.
+"""Measures whole grids of allocations: the tables that models and planners are judged on.
 
 `python -m benchmarks.grids NAME...` writes `benchmarks/tables/NAME.csv` (the trial table) and `NAME.json` (how it was
 measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured again
@@ -73,6 +73,12 @@ def _tables(rows: int, dim: int, count: int = 26) -> dict[str, object]:
     return {"count": count, "rows": "criteo-kaggle" if count == 26 else rows, "max_rows": rows, "dim": dim}
 
 
+_LINKED = Grid(
+    {"family": "dlrm", "tables": _tables(50_000, 16), "bottom_mlp": [128], "top_mlp": [128]},
+    {"batch_size": 512},
+    (1, 2, 3, 4), (1, 2), (0.2, 0.35), (0.1, 0.2, 0.3),
+)  # fmt: skip
+
 GRIDS = {
     # The shape on which efficiency is measured: workers compute, PS are busy too.
     "mixed": Grid(
@@ -92,12 +98,9 @@ GRIDS = {
         {"batch_size": 256},
         (1, 2, 3, 5), (1, 2, 3), (0.15, 0.25), (0.1, 0.15, 0.25),
     ),
-    # Machines joined by slow links.
-    "network": Grid(
-        {"family": "dlrm", "tables": _tables(50_000, 16), "bottom_mlp": [128], "top_mlp": [128]},
-        {"batch_size": 512},
-        (1, 2, 3, 4), (1, 2), (0.2, 0.35), (0.1, 0.2, 0.3),
-    ),
+    # Machines joined by slow links, and the same job on one host.
+    "network": _LINKED,
+    "loopback": _LINKED,
     # Many small replicas, only their numbers differ.
     "counts": Grid(
         {"family": "dlrm", "tables": _tables(50_000, 32), "bottom_mlp": [128], "top_mlp": [128]},
