@@ -34,7 +34,7 @@ lint: .venv/.ready
 
 # QUICK=1 runs a shorter form: fewer repetitions, the same cases.
 bench: .venv/.ready
-	@$(BIN)/python -m benchmarks.$(NAME)
+	@$(BIN)/python -m benchmarks.$(NAME) $(TABLES)
 
 # CUDA packages stay out of the lock: with the exact pin of torch a CPU build is taken where one is at hand.
 lock: .venv/.ready

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks._gavel import gavel
 from benchmarks._report import QUICK
 from benchmarks._trimtuner import trimtuner
-from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame, read_tables
 
 TABLES = Path(__file__).parent / "tables"
 HELD_OUT = "wide-rows"
@@ -25,8 +27,8 @@ def own_tables() -> list[MeasuredTable]:
 
 
 def all_tables() -> list[MeasuredTable]:
-    """The project's own, and those of others where they are at hand."""
-    return own_tables() + trimtuner()
+    """Those in the files that are named; else the project's own, and those of others where they are at hand."""
+    return read_tables(sys.argv[1:]) if sys.argv[1:] else own_tables() + trimtuner() + gavel()
 
 
 def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:

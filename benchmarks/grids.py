@@ -1,8 +1,9 @@
 """Measures whole grids of allocations: the tables that models and planners are judged on.
 
 `python -m benchmarks.grids NAME...` writes `benchmarks/tables/NAME.csv` (the trial table) and `NAME.json` (how it was
-measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured again
-at other times, which tells how large that noise is. The grid `network` is measured on the test bed (needs root).
+measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured
+again at other times, which tells how large that noise is. With MORE=1 the trials are added to those that there are.
+The grid `network` is measured on the test bed (needs root).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks._report import QUICK, host
-from sizewright.datasets.trial_files import export_trials
+from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import Trial, now
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point
@@ -29,6 +30,7 @@ from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
 
 TABLES = Path(__file__).parent / "tables"
+MORE = os.environ.get("MORE") == "1"
 MOST_CORES = 1.6
 PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
@@ -136,13 +138,17 @@ def measure_grid(name: str) -> None:
         for step in run_series(session, QueuePlanner(points), kept, name, timing=TIMING):
             told = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.message
             print(f"{len(kept.trials)}/{len(points)} {step.point.allocation.describe()}: {told}", flush=True)
+    path = TABLES / f"{name}.csv"
+    before = import_trials(path) if MORE else []
+    passes = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["passes"] if MORE else 0
     about = {
         "measured_at": now().isoformat(timespec="minutes"),
         "seconds": round(time.monotonic() - began),
         "allocations": len(allocations),
-        "trials": len(kept.trials),
-        "not_well": sum(trial.status != "ok" for trial in kept.trials),
-        "order": "random; eight allocations once more",
+        "passes": passes + 1,
+        "trials": len(before) + len(kept.trials),
+        "not_well": sum(trial.status != "ok" for trial in [*before, *kept.trials]),
+        "order": "random in each pass; eight allocations once more",
         "held": "cores by CFS quota (period 20 ms), memory by control groups",
         "links": f"{NODES} machines, {RATE} and {DELAY} each" if name == "network" else "loopback",
         "host": host(),
@@ -150,8 +156,8 @@ def measure_grid(name: str) -> None:
     }
     if not QUICK:
         TABLES.mkdir(exist_ok=True)
-        export_trials(kept.trials, TABLES / f"{name}.csv")
-        (TABLES / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        export_trials([*before, *kept.trials], path)
+        path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:

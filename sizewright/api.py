@@ -184,10 +184,18 @@ def memory(
     if job.model.tables.known:
         return report(job, list(trials), _load_cluster(cluster))
     from sizewright.datasets.vocabulary import count_rows
+    from sizewright.models.row_growth import growth_of_tables
 
     vocabulary = count_rows(job)
-    ranges = [(table.lower, table.upper) for table in vocabulary.tables]
-    return report(job.with_rows(vocabulary.rows), list(trials), _load_cluster(cluster), ranges)
+    counted = vocabulary.tables
+    ranges = [(table.lower, table.upper) for table in counted]
+    growth = None
+    if not vocabulary.exact:
+        growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in counted])
+    if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
+        most = [int(table.upper(job.training.samples)) for table in growth]
+        ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]
+    return report(job.with_rows(vocabulary.rows), list(trials), _load_cluster(cluster), ranges, growth)
 
 
 def load_job(job: JobLike, data: str | None = None) -> Job:

@@ -69,7 +69,7 @@ class NotEnoughDataError(InputError):
     exit_code = 4
 
     def __init__(self, message: str, missing: int) -> None:
-        super().__init__(message, f"Measure {missing} more allocation{'s' * (missing > 1)} that differ.")
+        super().__init__(message, f"Measure {missing} more distinct allocation{'s' * (missing > 1)}.")
         self.missing = missing
 
 

@@ -139,6 +139,8 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     for option in report.servers:
         least = option.ps == report.least_ps
         note = "fewest that fit" if least else "" if option.fits else "does not fit the bounds"
+        if option.oom_probability is not None:
+            note = f"{note}{', ' if note else ''}too little with a chance of {option.oom_probability:.0%}"
         servers.add_row(str(option.ps), format_bytes(option.memory_bytes), note, style="bold green" if least else "")
     console.print(servers)
     if report.least_ps is None and report.needed_ps:

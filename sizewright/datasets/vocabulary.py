@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from sizewright.spec._base import Record
 _READ_AT_ONCE = 1 << 15
 _IDS_IN_MEMORY = 1 << 25
 """Ids held over all tables: at 16 bytes each with their counts, half a GiB at most."""
+_MARKS = tuple(int(1000 * 1.5**i) for i in range(40))
+"""Samples after which the growth of the tables is noted."""
 
 
 class TableVocabulary(Record):
@@ -26,6 +29,7 @@ class TableVocabulary(Record):
     estimate: int = Field(description="distinct ids expected in all samples of the job")
     lower: int
     upper: int
+    growth: tuple[int, ...] = Field((), description="distinct ids after each of the vocabulary's `growth_samples`")
 
 
 class Vocabulary(Record):
@@ -35,6 +39,7 @@ class Vocabulary(Record):
     samples: int = Field(description="samples of the job, for which the estimates stand")
     exact: bool = Field(description="every sample of the job was read and every id kept: nothing is estimated")
     tables: tuple[TableVocabulary, ...]
+    growth_samples: tuple[int, ...] = ()
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -78,6 +83,11 @@ class Distinct:
             keep = _zero_bits(self._ids, self._level)
             self._ids, self._counts = self._ids[keep], self._counts[keep]
 
+    @property
+    def seen(self) -> int:
+        """Distinct ids so far, as far as those kept tell."""
+        return len(self._ids) << self._level
+
     def spectrum(self) -> Spectrum:
         """Counts of the ids kept, and which share of all distinct ids these are expected to be."""
         return Spectrum(self._counts, 0.5**self._level)
@@ -97,27 +107,44 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
     wanted = min(max_rows_read, job.training.samples)
     log = open_log(job)
     tables = [Distinct(max(1024, _IDS_IN_MEMORY // log.tables)) for _ in range(log.tables)]
-    read = 0
-    for batch in log.batches(_READ_AT_ONCE):
-        ids = batch.ids[: wanted - read]
+    read, growth = 0, list[tuple[int, list[int]]]()
+    for ids in _parts((batch.ids for batch in log.batches(_READ_AT_ONCE)), wanted):
         for table, column in zip(tables, ids.T, strict=True):
             table.add(column)
         read += len(ids)
-        if read == wanted:
-            break
+        growth.append((read, [table.seen for table in tables]))
+    growth = [(at, rows) for at, rows in growth if at in _MARKS or at == read]
     spectra = [table.spectrum() for table in tables]
     exact = read == job.training.samples and all(spectrum.share == 1.0 for spectrum in spectra)
     return Vocabulary(
         samples_read=read,
         samples=job.training.samples,
         exact=exact,
-        tables=tuple(_table(spectrum, read, job.training.samples) for spectrum in spectra),
+        tables=tuple(
+            _table(spectrum, read, job.training.samples, grown)
+            for spectrum, grown in zip(spectra, zip(*(rows for _, rows in growth), strict=True), strict=True)
+        ),
+        growth_samples=tuple(at for at, _ in growth),
     )
 
 
-def _table(spectrum: Spectrum, read: int, samples: int) -> TableVocabulary:
+def _parts(batches: Iterable[NDArray[np.int64]], wanted: int) -> Iterator[NDArray[np.int64]]:
+    """Rows in order, `wanted` at most, cut at every mark."""
+    read = 0
+    for ids in batches:
+        ids = ids[: wanted - read]
+        cuts = [mark - read for mark in _MARKS if read < mark < read + len(ids)]
+        yield from np.split(ids, cuts)
+        read += len(ids)
+        if read == wanted:
+            return
+
+
+def _table(spectrum: Spectrum, read: int, samples: int, growth: tuple[int, ...]) -> TableVocabulary:
     seen, estimate, lower, upper = extrapolate(spectrum.counts, read, samples, spectrum.share)
-    return TableVocabulary(seen=round(seen), estimate=round(estimate), lower=int(lower), upper=int(np.ceil(upper)))
+    return TableVocabulary(
+        seen=round(seen), estimate=round(estimate), lower=int(lower), upper=int(np.ceil(upper)), growth=growth
+    )
 
 
 def _zero_bits(ids: NDArray[np.int64], bits: int) -> NDArray[np.bool_]:

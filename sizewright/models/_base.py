@@ -9,16 +9,25 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
+from sizewright.errors import InputError
 from sizewright.models.table import Table
 
 Kind = Literal["trial", "mean"]
 """Interval of another measurement, or of the curve that measurements lie around."""
+
+
+def check_interval(coverage: float, kind: str) -> None:
+    """Raises InputError where there is no such interval."""
+    if not 0 < coverage < 1:
+        raise InputError(f"A coverage of {coverage:g} is none.", "Give a share between 0 and 1, such as 0.9.")
+    if kind not in get_args(Kind):
+        raise InputError(f"There is no interval of kind {kind!r}.", f"Give one of: {', '.join(get_args(Kind))}.")
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-from sizewright.errors import InputError
-from sizewright.models._base import BaseThroughputModel, Explanation, Kind
-from sizewright.models.axes import checked_rates
+from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
+from sizewright.models.axes import LEAST_ALLOCATIONS, count_distinct, measured
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
+from sizewright.models.table import Table, known
 
 
 class TimeModel(BaseThroughputModel):
@@ -31,33 +31,36 @@ class TimeModel(BaseThroughputModel):
         return np.asarray(columns["workers"] >= 1)
 
     def fit(self, X: Table, y: Any = None) -> Self:
-        """Learn from trials that ended well. Raises InputError when there are none."""
-        columns = as_columns(X, (*AXES, "throughput", "throughput_se"))
-        throughput = checked_rates(columns["throughput"], y)
-        usable = ended_well(X) & np.isfinite(throughput) & (throughput > 0) & self.takes(columns)
-        if not usable.any():
-            raise InputError("No trial has the replicas that its job needs and a throughput above 0.", "Measure some.")
-        seconds = (columns["workers"] * known(columns["batch_size"], 1.0))[usable] / throughput[usable]
-        claimed = np.nan_to_num(columns["throughput_se"][usable] / throughput[usable])
-        terms = self.terms({name: columns[name][usable] for name in AXES})
-        relative_se = float(np.sqrt(np.mean(claimed**2)))
-        where = np.column_stack([np.nan_to_num(columns[name][usable]) for name in ALLOCATION_AXES])
-        distinct = len(np.unique(where, axis=0))
-        self.fit_: TimeFit = fit_time(terms, seconds, tuple(self.equations), distinct, relative_se)
+        """Learn from trials that ended well. Raises NotEnoughDataError with fewer than three distinct allocations."""
+        trials = measured(X, y)
+        columns = {name: column[trials.rows] for name, column in trials.usual.filled(X, trials=True).items()}
+        takes = self.takes(columns)
+        distinct = count_distinct(trials.axes.pick(takes)) if takes.any() else 0
+        if distinct < LEAST_ALLOCATIONS:
+            raise NotEnoughDataError(
+                f"{distinct} of the allocations have the replicas that {self.name} describes.",
+                LEAST_ALLOCATIONS - distinct,
+            )
+        columns = {name: column[takes] for name, column in columns.items()}
+        seconds = columns["workers"] * known(columns["batch_size"], 1.0) / trials.throughput[takes]
+        self.usual_ = trials.usual
+        self.fit_: TimeFit = fit_time(self.terms(columns), seconds, tuple(self.equations), distinct, trials.relative_se)
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:
         self._check_fitted()
-        columns = as_columns(X)
+        columns = self.usual_.filled(X)
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
-        return samples / predict_time(self.fit_, self.terms(X))
+        return samples / predict_time(self.fit_, self.terms(columns))
 
     def predict_interval(
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
+        check_interval(coverage, kind)
         middle = self.predict(X)
-        half = relative_half_width(self.fit_, self.terms(X), coverage, of_trial=kind == "trial")
+        terms = self.terms(self.usual_.filled(X))
+        half = relative_half_width(self.fit_, terms, coverage, of_trial=kind == "trial")
         factor = np.exp(np.minimum(half, 5.0))
         return middle / factor, middle * factor
 

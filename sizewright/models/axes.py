@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
-from sizewright.models.table import Table, as_columns, ended_well
+from sizewright.models.table import Columns, Table, as_columns, ended_well
 
 Floats = NDArray[np.float64]
 
@@ -45,18 +45,24 @@ class Usual:
 
     def axes(self, table: Table, *, trials: bool = False) -> Axes:
         """The axes of allocations (or of the trials themselves). Raises InputError where they cannot be used."""
+        columns = self.filled(table, trials=trials)
+        axes = []
+        for name in (*COUNTS, *SIZES):
+            known = columns[name] if name in self.told else np.ones_like(columns[name])
+            axes.append(np.log(np.where(known > 0, known, _NONE)))
+        sync = columns["sync"]
+        axes.append(sync if "sync" in self.told else np.zeros_like(sync))
+        return Axes(*axes)
+
+    def filled(self, table: Table, *, trials: bool = False) -> Columns:
+        """The columns as they are, with what is usual in cells that are empty; NaN where no trial told any."""
         columns = as_columns(table, (*COUNTS, *SIZES, "sync"))
         check_columns(columns)
         if not trials:
             self._agree(columns)
-        logs = []
-        for name in (*COUNTS, *SIZES):
-            column = np.where(np.isfinite(columns[name]), columns[name], self.told.get(name, 1.0))
-            known = column if name in self.told else np.ones_like(column)
-            logs.append(np.log(np.where(known > 0, known, _NONE)))
-        sync = np.where(np.isfinite(columns["sync"]), columns["sync"], self.told.get("sync", 0.0))
-        logs.append(sync if "sync" in self.told else np.zeros_like(sync))
-        return Axes(*logs)
+        return {
+            name: np.where(np.isfinite(column), column, self.told.get(name, np.nan)) for name, column in columns.items()
+        }
 
     def _agree(self, columns: Mapping[str, Floats]) -> None:
         """What the trials were told apart by must be there, and nothing else may vary."""
@@ -103,9 +109,12 @@ def check_columns(columns: Mapping[str, Floats]) -> None:
 
 def checked_rates(own: Floats, given: object = None) -> Floats:
     """The throughput given, or the table's own. Raises InputError where it is infinite, negative or not one a trial."""
-    rates = own if given is None else np.asarray(given, float)
-    if len(rates) != len(own):
-        raise InputError(f"There are {len(own)} trials and {len(rates)} throughputs.", "Give one throughput each.")
+    try:
+        rates = own if given is None else np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise InputError("A throughput is not a number.", "Give samples/s, or NaN for a trial that failed.") from None
+    if rates.shape != own.shape:
+        raise InputError(f"There are {len(own)} trials and {rates.size} throughputs.", "Give one throughput each.")
     if np.isinf(rates).any() or (rates < 0).any():
         raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
     return rates

@@ -18,13 +18,13 @@ from typing_extensions import Self
 
 from sizewright.errors import InputError
 from sizewright.models import curve
-from sizewright.models._base import BaseThroughputModel, Explanation, Kind
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
 from sizewright.models.host_speed import at_usual_speed
-from sizewright.models.network import bytes_per_sample, limited
+from sizewright.models.network import Traffic, limited
 from sizewright.models.posterior import Effort, sample
 from sizewright.models.residual import ResidualProcess, Scales
-from sizewright.models.table import Table
+from sizewright.models.table import Table, as_columns
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
 # How far the form may be wrong beyond what was measured: standard deviation for each e-fold of an axis.
 _BEYOND = 0.15
-_FEW_ROWS, _FEWER_DRAWS = 4000, 40
+_MOST_CURVES = 4_000_000  # draws times rows: many rows are predicted from fewer draws
 _BLOCK = 4096
 _MOST_CELLS = 1_000_000
 _LEAST_PATHS = 16
@@ -70,7 +70,7 @@ class ThroughputModel(BaseThroughputModel):
         self.level_ = float(rates.mean())
         self.distinct_ = count_distinct(trials.axes)
         self.claimed_se_ = trials.relative_se
-        self.moved_ = bytes_per_sample(X)
+        self.traffic_ = Traffic.of(X)
         self.process_ = ResidualProcess(_places(trials.axes))
         self._axes, self._rates = trials.axes, rates - self.level_
         means, sds = self._prior()
@@ -92,8 +92,7 @@ class ThroughputModel(BaseThroughputModel):
         return self._middle_and_interval(X, coverage, "trial")
 
     def _middle_and_interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats, Floats]:
-        if not 0 < coverage < 1:
-            raise InputError(f"A coverage of {coverage:g} is none.", "Give a share between 0 and 1, such as 0.9.")
+        check_interval(coverage, kind)
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
@@ -108,7 +107,7 @@ class ThroughputModel(BaseThroughputModel):
         some = slice(None, None, min(max(1, step), len(self.draws_) // _LEAST_PATHS))
         draws, left = self.draws_[some], self.residuals_[some]
         left = self.process_.paths(left, self._scales(draws), _places(axes), rng)
-        return limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, X, self.moved_)
+        return limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, self._links_allow(X))[0]
 
     def explain(self) -> Explanation:
         """Medians of the physical parameters; those that the trials told little of are pinned."""
@@ -132,17 +131,25 @@ class ThroughputModel(BaseThroughputModel):
         self._check_fitted()
         axes = self.usual_.axes(X)
         count = len(axes.workers)
-        some = slice(None) if count <= _FEW_ROWS else slice(None, None, max(1, len(self.draws_) // _FEWER_DRAWS))
-        parts = [self._block(axes.pick(slice(i, i + _BLOCK)), some) for i in range(0, count, _BLOCK)]
-        rates, variance = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-        rates = limited(rates + self.level_, X, self.moved_)
-        beyond = (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
-        return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0) + beyond
+        enough = max(_LEAST_PATHS, _MOST_CURVES // max(count, 1))
+        some = slice(None, None, max(1, len(self.draws_) // enough))
+        most, mean, variance = self._links_allow(X), np.empty(count), np.empty(count)
+        for start in range(0, count, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            mean[rows], variance[rows] = self._block(axes.pick(rows), most[rows], some)
+        return mean, variance + (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
 
-    def _block(self, axes: Axes, some: slice) -> tuple[Floats, Floats]:
+    def _block(self, axes: Axes, most: Floats, some: slice) -> tuple[Floats, Floats]:
         draws = self.draws_[some]
-        mean, variance = self.process_.moments(self.residuals_[some], self._scales(draws), _places(axes))
-        return curve.log_throughput(draws, axes, self.at_) + mean, variance
+        left, variance = self.process_.moments(self.residuals_[some], self._scales(draws), _places(axes))
+        rates, unsure = limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, most)
+        return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0) + unsure
+
+    def _links_allow(self, X: Table) -> Floats:
+        """Logarithm of samples/s (n,), infinite where no links are known."""
+        if self.traffic_ is None:
+            return np.full(len(as_columns(X, ("workers",))["workers"]), np.inf)
+        return self.traffic_.most(X)
 
     def _prior(self) -> tuple[Floats, Floats]:
         means, sds = curve.MEANS.copy(), curve.SDS.copy()

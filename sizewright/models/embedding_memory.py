@@ -1,8 +1,9 @@
 """Bytes of growing embedding tables to the end of training, per PS, and how likely a memory limit is to be broken.
 
-A PS's share is that of the fullest partition. A table that outgrows its arrays is copied into larger ones, and for a
-moment the old and the new exist. Fresh pages cost nothing until they are written, so the peak of growing beyond a
-capacity of C rows is C·(1 + share), where `share` of a row lies in the larger of the arrays that are copied one by one.
+A PS's share is that of the fullest partition. Rows beyond those that room was reserved for make it copy its arrays
+into some of twice the size, and for a moment the old and the new exist. Fresh pages cost nothing until they are
+written, so the peak of growing beyond a capacity of C rows is C·(1 + share), where `share` of a row lies in the
+larger of the arrays that are copied one by one.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sizewright.errors import InputError
-from sizewright.models.memory import index_bytes, largest_partition, row_bytes, state_floats
+from sizewright.models.memory import INDEX_BYTES_PER_ROW, index_bytes, largest_partition, row_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
 
 _LEAST_SD = 0.01
+LEAST_ROOM = 1024.0
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,17 @@ class EmbeddingMemory:
 
 
 def forecast(
-    job: Job, tables: Sequence[RowGrowth], samples: float, ps: int, *, base_bytes: float = 0.0, growing: bool = True
+    job: Job,
+    tables: Sequence[RowGrowth],
+    samples: float,
+    ps: int,
+    *,
+    base_bytes: float = 0.0,
+    reserved_rows: float = 0.0,
 ) -> EmbeddingMemory:
     """Peak of the fullest of `ps` PS after so many samples, from the growth of each table.
 
-    `growing` counts the moment at which arrays are copied into larger ones; without it, room was made beforehand.
+    Room for `reserved_rows` was made beforehand, over all PS; beyond, arrays are copied into larger ones.
     """
     if len(tables) != job.model.tables.count:
         raise InputError(
@@ -60,23 +68,23 @@ def forecast(
     fullest = np.array([largest_partition(float(total), np.array([float(ps)]))[0] for total in rows])
     width = job.model.row_width
     state = state_floats(job.model.optimizer.name, width)
-    held = peak_rows(fullest, max(width, state) / (width + state)) if growing else fullest
-    return EmbeddingMemory(base_bytes + held * row_bytes(job) + index_peak_bytes(fullest, growing=growing))
+    room = max(reserved_rows / ps, LEAST_ROOM)
+    held = peak_rows(fullest, room, max(width, state) / (width + state))
+    return EmbeddingMemory(base_bytes + held * row_bytes(job) + index_peak_bytes(fullest, room))
 
 
-def peak_rows(rows: Floats, share: float = 1.0) -> Floats:
-    """Rows' worth of memory at the peak of a table that grew to so many.
+def peak_rows(rows: Floats, room: float, share: float = 1.0) -> Floats:
+    """Rows' worth of memory at the peak of arrays with room for so many at first, which grew to `rows`."""
+    grown = np.ceil(np.log2(np.maximum(rows / room, 1.0)))
+    copied = np.where(grown > 0, room * 2.0 ** (grown - 1) * (1 + share), 0.0)
+    return np.asarray(np.maximum(rows, copied))
 
-    When arrays were last copied depends on where they began; it is taken to be as late as can be, at `rows`.
-    """
-    return rows * (1 + share)
 
-
-def index_peak_bytes(rows: Floats, *, growing: bool = True) -> Floats:
+def index_peak_bytes(rows: Floats, room: float) -> Floats:
     """The hash index, and while it is rebuilt half as many places beside the new ones."""
-    whole = index_bytes(rows)
-    places: Floats = whole - index_bytes(rows / 2)
-    return whole + places if growing else whole
+    whole = index_bytes(np.maximum(rows, room)) - INDEX_BYTES_PER_ROW * np.maximum(room - rows, 0.0)
+    places = whole - index_bytes(rows / 2)
+    return np.asarray(whole + np.where(rows > room, places, 0.0))
 
 
 def placed_whole(rows: Sequence[int], ps: int) -> float:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from typing_extensions import Self
 
-from sizewright.models._base import BaseThroughputModel, Explanation, Kind
-from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
+from sizewright.models.axes import LEAST_ALLOCATIONS, count_distinct, measured
 from sizewright.models.table import Table
 
 Floats = NDArray[np.float64]
@@ -46,6 +46,7 @@ class LearnedModel(BaseThroughputModel):
 
     def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
         """Lower and upper samples/s (n,)."""
+        check_interval(coverage, kind)
         mean, deviation, noise = self._of(X)
         wide = deviation if kind == "trial" else np.sqrt(np.maximum(deviation**2 - noise**2, 0.0))
         half = ndtri(0.5 + coverage / 2) * wide
@@ -58,8 +59,8 @@ class LearnedModel(BaseThroughputModel):
 
     def _of(self, X: Table) -> tuple[Floats, Floats, float]:
         self._check_fitted()
-        axes: Axes = self.usual_.axes(X)
-        return self._tell(np.column_stack(axes)[:, self.vary_])
+        places = np.column_stack(self.usual_.axes(X))[:, self.vary_]
+        return self._tell(places) if len(places) else (np.empty(0), np.empty(0), 0.0)
 
 
 class GaussianProcessModel(LearnedModel):

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sizewright.models.embedding_memory import forecast
 from sizewright.models.memory import MARGIN, MemoryModel, index_bytes, state_floats
+from sizewright.models.row_growth import RowGrowth
 from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
 from sizewright.spec.units import format_bytes
@@ -15,14 +17,19 @@ _MOST_PS = 4096
 
 
 def report(
-    job: Job, trials: Table, cluster: Cluster | None = None, ranges: Sequence[tuple[int, int]] | None = None
+    job: Job,
+    trials: Table,
+    cluster: Cluster | None = None,
+    ranges: Sequence[tuple[int, int]] | None = None,
+    growth: Sequence[RowGrowth] | None = None,
 ) -> MemoryReport:
-    """Table by table and per server; `ranges` are least and greatest rows where they were estimated."""
+    """Table by table and per server; `ranges` are least and greatest rows where they were estimated, `growth` is what
+    each table's rows were seen to do."""
     model = MemoryModel.fit(job, trials) if len(trials) else MemoryModel(job)
     sizes = job.model.tables.sizes()
     ranges = ranges or [(rows, rows) for rows in sizes]
     tables = tuple(_table(job, i, rows, *ranges[i]) for i, rows in enumerate(sizes))
-    servers = tuple(_server(model, ps, cluster) for ps in range(1, job.bounds.ps.replicas[1] + 1))
+    servers = tuple(_server(model, ps, cluster, growth) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
     rests_on = f"{model.trials} trials with measured peaks" if model.trials else "sizes alone; nothing was measured yet"
     return MemoryReport(
@@ -68,11 +75,17 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
     )
 
 
-def _server(model: MemoryModel, ps: int, cluster: Cluster | None) -> ServerOption:
+def _server(model: MemoryModel, ps: int, cluster: Cluster | None, growth: Sequence[RowGrowth] | None) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
     need = int(model.ps_request_bytes(np.array([float(ps)]), workers)[0])
     fits = need <= bounds.ps.memory_bytes[1] and ps >= bounds.ps.replicas[0]
     if cluster is not None:
         fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes
-    return ServerOption(ps=ps, memory_bytes=need, fits=fits)
+    risk = None
+    if growth:
+        base = model.ps_bytes(np.array([float(ps)]), workers, 0.0)[0]
+        reserved = float(sum(model.job.model.tables.sizes()))
+        held = forecast(model.job, growth, model.job.training.samples, ps, base_bytes=base, reserved_rows=reserved)
+        risk = held.oom_probability(need)
+    return ServerOption(ps=ps, memory_bytes=need, fits=fits, oom_probability=risk)

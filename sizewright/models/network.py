@@ -1,43 +1,77 @@
 """What links allow: trials on one host know no network, production does.
 
-A step of one worker moves S bytes. Links carry both ways at once, and about half of S goes each way; a worker moves its
-own, the PS together those of all workers:
+A step of one worker moves S bytes, half of them each way. Links carry both ways at once, but a worker fetches rows and
+sends gradients one after the other; of the links, the busiest is the worker's own, that of a host with k workers, or
+that of a PS, which serves w/p workers:
 
-    T_net = S/2 / B · max(1, w/p)        throughput ≤ w·m / T_net
+    T_net = S/2 / (e·B) · max(2, k, w/p)        throughput ≤ w·m / T_net
 
-Since rows are fetched ahead, the network binds like any other limit, smoothly: T = (T^g + T_net^g)^(1/g).
+The share e of a link's bandwidth that is reached was fitted to the grid of workers and PS that `benchmarks/tables` has
+from links of 80 Mbit/s. Since rows are fetched ahead, the network binds like any other limit, smoothly:
+T = (T^g + T_net^g)^(1/g).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from sizewright.models.table import Table, as_columns, known
 
 Floats = NDArray[np.float64]
 
 _BYTES_PER_GBIT = 1e9 / 8
-_ONE_WAY = 0.5
-_SHARPNESS = 4.0
+_REACHED = 0.7
+_REACHED_SD = 0.2
+_SHARPNESS = 6.0
 
 
-def bytes_per_sample(trials: Table) -> float | None:
-    """Median over the trials that tell what they moved; None where none does."""
-    columns = as_columns(trials, ("network_bytes", "batch_size"))
-    moved = columns["network_bytes"] / known(columns["batch_size"], 1.0)
-    there = moved[np.isfinite(moved) & (moved > 0)]
-    return float(np.median(there)) if len(there) else None
+class Traffic(NamedTuple):
+    """Bytes a step of one worker moves: `batch_bytes` at `batch_size` samples, growing with batch_size^`exponent`.
+
+    Trials that themselves ran behind links of `measured_gbps` know all that links as fast do.
+    """
+
+    batch_bytes: float
+    batch_size: float
+    exponent: float
+    measured_gbps: float
+
+    @classmethod
+    def of(cls, trials: Table) -> Self | None:
+        """From the trials that tell what they moved; None where none does."""
+        columns = as_columns(trials, ("network_bytes", "batch_size", "network_gbps"))
+        there = (columns["network_bytes"] > 0) & (columns["batch_size"] > 0)
+        if not there.any():
+            return None
+        log_bytes, log_batch = (np.log(columns[name][there]) for name in ("network_bytes", "batch_size"))
+        middle = float(np.median(log_batch))
+        exponent = float(np.clip(np.polyfit(log_batch, log_bytes, 1)[0], 0.0, 1.0)) if np.ptp(log_batch) > 0 else 1.0
+        log_middle = float(np.median(log_bytes - exponent * (log_batch - middle)))
+        linked = columns["network_gbps"][np.isfinite(columns["network_gbps"])]
+        return cls(float(np.exp(log_middle)), float(np.exp(middle)), exponent, float(min(linked, default=np.inf)))
+
+    def most(self, table: Table) -> Floats:
+        """Logarithm (n,) of the samples/s that links of `network_gbps` allow; infinite where none are told.
+
+        `workers_per_host` tells how many share a link, 1 if it is missing.
+        """
+        columns = as_columns(table, ("workers", "ps", "batch_size", "network_gbps", "workers_per_host"))
+        gbps, workers = columns["network_gbps"], columns["workers"]
+        linked = (gbps < self.measured_gbps) & ((columns["ps"] > 0) | (workers > 1))
+        batch = known(columns["batch_size"], self.batch_size)
+        step_bytes = self.batch_bytes * (batch / self.batch_size) ** self.exponent
+        of_ps = workers / np.where(columns["ps"] > 0, columns["ps"], np.inf)
+        busiest = np.maximum(np.maximum(2.0, known(columns["workers_per_host"], 1.0)), of_ps)
+        log_most = np.log(_REACHED * gbps * _BYTES_PER_GBIT / (step_bytes / 2 * busiest) * workers * batch)
+        return np.where(linked, log_most, np.inf)
 
 
-def limited(log_rates: Floats, table: Table, moved: float | None) -> Floats:
-    """Logarithms of rates (d, n) behind links of the bandwidth that the table's column `network_gbps` tells, if any."""
-    columns = as_columns(table, ("workers", "ps", "network_gbps"))
-    gbps = columns["network_gbps"]
-    if moved is None or not np.isfinite(gbps).any():
-        return log_rates
-    busiest = np.maximum(1.0, columns["workers"] / np.maximum(columns["ps"], 1.0))
-    one_way = gbps * _BYTES_PER_GBIT / (moved * _ONE_WAY)
-    most = np.log(columns["workers"] * one_way / busiest)
-    both = -np.logaddexp(-_SHARPNESS * log_rates, -_SHARPNESS * most) / _SHARPNESS
-    return np.where(np.isfinite(gbps), both, log_rates)
+def limited(log_rates: Floats, log_most: Floats) -> tuple[Floats, Floats]:
+    """Logarithms of rates (d, n) behind links that allow `log_most` (n,), and the variance (n,) that this adds."""
+    both = -np.logaddexp(-_SHARPNESS * log_rates, -_SHARPNESS * log_most) / _SHARPNESS
+    binding = np.exp(_SHARPNESS * (both - log_most)).mean(axis=0)
+    return both, (_REACHED_SD * binding) ** 2

@@ -20,9 +20,9 @@ from scipy.special import stdtrit
 from typing_extensions import Self
 
 from sizewright.errors import NotEnoughDataError
-from sizewright.models._base import BaseThroughputModel, Explanation, Kind
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import count_distinct, measured
-from sizewright.models.table import AXES, Columns, Table, as_columns, known
+from sizewright.models.table import Columns, Table, as_columns, known
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,9 @@ class PhasesModel(BaseThroughputModel):
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn. Raises NotEnoughDataError with fewer than three distinct allocations that tell their phases."""
         trials = measured(X, y)
-        columns = {name: column[trials.rows] for name, column in as_columns(X, (*AXES, *PHASES)).items()}
+        columns = trials.usual.filled(X, trials=True) | as_columns(X, PHASES)
+        columns = {name: column[trials.rows] for name, column in columns.items()}
+        self.usual_ = trials.usual
         told = np.all([np.isfinite(columns[name]) for name in PHASES], axis=0)
         self.distinct_ = count_distinct(trials.axes.pick(told)) if told.any() else 0
         if self.distinct_ < 3:
@@ -78,10 +80,11 @@ class PhasesModel(BaseThroughputModel):
     def predict(self, X: Table) -> Floats:
         """Samples/s (n,)."""
         self._check_fitted()
-        return np.asarray(np.exp(self._log_rates(as_columns(X), self.smooth_) + self.factor_))
+        return np.asarray(np.exp(self._log_rates(self.usual_.filled(X), self.smooth_) + self.factor_))
 
     def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
         """Lower and upper samples/s (n,), as wide as the residuals are, wherever it is."""
+        check_interval(coverage, kind)
         middle, count = self.predict(X), self.freedom_ + _FITTED
         share = 1 / count + (kind == "trial")
         half = float(stdtrit(self.freedom_, 0.5 + coverage / 2)) * self.deviation_ * np.sqrt(share)

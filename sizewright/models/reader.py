@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from typing_extensions import Self
 
-from sizewright.errors import InputError
-from sizewright.models._base import BaseThroughputModel, Explanation, Kind
+from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 
 _SAME = 0.12  # trials at the ceiling differ by no more
 _LEAST_SE = 0.02
 _IDLE = 0.85  # of their cores: what is busier limits by itself
-_Z = {0.9: 1.645}
 _USED = ("worker_cpu_used", "ps_cpu_used")
 
 Floats = NDArray[np.float64]
@@ -61,11 +61,12 @@ class ReaderModel(BaseThroughputModel):
     def predict_interval(  # noqa: D102
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[Floats, Floats]:
+        check_interval(coverage, kind)
         middle = self.predict(X)
         lower, upper = self.base_.predict_interval(X, coverage, kind) if self.base_ else (middle, middle)
         if not np.isfinite(self.ceiling_):
             return lower, upper
-        half = np.exp(_Z.get(coverage, 2.0) * self.ceiling_se_)
+        half = np.exp(ndtri(0.5 + coverage / 2) * self.ceiling_se_)
         return np.minimum(lower, middle / half), np.where(upper < middle, upper, np.minimum(upper, middle * half))
 
     def explain(self) -> Explanation:  # noqa: D102
@@ -88,8 +89,9 @@ class ReaderModel(BaseThroughputModel):
         before = self.base_, self.ceiling_, self.ceiling_se_
         below = {name: column[~at] for name, column in rows.items()}
         base = copy.deepcopy(self.base)
-        self.base_ = base.fit(below) if (~at).any() else None
-        if self.base_ is not None and not self.base_.explain().enough:
+        try:
+            self.base_ = base if base.fit(below).explain().enough else None
+        except NotEnoughDataError:
             self.base_ = None
         self.ceiling_ = float(np.exp(np.log(rates[at]).mean()))
         self.ceiling_se_ = max(float(np.log(rates[at]).std()), _LEAST_SE)

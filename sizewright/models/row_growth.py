@@ -1,17 +1,19 @@
 """How many rows a growing table will have: distinct ids as samples come, forecast with an interval.
 
-V ids, the one of rank x with a share p(x) ∝ x^-s, and a share ρ of the samples that brings an id never seen before (a
-vocabulary that drifts). After n samples a table is expected to have
+V ids, the one of rank x with a share p(x) ∝ (x + q)^-s · exp(−c·ln²x), and a share ρ of the samples that brings an id
+never seen before (a vocabulary that drifts). After n samples a table is expected to have
 
     E[S(n)] = ∫₁^(V+1) 1 − exp(−(1 − ρ)·n·p(x)) dx + ρ·n
 
-rows (Poisson sampling from the finite Zipf-Mandelbrot model, Evert, JADT 2004). For V without end and ρ = 0 this is
-Heaps's power law with exponent 1/s; it bends where the vocabulary ends, which a power law fitted to the first samples
-overshoots. s, V and ρ are drawn from their posterior given the growth so far, so that what is not known yet is wide.
+rows (Poisson sampling from the finite Zipf-Mandelbrot model, Evert, JADT 2004; c bends it towards a log-normal law).
+For V without end and q = c = ρ = 0 this is Heaps's power law with exponent 1/s; it bends where the vocabulary ends,
+which a power law fitted to the first samples overshoots. All are drawn from their posterior given the growth so far,
+so that what is not known yet is wide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +29,9 @@ _RANKS = 160
 _LEAST_POINTS = 3
 _MOST_POINTS = 12
 _LARGEST_VOCABULARY = 1e12
-_EFFORT = Effort(candidates=800, chains=96, steps=60)
+_EFFORT = Effort(candidates=1500, chains=128, steps=150)
 # Of an increment of rows: what it strays from the model within the growth seen, and per unit of log samples beyond.
-_STRAY_BEYOND = 0.1
+_STRAY_BEYOND = 0.2
 
 
 class _Prior(NamedTuple):
@@ -45,6 +47,10 @@ DRIFT = _Prior(-6.0, 2.0)
 """log of ρ·n over the rows seen"""
 STRAY = _Prior(-3.5, 1.0)
 """log of how far increments stray"""
+SHIFT = _Prior(-3.0, 2.5)
+"""log q"""
+BEND = _Prior(-8.0, 2.5)
+"""log c"""
 
 
 class RowGrowth:
@@ -63,7 +69,7 @@ class RowGrowth:
         _check(n, s, self.vocabulary)
         n, s = _thinned(n, s)
         self.samples_, self.rows_ = n, s
-        priors = (EXPONENT, VOCABULARY, DRIFT, STRAY)
+        priors = (EXPONENT, VOCABULARY, DRIFT, STRAY, SHIFT, BEND)
         means, sds = (np.array(column, float) for column in zip(*priors, strict=True))
         rng = np.random.default_rng(self.seed)
         self.draws_ = sample(self._log_likelihood, means, sds, rng, _EFFORT)
@@ -110,7 +116,9 @@ class RowGrowth:
         width = np.full(_RANKS, 1.0 / (_RANKS - 1))
         width[[0, -1]] /= 2
         weight = width * np.log1p(size) * np.exp(log_rank)
-        share = np.exp(-exponent * log_rank)
+        shift, bend = np.exp(draws[:, 4:5]), np.exp(draws[:, 5:6])
+        beside_first = np.log((np.exp(log_rank) + shift) / (1 + shift))
+        share = np.exp(-exponent * beside_first - bend * log_rank**2)
         share = share / (weight * share).sum(axis=1, keepdims=True)
         hits = (1 - drift)[:, :, None] * samples[None, :, None] * share[:, None, :]
         distinct: Floats = (weight[:, None, :] * -np.expm1(-hits)).sum(axis=2) + drift * samples
@@ -126,10 +134,12 @@ class RowGrowth:
         return total
 
 
-def power_law(samples: ArrayLike, rows: ArrayLike, at: float) -> float:
-    """Heaps's law through the growth, by least squares in logarithms: what a forecast is compared with."""
-    slope, level = np.polyfit(np.log(np.asarray(samples, float)), np.log(np.asarray(rows, float)), 1)
-    return float(np.exp(level + slope * np.log(at)))
+def growth_of_tables(samples: Sequence[int], rows: Sequence[Sequence[int]]) -> list[RowGrowth] | None:
+    """One for each table, from its rows after so many samples; None with fewer than three points."""
+    if len(samples) < _LEAST_POINTS:
+        return None
+    grown = np.maximum.accumulate(np.minimum(np.asarray(rows, float), np.asarray(samples, float)), axis=1)
+    return [RowGrowth(seed=i).fit(samples, table) for i, table in enumerate(np.maximum(grown, 1.0))]
 
 
 def _check(n: Floats, s: Floats, vocabulary: float | None) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
-from sizewright.spec import Allocation
+from sizewright.spec import Allocation, Role
 
 Column = NDArray[np.float64]
 Columns = dict[str, Column]
@@ -25,18 +25,20 @@ _MODES = {"async": 0.0, "sync": 1.0}
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
     """The named columns as float arrays (n,); what is not known is NaN, and `sync` is 1 for sync and 0 for async.
 
-    Raises InputError where a cell is no number.
+    Raises InputError where a cell is no number, or the table is none.
     """
+    if isinstance(table, np.ndarray):
+        raise InputError("Trials and allocations need named columns.", "Give a data frame, or a mapping of columns.")
     if _is_columnar(table):
         size = len(next(iter(table.values()))) if isinstance(table, Mapping) else len(table)
         return {name: _floats(name, table[name]) if name in table else np.full(size, np.nan) for name in names}
     rows = [_row(item) for item in table]
-    return {name: np.array([_number(row.get(name)) for row in rows], float) for name in names}
+    return {name: np.array([_number(name, row.get(name)) for row in rows], float) for name in names}
 
 
 def _floats(name: str, cells: Any) -> Column:
     if name == "sync":
-        return np.array([_number(cell) for cell in cells], float)
+        return np.array([_number(name, cell) for cell in cells], float)
     try:
         return cells.to_numpy(dtype=float, na_value=np.nan) if hasattr(cells, "to_numpy") else np.asarray(cells, float)
     except (TypeError, ValueError):
@@ -62,16 +64,24 @@ def _row(item: Any) -> dict[str, Any]:
         return {
             "workers": item.replicas("worker"),
             "ps": item.replicas("ps"),
-            "worker_cpu": item.cores("worker") / max(1, item.replicas("worker")),
-            "ps_cpu": item.cores("ps") / max(1, item.replicas("ps")),
+            "worker_cpu": _cores_of_one(item, "worker"),
+            "ps_cpu": _cores_of_one(item, "ps"),
             "batch_size": item.batch_size,
         }
     return vars(item) if isinstance(item, Trial) else dict(item)
 
 
-def _number(value: Any) -> float:
+def _cores_of_one(allocation: Allocation, role: Role) -> float | None:
+    replicas = allocation.replicas(role)
+    return allocation.cores(role) / replicas if replicas else None
+
+
+def _number(name: str, value: Any) -> float:
     if isinstance(value, str):
-        return _MODES.get(value, np.nan)
+        if name == "sync" and value in _MODES:
+            return _MODES[value]
+        what = "sync or async" if name == "sync" else "a number"
+        raise InputError(f"{name} is {value!r}, which is not {what}.", "Correct it.")
     return float(value) if isinstance(value, Real) else np.nan
 
 

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 # What an allocation is; measurements that a table may also hold are not.
 ALLOCATION_COLUMNS = tuple(name for name in (*COUNTS, *SIZES, "sync") if name != "embedding_bytes")
 _MEMORY = ("worker_memory_bytes", "ps_memory_bytes")
-_KEPT = (*ALLOCATION_COLUMNS, "network_gbps", *_MEMORY)
+_KEPT = (*ALLOCATION_COLUMNS, "network_gbps", "workers_per_host", *_MEMORY)
 _WHOLE = (*COUNTS, "batch_size", "worker_gpu")
 _APART = 2.0
 
@@ -115,7 +115,7 @@ def log_places(columns: Columns) -> Floats:
 
 def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None) -> Floats:
     """Currency per hour of each allocation (n,): cores, memory and GPUs, or 1 a replica where only counts are known."""
-    given = prices if isinstance(prices, Prices) else Prices.model_validate(dict(prices or {}))
+    given = prices if isinstance(prices, Prices) else _prices(prices or {})
     columns = as_columns(frame, (*COUNTS, *SIZES, *_MEMORY))
     workers, ps = columns["workers"], columns["ps"]
     counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu", "worker_gpu"))
@@ -127,6 +127,15 @@ def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | Non
     gpus = workers * known(columns["worker_gpu"], 0.0)
     price: Floats = cores * core_hour + gib * given.gib_hour + gpus * given.gpu_hour
     return price
+
+
+def _prices(told: Mapping[str, float]) -> Prices:
+    try:
+        return Prices.model_validate(dict(told))
+    except ValueError:  # pydantic's, or of what is no mapping
+        raise InputError(
+            f"Prices are numbers from 0 up of {', '.join(Prices.model_fields)}, not {told!r}.", "Correct them."
+        ) from None
 
 
 def _native(name: str, cell: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from sizewright.errors import SizewrightError
 from sizewright.models._base import BaseThroughputModel
@@ -45,19 +46,23 @@ class Truth(NamedTuple):
         """What a pick loses: throughput for `time`, time × cost for `balanced`, as a share.
 
         For `reach80` it is the cost beyond that of the cheapest that reaches 80 % of the best, plus the throughput that
-        is lacking to these 80 %. A pick that fails loses all.
+        is lacking to these 80 %. A pick that fails loses as much as the worst, and all at least.
         """
-        rate, price = self.throughput, self.hourly_price
-        if not rate[pick] > 0:
-            return _FAILED
+        there = self.throughput > 0
+        regrets = self._regrets(there, scoring)
+        if not there[pick]:
+            return max(_FAILED, float(regrets.max()))
+        return float(regrets[np.count_nonzero(there[:pick])])
+
+    def _regrets(self, there: NDArray[np.bool_], scoring: str) -> Floats:
+        rate, price = self.throughput[there], self.hourly_price[there]
         if scoring == "time":
-            return float(1 - rate[pick] / rate.max())
-        there = rate > 0
+            return np.asarray(1 - rate / rate.max())
         if scoring == "balanced":
-            return float(price[pick] / rate[pick] ** 2 / (price[there] / rate[there] ** 2).min() - 1)
+            return np.asarray(price / rate**2 / (price / rate**2).min() - 1)
         needed = SHARE_OF_BEST * rate.max()
-        cost = np.where(rate >= needed, price / np.maximum(rate, 1e-12), np.inf)
-        return float(max(0.0, price[pick] / rate[pick] / cost.min() - 1) + max(0.0, 1 - rate[pick] / needed))
+        cheapest = (price / rate)[rate >= needed].min()
+        return np.asarray(np.maximum(price / rate / cheapest - 1, 0.0) + np.maximum(1 - rate / needed, 0.0))
 
 
 def truths(table: MeasuredTable) -> dict[str, Truth]:
@@ -67,7 +72,7 @@ def truths(table: MeasuredTable) -> dict[str, Truth]:
 
 
 class Replay(NamedTuple):
-    """The trials that a planner asked for, its pick, and the slowest question in seconds."""
+    """The trials that a planner asked for, its pick (a row of the table), and the slowest question in seconds."""
 
     trials: pd.DataFrame
     pick: int
@@ -146,6 +151,7 @@ def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int],
                     "regret": told["smoothed"],
                     "regret_raw": told["raw"],
                     "trials": len(done.trials),
+                    "seconds": float(done.trials["duration_s"].sum()) if "duration_s" in done.trials else None,
                     "slowest_ask_s": done.slowest_ask_s,
                     "told": done.trials,
                 }
@@ -162,11 +168,11 @@ def score_model(
 ) -> dict[str, float]:
     """Errors and coverage of a model that learned these trials of a table.
 
-    Errors are median absolute shares of the smoothed table, `near` where it has 70 % of its best and `anywhere`;
-    coverage is of one other measurement at each place that was not tried. NaN where the model cannot be fitted.
+    All is of the places that were not tried. Errors are median absolute shares of the smoothed table, `near` where it
+    has 70 % of its best and `anywhere`; coverage is of one other measurement of each. NaN where the model cannot be
+    fitted, or no such place is left.
     """
     truth = table.smoothed[0]
-    there = truth > 0
     rng = np.random.default_rng(seed)
     others = np.array([float(rng.choice(m)) if len(m) else np.nan for m in table.measurements])
     places = Candidates(table.allocations)
@@ -176,14 +182,15 @@ def score_model(
         lower, upper = model.predict_interval(table.allocations, coverage)
     except (SizewrightError, ValueError):
         return dict.fromkeys(("near", "anywhere", "coverage", "interval_score"), float("nan"))
-    error = np.abs(predicted / np.where(there, truth, 1.0) - 1)
     unseen = np.isfinite(others)
     unseen[[places.place({str(k): v for k, v in row.items()}) for _, row in trials.iterrows()]] = False
     low, high, other = (np.log(np.maximum(v[unseen], 1e-12)) for v in (lower, upper, others))
+    error = np.abs(predicted[unseen] / truth[unseen] - 1)
+    close = truth[unseen] >= NEAR * truth.max()
     penalty = 2 / (1 - coverage) * (np.maximum(low - other, 0) + np.maximum(other - high, 0))
     return {
-        "near": float(np.median(error[there & (truth >= NEAR * truth.max())])),
-        "anywhere": float(np.median(error[there])),
+        "near": float(np.median(error[close])) if close.any() else float("nan"),
+        "anywhere": float(np.median(error)) if len(error) else float("nan"),
         "coverage": float(np.mean((low <= other) & (other <= high))) if len(other) else float("nan"),
         "interval_score": float(np.mean(high - low + penalty)) if len(other) else float("nan"),
     }
@@ -221,11 +228,15 @@ def extrapolation(
     return float(np.mean((low[0] <= measured) & (measured <= high[0])))
 
 
-def paired(ours: Floats, theirs: Floats) -> tuple[float, float, float]:
-    """Mean of ours − theirs over the same replays, and its 95 % interval (normal)."""
+def paired(ours: Floats, theirs: Floats, groups: Sequence[object]) -> tuple[float, float, float]:
+    """Mean of ours − theirs over the same replays, and its 95 % interval.
+
+    Replays of one group, such as a table, are alike: Student's t over the means of the groups, infinite for one.
+    """
     gap = np.asarray(ours, float) - np.asarray(theirs, float)
-    half = 1.96 * float(gap.std(ddof=1)) / np.sqrt(len(gap)) if len(gap) > 1 else float("inf")
-    mean = float(gap.mean())
+    means = pd.Series(gap).groupby(list(groups)).mean()
+    count, mean = len(means), float(means.mean())
+    half = float(stdtrit(count - 1, 0.975) * means.std() / np.sqrt(count)) if count > 1 else float("inf")
     return mean, mean - half, mean + half
 
 

@@ -24,10 +24,12 @@ class GuidedPlanner(SeriesPlanner):
         self, job: Job, host_cores: float, *, count: int = 9, full_scale: float = 1.0, whole_cores: bool = False
     ) -> None:
         memory = MemoryModel(job)
-        self._allocations = [with_memory(a, memory) for a in host_allocations(job, host_cores, whole_cores=whole_cores)]
+        held = host_allocations(job, host_cores, whole_cores=whole_cores)
+        held = [a for a in held if _within_bounds(job, a)] or held
+        self._allocations = [with_memory(allocation, memory) for allocation in held]
         frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
         self._planner = TrialPlanner(
-            frame, job.objective, job.prices, job.training.samples, max_trials=count, deadline_s=job.deadline
+            frame, job.objective, job.prices, job.training.samples, max_trials=max(1, count), deadline_s=job.deadline
         )
         self._scale, self._count = full_scale, count
         self._told: list[tuple[Point, Trial]] = []
@@ -83,6 +85,12 @@ def within_host(job: Job, host_cores: float) -> bool:
     return most <= host_cores + 1e-9
 
 
+def _within_bounds(job: Job, allocation: Allocation) -> bool:
+    """Whether its replicas have cores that the job may ask for; a host of whole cores holds others too."""
+    sides = ((job.bounds.worker, allocation.worker), (job.bounds.ps, allocation.ps))
+    return all(bounds.cpu[0] <= group.cpu <= bounds.cpu[1] for bounds, groups in sides for group in groups)
+
+
 def _row(allocation: Allocation) -> dict[str, Any]:
     return {
         "workers": allocation.replicas("worker"),
@@ -90,4 +98,6 @@ def _row(allocation: Allocation) -> dict[str, Any]:
         "worker_cpu": allocation.worker[0].cpu,
         "ps_cpu": allocation.ps[0].cpu,
         "batch_size": allocation.batch_size,
+        "worker_memory_bytes": allocation.worker[0].memory_bytes,
+        "ps_memory_bytes": allocation.ps[0].memory_bytes,
     }

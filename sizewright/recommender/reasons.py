@@ -53,7 +53,7 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
     linked = cluster is not None and any(host.network_gbps for host in cluster.hosts)
     told = linked and any(trial.network_bytes for trial in trials)
     if told:
-        yield "Replicas on different hosts share links of the bandwidth that the cluster file declares."
+        yield "Workers fill one host before the next and share its link, as fast as the cluster file declares."
     elif linked:
         yield "The bandwidth that the cluster file declares is not in the prediction: no trial tells what it moved."
     loose = sum(trial.limited_by != "cgroup" for trial in trials)

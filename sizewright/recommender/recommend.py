@@ -52,8 +52,7 @@ def recommend(
     memory = CommandMemory.fit(job, filled) if job.command else MemoryModel.fit(job, filled)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     counts_only = all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
-    links = slowest_link_gbps(cluster)
-    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, network_gbps=links)
+    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
     candidates = _candidates(job, cluster, scored, model, filled, embedding_bytes, extrapolate)
     allowed, rulings = apply_caps(candidates)
     if not allowed.any():
@@ -73,12 +72,6 @@ def default_model(job: Job) -> BaseThroughputModel:
     if job.command is None:
         return ThroughputModel()
     return ReaderModel(DlroverModel() if job.has_ps else AllreduceModel())
-
-
-def slowest_link_gbps(cluster: Cluster | None) -> float | None:
-    """Of the hosts that declare their bandwidth; None where none does."""
-    declared = [host.network_gbps for host in cluster.hosts if host.network_gbps] if cluster else []
-    return min(declared, default=None)
 
 
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:

@@ -11,8 +11,9 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid, make_grid
+from sizewright.recommender.links import with_links
 from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
-from sizewright.spec import Bounds, Job, Prices, RoleBounds
+from sizewright.spec import Bounds, Cluster, Job, Prices, RoleBounds
 from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
@@ -46,18 +47,16 @@ def score_all(
     embedding_bytes: float,
     *,
     counts_only: bool = False,
-    network_gbps: float | None = None,
+    cluster: Cluster | None = None,
 ) -> Scored:
     """Predict throughput, memory, price and objective of every allocation within the bounds.
 
-    `network_gbps` is the bandwidth of the links that replicas will have, where it is known.
+    `cluster` tells the links that replicas will have, where it does.
     With `counts_only` no trial tells its cores; without prices of the job's own a replica then costs 1 an hour.
     """
     bounds = _at_one_size(job) if counts_only else job.bounds
     grid = make_grid(bounds, job.training.batch_size, has_ps=job.has_ps)
-    columns = grid.columns(embedding_bytes)
-    if network_gbps is not None:
-        columns["network_gbps"] = np.full(len(grid), network_gbps)
+    columns = with_links(grid.columns(embedding_bytes), cluster)
     throughput, lower, upper = model.predict_with_interval(columns, COVERAGE)
     worker_memory = _whole_steps(memory.worker_request_bytes(grid.batch_size), job.bounds.worker.memory_bytes)
     ps_memory = _whole_steps(

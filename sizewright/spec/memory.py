@@ -32,6 +32,7 @@ class ServerOption(Record):
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
     fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
+    oom_probability: float | None = Field(None, description="that the rows to come need more, where rows were counted")
 
 
 class MemoryReport(Record):

@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
 
 from sizewright.datasets.trials import Trial
-from sizewright.errors import InputError
+from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import ThroughputModel, get_model, model_names
 
 AXES = ["workers", "ps", "worker_cpu", "ps_cpu", "batch_size"]
@@ -101,6 +101,53 @@ def test_nothing_is_learned_from_nothing_or_from_nonsense(name: str) -> None:
     for wrong in (np.inf, -1.0):
         with pytest.raises(InputError, match="infinite or negative"):
             get_model(name).fit(table, np.r_[wrong, table["throughput"][1:]])
+
+
+def test_two_trials_or_one_over_and_over_are_not_enough(name: str) -> None:
+    table = measured(name)
+    for few in (table.iloc[:2], pd.concat([table.iloc[:1]] * 5), pd.concat([table.iloc[:2]] * 4)):
+        with pytest.raises(NotEnoughDataError):
+            get_model(name).fit(few)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"worker_cpu": -1.0}, "worker_cpu is -1"),
+        ({"workers": 0}, "workers is 0"),
+        ({"sync": "BSP"}, "sync is 'BSP'"),
+        ({"batch_size": np.inf}, "batch_size is inf"),
+    ],
+)
+def test_allocations_that_are_none_are_refused(name: str, change: dict[str, Any], told: str) -> None:
+    table = measured(name)
+    with pytest.raises(InputError, match=told):
+        get_model(name).fit(table.assign(**change))
+    with pytest.raises(InputError, match=told):
+        get_model(name).fit(table).predict(table.assign(**change))
+
+
+def test_what_the_trials_differ_in_must_be_told(name: str) -> None:
+    table = measured(name)
+    model = get_model(name).fit(table)
+    with pytest.raises(InputError, match="worker_cpu"):
+        model.predict(table.drop(columns="worker_cpu"))
+    assert np.allclose(model.predict(table.drop(columns="batch_size")), model.predict(table))
+    assert model.predict(table.iloc[:0]).shape == (0,)
+
+
+def test_odd_input_is_refused(name: str) -> None:
+    table = measured(name)
+    rates = table["throughput"].to_numpy()
+    with pytest.raises(InputError, match="named columns"):
+        get_model(name).fit(table[AXES].to_numpy(), rates)
+    for odd in (["fast"] * len(table), rates[:, None], rates[:3]):
+        with pytest.raises(InputError, match="throughput"):
+            get_model(name).fit(table, odd)
+    model = get_model(name).fit(table)
+    for options in ({"coverage": 1.5}, {"kind": "mode"}):
+        with pytest.raises(InputError):
+            model.predict_interval(table, **options)
 
 
 def test_a_name_that_is_none_is_told_those_that_are() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError, NotEnoughDataError
-from sizewright.models.row_growth import RowGrowth, power_law
+from sizewright.models.row_growth import RowGrowth, growth_of_tables
 
 SAMPLES = 400_000
 TABLES = [(v, s) for v in (2000, 20_000, 100_000, 500_000) for s in (0.7, 1.05, 1.3)]
@@ -31,6 +31,12 @@ def growth(ids: np.ndarray, until: float, points: int = 10) -> tuple[np.ndarray,
     return at, np.searchsorted(first, at, side="left")
 
 
+def power_law(samples: np.ndarray, rows: np.ndarray, at: float) -> float:
+    """Heaps's law through the growth, by least squares in logarithms."""
+    slope, level = np.polyfit(np.log(samples), np.log(rows), 1)
+    return float(np.exp(level + slope * np.log(at)))
+
+
 @pytest.mark.parametrize(("until", "within"), [(0.05, 0.20), (0.20, 0.10)])
 def test_the_end_is_told_from_the_beginning(until: float, within: float) -> None:
     errors, naive, crossed = [], [], []
@@ -46,6 +52,30 @@ def test_the_end_is_told_from_the_beginning(until: float, within: float) -> None
     assert np.mean(np.array(errors) <= within) >= 0.9
     assert np.median(errors) < 0.5 * np.median(naive)
     assert np.mean(crossed) <= 0.05
+
+
+def test_bounds_hold_for_other_laws_than_zipfs() -> None:
+    """Shifted, log-normal and broken power laws: the value may be off, the bound must not be crossed."""
+    rank = np.arange(1.0, 100_001)
+    normal = np.sort(np.random.default_rng(1).lognormal(0, 2.5, len(rank)))[::-1]
+    broken = np.where(rank < 2000, rank**-0.8, rank**-1.6 * 2000**0.8)
+    crossed = []
+    for shares in ((rank + 10) ** -1.05, (rank + 1000) ** -1.1, normal, broken):
+        for seed in range(3):
+            draws = np.random.default_rng(seed).random(SAMPLES)
+            ids = np.searchsorted(np.cumsum(shares / shares.sum()), draws)
+            model = RowGrowth(seed=seed).fit(*growth(ids, 0.2))
+            truth = len(np.unique(ids))
+            assert model.predict(len(ids)) == pytest.approx(truth, rel=0.3)
+            crossed.append(truth > model.upper(len(ids), 0.95))
+    assert sum(crossed) <= 1
+
+
+def test_each_table_is_drawn_on_its_own() -> None:
+    at, rows = growth(stream(20_000, 1.05, 0, 50_000), 0.2)
+    first, second = growth_of_tables(at.tolist(), [rows.tolist()] * 2) or []
+    assert abs(np.corrcoef(first.draw(50_000), second.draw(50_000))[0, 1]) < 0.5
+    assert growth_of_tables([10, 20], [[1, 2]]) is None
 
 
 def test_a_vocabulary_that_drifts_keeps_growing() -> None:

@@ -127,18 +127,6 @@ def test_the_speed_of_the_host_is_taken_out_where_repeats_show_it() -> None:
     assert ThroughputModel().fit(unrelated).speed_exponent_ < 0.1
 
 
-def test_a_slow_link_limits_what_loopback_did_not() -> None:
-    table = some(queueing.table(), 12).assign(network_bytes=2e6)
-    model = ThroughputModel().fit(table)
-    free = model.predict(table)
-    fast = model.predict(table.assign(network_gbps=1000.0))
-    slow = model.predict(table.assign(network_gbps=0.01))
-    assert fast == pytest.approx(free, rel=0.01)
-    most = table.workers * 512 * 0.01e9 / 8 / 1e6 / np.maximum(1, table.workers / table.ps)
-    assert np.all(slow <= most * 1.001)
-    assert np.all(slow >= 0.5 * np.minimum(most, free))
-
-
 def test_explain_tells_what_the_trials_determined() -> None:
     workers = pd.DataFrame({"workers": [1, 2, 3, 4, 6, 8], "ps": 1, "worker_cpu": 1.0, "ps_cpu": 1.0})
     rates = 100 * workers.workers / (1 + 0.05 * workers.workers**2)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from sizewright.datasets.trial_files import export_trials
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.models import get_model
+from sizewright.models.ernest import ErnestModel
 from sizewright.profiler.baselines import latin_hypercube
 from sizewright.profiler.evaluation import (
     SCORINGS,
@@ -35,6 +37,14 @@ def frame(noise: float = 0.0, repeats: int = 1, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["workers", "ps", "throughput"])
 
 
+class Constant(ErnestModel):
+    """Knows the middle of what it saw, and is sure of it."""
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, kind: Any = "trial") -> tuple[Any, Any]:
+        middle = np.full(len(X), 1500.0)
+        return middle * 0.99, middle * 1.01
+
+
 def table(noise: float = 0.0, repeats: int = 1) -> MeasuredTable:
     return one_table(frame(noise, repeats), "made")
 
@@ -55,6 +65,7 @@ def test_regret_is_what_a_pick_loses() -> None:
     assert truth.regret(1, "reach80") == 0.0
     assert truth.regret(0, "reach80") == pytest.approx((10 / 100) / (4 / 85) - 1)
     assert truth.regret(2, "reach80") == pytest.approx(1 - 50 / 80)
+    assert truth.regret(3, "balanced") == max(truth.regret(i, "balanced") for i in range(3)) > 1.0
 
 
 @pytest.mark.parametrize("name", ["sizewright", *baseline_planners()])
@@ -98,7 +109,8 @@ def test_errors_and_coverage_of_a_model() -> None:
 
 
 def test_extrapolation_looks_beyond_the_lower_half() -> None:
-    assert extrapolation(lambda: get_model("default"), table(0.02, 3), 0) in (0.0, 1 / 3, 2 / 3, 1.0)
+    assert np.mean([extrapolation(lambda: get_model("default"), table(0.02, 3), seed) for seed in range(4)]) > 0.6
+    assert extrapolation(Constant, table(), 0) == 0.0
     assert extrapolation(lambda: get_model("default"), one_table(frame().query("ps == 1"), "line"), 0) is None
 
 
@@ -116,9 +128,18 @@ def test_models_are_compared_table_by_table() -> None:
 def test_paired_intervals_are_of_the_differences() -> None:
     rng = np.random.default_rng(0)
     hard = rng.random(200)
-    mean, lower, upper = paired(hard + 0.1 + 0.01 * rng.standard_normal(200), hard)
+    easier = hard + 0.1 + 0.01 * rng.standard_normal(200)
+    mean, lower, upper = paired(easier, hard, range(200))
     assert mean == pytest.approx(0.1, abs=0.01)
     assert upper - lower < 0.01
+
+
+def test_replays_of_one_table_count_as_one() -> None:
+    gaps = np.repeat([0.0, 0.1, 0.3, 0.4], 50)
+    mean, lower, upper = paired(gaps, np.zeros(200), np.repeat(["a", "b", "c", "d"], 50))
+    half = 3.182 * np.std([0.0, 0.1, 0.3, 0.4], ddof=1) / 2
+    assert (mean, lower, upper) == pytest.approx((0.2, 0.2 - half, 0.2 + half), abs=1e-3)
+    assert paired(gaps[:50], gaps[:50], ["a"] * 50)[2] == np.inf
 
 
 def test_a_latin_hypercube_takes_no_place_twice() -> None:

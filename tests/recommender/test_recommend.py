@@ -404,7 +404,7 @@ def test_a_cluster_that_declares_slow_links_gets_less() -> None:
     assert slow.predicted is not None
     assert fast.predicted is not None
     assert slow.predicted.throughput.value < 0.7 * fast.predicted.throughput.value
-    assert any("share links" in told for told in slow.evidence.assumptions)
+    assert any("share its link" in told for told in slow.evidence.assumptions)
     silent = recommend(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],)))
     assert any("no trial tells what it moved" in told for told in silent.evidence.assumptions)
 

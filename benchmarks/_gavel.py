@@ -1,0 +1,41 @@
+"""Others' measurements of GPU training as trial tables: workers × batch size, without PS (Gavel, MIT licence).
+
+Read where they lie (`$SIZEWRIGHT_SHARED/data/gavel`), never copied. Steps/s are summed over the workers, so that
+samples/s = steps/s × batch. One table for each family and kind of GPU; runs of 0 steps/s ran out of memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from sizewright.profiler.measured_table import MeasuredTable, one_table
+
+GPUS = ("k80", "v100")
+FAMILIES = ("ResNet-18", "ResNet-50", "Transformer", "LM")
+_NAME = re.compile(r"\('(?P<family>.+) \(batch size (?P<batch>\d+)\)', (?P<workers>\d+)\)")
+
+
+def gavel() -> list[MeasuredTable]:
+    """Eight tables of 16 or 20 allocations; none where the data is not there."""
+    path = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "gavel" / "simulation_throughputs.json.gz"
+    if not path.exists():
+        return []
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        told = json.load(file)
+    return [one_table(_trials(told[gpu], family), f"gavel-{gpu}-{family}") for gpu in GPUS for family in FAMILIES]
+
+
+def _trials(told: dict[str, dict[str, float]], family: str) -> pd.DataFrame:
+    rows = []
+    for name, steps in told.items():
+        match = _NAME.fullmatch(name)
+        if match and match["family"] == family:
+            workers, batch = int(match["workers"]), int(match["batch"])
+            rows.append({"workers": workers, "batch_size": batch, "throughput": steps["null"] * batch})
+    return pd.DataFrame(rows).assign(ps=0, worker_gpu=1, sync="sync")

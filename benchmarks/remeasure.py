@@ -1,0 +1,91 @@
+"""Whether picks are as good as the tables say: the pick and the best of each grid measured again, side by side.
+
+A replay's pick after 8 trials and the five best of the smoothed table, under `balanced`, take turns in one session,
+five times each; the regret is that of the medians. `python -m benchmarks.remeasure [GRID...]`; the grid behind links
+needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+
+import numpy as np
+import pandas as pd
+
+from benchmarks._measured import TABLES
+from benchmarks._report import QUICK, finish
+from benchmarks.grids import DELAY, GRIDS, NODES, RATE, TIMING, Kept
+from sizewright.profiler._base import Point
+from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.evaluation import Truth, default_planner, replay_planner
+from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+from sizewright.profiler.series import run_series
+from sizewright.profiler.spread import QueuePlanner
+from sizewright.spec import Allocation
+from sizewright.testing.bed import Bed
+from sizewright.training.session import Session
+
+SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, 2 if QUICK else 5, 5
+
+
+def places(table: MeasuredTable) -> tuple[int, list[int]]:
+    """The pick of a replay, and all that are measured."""
+    pick = replay_planner(default_planner, table, SCORING, TRIALS, seed=0).pick
+    truth = Truth(table.smoothed[0], Candidates(table.allocations).hourly_price)
+    regrets = [truth.regret(i, SCORING) for i in range(len(table))]
+    return pick, sorted({pick, *np.argsort(regrets)[:TOP].tolist()})
+
+
+def measure(name: str) -> dict[str, float]:
+    """Regret of the pick by the table, raw and smoothed, and as measured again."""
+    table = one_table(read_frame(TABLES / f"{name}.csv"), name)
+    pick, chosen = places(table)
+    job = GRIDS[name].job(name)
+    known = {_place(a): a for a in GRIDS[name].allocations(job)}
+    axes = table.allocations[["workers", "ps", "worker_cpu", "ps_cpu"]].to_numpy(float).round(9)
+    points = {i: Point(known[tuple(axes[i].tolist())]) for i in chosen}
+    rng, order = random.Random(0), []
+    for _ in range(ROUNDS):
+        order += rng.sample(chosen, len(chosen))
+    kept = Kept()
+    with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
+        session.load_ahead(workers=max(GRIDS[name].workers), ps=max(GRIDS[name].ps))
+        for step in run_series(session, QueuePlanner(points[i] for i in order), kept, name, timing=TIMING):
+            print(f"{len(kept.trials)}/{len(order)} {step.point.allocation.describe()}: {step.trial.throughput}")
+    rates = pd.Series([t.throughput for t in kept.trials], dtype=float).groupby(order).agg(["median", "std", "mean"])
+    price = Candidates(table.allocations).hourly_price
+    again = np.zeros(len(table))
+    again[rates.index] = rates["median"]
+    return {
+        "regret_again": Truth(again, price).regret(pick, SCORING),
+        "regret_smoothed": Truth(table.smoothed[0], price).regret(pick, SCORING),
+        "regret_raw": Truth(table.raw, price).regret(pick, SCORING),
+        "noise": float((rates["std"] / rates["mean"]).median()),
+    }
+
+
+def _place(allocation: Allocation) -> tuple[float, ...]:
+    sizes = (allocation.worker[0].cpu, allocation.ps[0].cpu)
+    return tuple(round(float(v), 9) for v in (allocation.replicas("worker"), allocation.replicas("ps"), *sizes))
+
+
+def main() -> None:
+    """All grids, or those named."""
+    tables: dict[str, dict[str, float]] = {}
+    for name in sys.argv[1:] or GRIDS:
+        if name == "network" and "SIZEWRIGHT_ADDRESS" not in os.environ:
+            with Bed(NODES, RATE, DELAY) as bed:
+                done = bed.run([sys.executable, "-m", "benchmarks.remeasure", name], timeout_s=1800)
+            print(done.stdout, done.stderr, sep="\n")
+            tables |= json.loads(done.stdout.splitlines()[-1])["tables"]
+        else:
+            tables[name] = measure(name)
+    mean = {key: float(np.mean([row[key] for row in tables.values()])) for key in next(iter(tables.values()))}
+    finish("remeasure", mean, {"regret_again": "≤ 0.03"}, tables=tables)
+
+
+if __name__ == "__main__":
+    main()
