@@ -17,12 +17,12 @@ import pandas as pd
 from sizewright.profiler.measured_table import MeasuredTable, one_table
 
 GPUS = ("k80", "v100")
-FAMILIES = ("ResNet-18", "ResNet-50", "Transformer", "LM")
+FAMILIES = ("ResNet-18", "Transformer", "LM")
 _NAME = re.compile(r"\('(?P<family>.+) \(batch size (?P<batch>\d+)\)', (?P<workers>\d+)\)")
 
 
 def gavel() -> list[MeasuredTable]:
-    """Eight tables of 16 or 20 allocations; none where the data is not there."""
+    """Six tables of 20 allocations; none where the data is not there."""
     path = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "gavel" / "simulation_throughputs.json.gz"
     if not path.exists():
         return []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,24 @@ def test_tables_to_be_counted_are_counted_in_the_log(tmp_path: Path) -> None:
     assert [t.rows for t in told.tables] == sorted(t.rows for t in told.tables)
     assert told.tables[25].rows >= 26 > told.tables[0].rows
     assert sw.recommend(job, trials=[]).status == "not_enough_data"
+
+
+def test_rows_that_keep_coming_widen_what_memory_may_be_needed(tmp_path: Path) -> None:
+    """Of one table all rows have come early in the log, of the other a new one comes each time."""
+    log = tmp_path / "clicks.tsv"
+    rng = random.Random(0)
+    log.write_text("".join(f"0\t1\t{rng.randrange(300):x}\t{i:x}\n" for i in range(4000)))
+    told: dict[str, Any] = {
+        "model": {"dense_features": 1, "tables": {"count": 2, "rows": "from-data"}},
+        "data": {"format": "criteo", "path": str(log)},
+    }
+    report = sw.memory(sw.Job.model_validate(told | {"training": {"samples": 40_000}}))
+    still, growing = report.tables
+    assert still.rows_upper < 1.2 * 300
+    assert growing.rows_upper > 30_000
+    assert all(option.oom_probability is not None for option in report.servers)
+    exact = sw.memory(sw.Job.model_validate(told | {"training": {"samples": 4000}}))
+    assert all(option.oom_probability is None for option in exact.servers)
 
 
 @pytest.mark.parametrize("ask", [sw.recommend, sw.memory, sw.load_job, sw.profile])

@@ -63,6 +63,12 @@ class MeasuredTable:
         return np.where(counts > 0, joined, 0.0), noise
 
 
+def quiet(table: MeasuredTable) -> MeasuredTable:
+    """The table as a host without noise would have measured it: each allocation once, at its smoothed throughput."""
+    rows = table.allocations.assign(throughput=np.where(table.raw > 0, table.smoothed[0], np.nan))
+    return one_table(rows, table.name)
+
+
 def read_tables(paths: Sequence[str | Path]) -> list[MeasuredTable]:
     """The tables in CSV or Parquet files of trials. Raises StoreError or InputError for what cannot be used."""
     found: list[MeasuredTable] = []

@@ -100,6 +100,16 @@ def test_extrapolates_beyond_the_rows_read(tmp_path: Path) -> None:
     assert large.seen < large.estimate <= large.upper
 
 
+def test_the_growth_of_each_table_is_noted(tmp_path: Path) -> None:
+    log = SyntheticLog([40, 10_000], dense_features=2, seed=1)
+    write_criteo(tmp_path / "log", log, 4000, missing=False)
+    found = count_rows(job(tmp_path / "log", 50_000))
+    assert found.growth_samples == (1000, 1500, 2250, 3375, 4000)
+    ids = next(log.batches(4000)).ids
+    for table, column in zip(found.tables, ids.T, strict=True):
+        assert table.growth == tuple(len(np.unique(column[:at])) for at in found.growth_samples)
+
+
 def test_synthetic_data_has_no_log() -> None:
     with pytest.raises(ClickLogError, match="synthetic"):
         count_rows(Job())

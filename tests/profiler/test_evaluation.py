@@ -27,7 +27,7 @@ from sizewright.profiler.evaluation import (
     space_filling,
     truths,
 )
-from sizewright.profiler.measured_table import MeasuredTable, one_table, read_tables, split_tables
+from sizewright.profiler.measured_table import MeasuredTable, one_table, quiet, read_tables, split_tables
 
 
 def frame(noise: float = 0.0, repeats: int = 1, seed: int = 0) -> pd.DataFrame:
@@ -56,6 +56,15 @@ def test_the_noise_is_estimated_and_taken_out() -> None:
     assert found[1][1] < 0.02
     assert np.median(np.abs(found[0][0] / clean - 1)) < np.median(np.abs(table(0.05, 3).raw / clean - 1)) * 1.2
     assert found[1][0] == pytest.approx(clean, rel=0.02)
+
+
+def test_a_quiet_table_is_its_smoothed_self() -> None:
+    rows = frame(0.05, 3).assign(status="ok")
+    rows.loc[rows.workers == 7, ["throughput", "status"]] = [np.nan, "oom"]
+    noisy = one_table(rows, "made")
+    calm = quiet(noisy)
+    assert calm.raw == pytest.approx(noisy.smoothed[0])
+    assert [len(m) for m in calm.measurements] == [1] * 12 + [0] * 3
 
 
 def test_regret_is_what_a_pick_loses() -> None:
