@@ -28,7 +28,12 @@ def own_tables() -> list[MeasuredTable]:
 
 def all_tables() -> list[MeasuredTable]:
     """Those in the files that are named; else the project's own, and those of others where they are at hand."""
-    return read_tables(sys.argv[1:]) if sys.argv[1:] else own_tables() + trimtuner() + gavel()
+    return read_tables(named_tables()) if named_tables() else own_tables() + trimtuner() + gavel()
+
+
+def named_tables() -> list[str]:
+    """Files on the command line."""
+    return sys.argv[1:]
 
 
 def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:

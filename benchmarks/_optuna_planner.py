@@ -9,31 +9,36 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
 
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.objective import Goal, check_objective
 
 
 class OptunaPlanner:
-    """Each axis is a share of its range; what is suggested is taken to the nearest candidate not yet tried."""
+    """Each axis is a share of its range; what is suggested is taken to the nearest candidate not yet tried.
+
+    It is told what was measured where it was measured, with losses as they look now, and failures as failures.
+    """
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> None:
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.candidates, self.trials = Candidates(candidates), trials
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price)
-        sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=4)
-        self.study = optuna.create_study(sampler=sampler)
+        self.sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=4)
         self.spread = self.candidates.spread()
+        self.axes = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(self.spread.shape[1])}
         self.told: dict[int, float] = {}
-        self.trial: Any = None
 
     def ask(self) -> dict[str, Any] | None:
         if len(self.told) >= min(self.trials, len(self.candidates)):
             return None
-        self.trial = self.study.ask()
-        at = np.array([self.trial.suggest_float(f"x{i}", 0.0, 1.0) for i in range(self.spread.shape[1])])
-        far = ((self.spread - at) ** 2).sum(axis=1)
+        study = optuna.create_study(sampler=self.sampler)
+        study.add_trials([self._trial(place, loss) for place, loss in self._losses().items()])
+        asked = study.ask(dict(self.axes))
+        far = ((self.spread - np.array(list(asked.params.values()))) ** 2).sum(axis=1)
         far[list(self.told)] = np.inf
         return self.candidates.allocation(int(np.argmin(far)))
 
@@ -41,16 +46,23 @@ class OptunaPlanner:
         place = self.candidates.place(allocation)
         assert place is not None
         self.told[place] = float(throughput or 0.0)
-        best = max(self.told.values())
-        rates = np.full(len(self.candidates), -50.0)
-        rates[place] = np.log(max(self.told[place], 1e-9))
-        goal = self.goal._replace(needed=0.8 * best) if self.goal.objective == "deadline" else self.goal
-        self.study.tell(self.trial, float(min(goal.losses(rates)[place], 50.0)))
 
     def best(self) -> dict[str, Any]:
+        losses = self._losses()
+        return self.candidates.allocation(min(losses, key=lambda place: losses[place]))
+
+    def _losses(self) -> dict[int, float]:
+        """Of those told; infinite where it failed."""
         rates = np.full(len(self.candidates), -50.0)
         for place, rate in self.told.items():
             rates[place] = np.log(max(rate, 1e-9))
-        losses = self.goal.losses(rates)
-        places = list(self.told)
-        return self.candidates.allocation(places[int(np.argmin(losses[places]))])
+        best = max(self.told.values(), default=0.0)
+        goal = self.goal._replace(needed=0.8 * best) if self.goal.objective == "deadline" and best else self.goal
+        losses = goal.losses(rates)
+        return {place: float(losses[place]) if rate > 0 else float("inf") for place, rate in self.told.items()}
+
+    def _trial(self, place: int, loss: float) -> optuna.trial.FrozenTrial:
+        params = dict(zip(self.axes, self.spread[place].tolist(), strict=True))
+        if np.isinf(loss):
+            return optuna.trial.create_trial(params=params, distributions=dict(self.axes), state=TrialState.FAIL)
+        return optuna.trial.create_trial(params=params, distributions=dict(self.axes), value=loss)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -21,16 +22,17 @@ def finish(
     *,
     part: bool = False,
     tables: Mapping[str, Mapping[str, float]] | None = None,
+    keep: bool = True,
 ) -> None:
     """Print figure against target, keep a full run, and end with the JSON line. A `part` that was run again takes the
-    place of what is kept of it; `tables` are the same figures of each table."""
+    place of what is kept of it; `tables` are the same figures of each table. Without `keep` nothing is kept."""
     print(f"\n{'figure':<28}{'value':>12}   target")
     for key, value in figures.items():
         print(f"{key:<28}{value:>12.4g}   {targets.get(key, '')}")
     line: dict[str, object] = {"benchmark": name, "quick": QUICK, **_rounded(figures)}
     if tables is not None:
         line["tables"] = {table: _rounded(row) for table, row in tables.items()}
-    if not QUICK:
+    if not QUICK and keep:
         path = Path(__file__).parent / "results" / f"{name}.json"
         before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
         told = {**before.pop("details", {}), **(details or {})}
@@ -38,11 +40,12 @@ def finish(
             before.pop(last, None)
         kept = before | line | {"targets": dict(targets), "host": host(), "details": told}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(line))
+    print(json.dumps(line, allow_nan=False))
 
 
-def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
-    return {key: round(value, 5) for key, value in figures.items()}
+def _rounded(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """What is not known, or has no end, is null."""
+    return {key: round(value, 5) if math.isfinite(value) else None for key, value in figures.items()}
 
 
 def host() -> dict[str, object]:

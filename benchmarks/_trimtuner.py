@@ -1,7 +1,8 @@
 """Others' measurements of PS training as trial tables: workers × machine × batch × mode (TrimTuner, MIT licence).
 
 Read where they lie (`$SIZEWRIGHT_SHARED/data/trimtuner`), never copied. Runs on sets below 15,000 samples last a second
-or two and are mostly timing error; what is left of each allocation are repeats. Iterations are summed over workers in
+or two and are mostly timing error; the other sets of each allocation are taken as repeats, although smaller ones run
+faster in some of the tables, by up to a fifth: that is in the noise. Iterations are summed over workers in
 both modes, so that samples/s = iterations/s × batch. Every machine size is taken as whole cores, one PS on its own.
 """
 
@@ -19,7 +20,7 @@ _LEAST_SET = 15_000
 
 
 def trimtuner() -> list[MeasuredTable]:
-    """Twelve tables of 24 allocations each; none where the data is not there."""
+    """Eight tables of 24 allocations each; none where the data is not there."""
     folder = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "trimtuner"
     tables = []
     for name in ("cnn", "rnn"):

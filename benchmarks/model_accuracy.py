@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks._measured import HELD_OUT, SEEDS, TABLES, all_tables, on_all_cores
+from benchmarks._measured import HELD_OUT, SEEDS, TABLES, all_tables, named_tables, on_all_cores
 from benchmarks._report import finish
 from sizewright.models import ThroughputModel, get_model, model_names
 from sizewright.profiler.evaluation import (
@@ -27,6 +27,8 @@ from sizewright.profiler.measured_table import MeasuredTable, one_table, read_fr
 
 TRIALS = 8
 BAND = (0.70, 1.0)
+OURS = ("default", "phases")
+"""Not among the baselines; these are compared where they can be fitted in every replay."""
 TARGETS = {
     "near_mdape": "≤ 0.08",
     "anywhere_mdape": "≤ 0.07",
@@ -71,7 +73,10 @@ def fit_predict_100k_s() -> float:
 
 
 def behind_links() -> dict[str, float]:
-    """The job `network` from eight trials on one host, foretold for hosts behind 80 Mbit/s: median error, coverage."""
+    """The job `network` from eight trials on one host, foretold for hosts behind 80 Mbit/s: median error, coverage.
+
+    The share of a link that is reached was fitted to the same grid.
+    """
     free, linked = (read_frame(TABLES / f"{name}.csv") for name in ("loopback", "network"))
     asked = linked.assign(network_gbps=0.08, workers_per_host=linked["workers"])
     table, measured, off, held = one_table(free, "loopback"), linked["throughput"].to_numpy(), [], []
@@ -85,14 +90,16 @@ def behind_links() -> dict[str, float]:
 
 def summary(models: pd.DataFrame, planned: pd.DataFrame, far: pd.DataFrame) -> dict[str, float]:
     ours = models[models.model == "default"]
-    others = models[models.model != "default"].groupby("model").anywhere.mean()
+    everywhere = models[~models.model.isin(OURS)].pivot(index=["table", "seed"], columns="model", values="anywhere")
     held = pd.to_numeric(far.held, errors="coerce").dropna()
+    told = ours.coverage.dropna()
     return {
         "near_mdape": float(planned.near.mean()),
         "anywhere_mdape": float(ours.anywhere.mean()),
-        "best_baseline_mdape": float(others.min()),
-        "coverage": float(ours.coverage.mean()),
-        "replays_in_band": float(ours.coverage.between(*BAND).mean()),
+        "best_baseline_mdape": float(everywhere.dropna(axis=1).mean().min()),
+        "fitted": float(ours.anywhere.notna().mean()),
+        "coverage": float(told.mean()),
+        "replays_in_band": float(told.between(*BAND).mean()),
         "interval_score": float(ours.interval_score.mean()),
         "extrapolation_coverage": float(held.mean()) if len(held) else float("nan"),
     }
@@ -119,7 +126,7 @@ def main() -> None:
         "held_out": per_table.get(HELD_OUT),
         **behind_links(),
     }
-    finish("model_accuracy", figures, TARGETS, details, tables=per_table)
+    finish("model_accuracy", figures, TARGETS, details, tables=per_table, keep=not named_tables())
 
 
 if __name__ == "__main__":

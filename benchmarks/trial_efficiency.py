@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks._measured import HELD_OUT, SEEDS, all_tables, on_all_cores
+from benchmarks._measured import HELD_OUT, SEEDS, all_tables, named_tables, on_all_cores
 from benchmarks._optuna_planner import OptunaPlanner
 from benchmarks._report import finish
 from sizewright.profiler import TrialPlanner
@@ -144,7 +144,7 @@ def main() -> None:
         "noise": {table.name: round(table.smoothed[1], 4) for table in tables},
     }
     per_table = {str(name): summary(of) for name, of in rows.groupby("table")}
-    finish("trial_efficiency", figures, TARGETS, details, tables=per_table)
+    finish("trial_efficiency", figures, TARGETS, details, tables=per_table, keep=not named_tables())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sizewright as sw
-from sizewright.models.dlrover import DlroverModel
+from sizewright.models import ThroughputModel
 from sizewright.models.memory import table_bytes
 
 COLORS = ("#3366cc", "#dc3912", "#109618", "#990099")
@@ -24,7 +24,7 @@ def main(job_file: str, store: str, picture: str) -> None:
     job = sw.load_job(job_file)
     with sw.open_store(store) as opened:
         trials = [t for t in opened.trials(job_hash=job.hash) if t.usable]
-    model = DlroverModel().fit(trials)
+    model = ThroughputModel().fit(trials)
     embedding_bytes = table_bytes(job)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=110, width_ratios=(3, 2))
     draw_curves(left, model, trials, job.training.batch_size, embedding_bytes)
@@ -34,7 +34,7 @@ def main(job_file: str, store: str, picture: str) -> None:
     figure.savefig(picture)
 
 
-def draw_curves(axes: Any, model: DlroverModel, trials: list[sw.Trial], batch_size: int, size: float) -> None:
+def draw_curves(axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch_size: int, size: float) -> None:
     """Curves for the PS that most trials with full tables had."""
     full = [t for t in trials if t.table_scale == max(t.table_scale or 0 for t in trials)]
     kinds = sorted({(t.workers, t.ps, t.ps_cpu) for t in full}, key=lambda k: -sum((t.workers, t.ps, t.ps_cpu) == k
@@ -55,7 +55,7 @@ def draw_curves(axes: Any, model: DlroverModel, trials: list[sw.Trial], batch_si
     axes.grid(alpha=0.25)
 
 
-def draw_fit(axes: Any, model: DlroverModel, trials: list[sw.Trial]) -> None:
+def draw_fit(axes: Any, model: ThroughputModel, trials: list[sw.Trial]) -> None:
     """Every trial: on the diagonal the model would be exact."""
     measured = np.array([t.throughput for t in trials])
     predicted, (lower, upper) = model.predict(trials), model.predict_interval(trials)

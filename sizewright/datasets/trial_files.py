@@ -43,15 +43,16 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
 def import_trials(path: str | Path, *, other_columns: bool = False) -> list[Trial]:
     """Read trials from a `.csv` or `.parquet` file. Empty cells are absent; a time without a zone is UTC.
 
-    Columns that are not the trial table's are passed over with `other_columns`, else they are a fault. Rows count from
-    1 below the header. Raises StoreError with the first few faults, each with row and column.
+    Columns that are not the trial table's are passed over with `other_columns`, else they are a fault; and a trial
+    without throughput or status failed. Rows count from 1 below the header.
+    Raises StoreError with the first few faults, each with row and column.
     """
     path = Path(path)
     read = _by_suffix(path, csv=_read_csv, parquet=_read_parquet)
     if not path.is_file():
         found = "It is a folder" if path.is_dir() else "No trial file"
         raise StoreError(f"{found} at {path}.", "Give a .csv or .parquet file of trials.")
-    trials, faults = _validated(read(path, other_columns))
+    trials, faults = _validated(read(path, other_columns), lenient=other_columns)
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these cells.")
@@ -158,11 +159,14 @@ def _unknown(name: str) -> str:
     return f"unknown column {name!r}" + (f" (did you mean '{close[0]}'?)" if close else "")
 
 
-def _validated(rows: Iterable[_Row]) -> tuple[list[Trial], list[str]]:
+def _validated(rows: Iterable[_Row], *, lenient: bool) -> tuple[list[Trial], list[str]]:
+    """Trials and faults; with `lenient` a trial that tells neither throughput nor status failed."""
     trials, faults = [], []
     for row in rows:
         told = {name: raw for name, raw in row.cells.items() if name in COLUMNS}
         cells = {name: value for name, raw in told.items() if (value := _cell(name, raw)) is not None}
+        if lenient and "throughput" not in cells:
+            cells = {"status": "failed"} | cells
         try:
             trial = with_utc(Trial.model_validate(cells))
         except ValidationError as error:

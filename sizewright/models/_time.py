@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-from sizewright.errors import NotEnoughDataError
+from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import LEAST_ALLOCATIONS, count_distinct, measured
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
@@ -50,6 +50,10 @@ class TimeModel(BaseThroughputModel):
     def predict(self, X: Table) -> NDArray[np.float64]:
         self._check_fitted()
         columns = self.usual_.filled(X)
+        if not self.takes(columns).all():
+            raise InputError(
+                f"The model {self.name} tells nothing of such replicas.", "Ask about those it was fitted to."
+            )
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         return samples / predict_time(self.fit_, self.terms(columns))
 

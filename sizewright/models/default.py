@@ -156,6 +156,8 @@ class ThroughputModel(BaseThroughputModel):
         for name, (mean, sd) in (self.prior or {}).items():
             if name not in curve.NAMES:
                 raise InputError(f"There is no parameter {name!r} to have a prior.", f"Name: {', '.join(curve.NAMES)}.")
+            if not (np.isfinite([mean, sd]).all() and sd > 0):
+                raise InputError(f"The prior of {name} is ({mean:g}, {sd:g}).", "Give a mean, and an sd above 0.")
             i = curve.NAMES.index(name)
             means[i], sds[i] = mean, sd
         return means, sds

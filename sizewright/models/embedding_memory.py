@@ -87,17 +87,6 @@ def index_peak_bytes(rows: Floats, room: float) -> Floats:
     return np.asarray(whole + np.where(rows > room, places, 0.0))
 
 
-def placed_whole(rows: Sequence[int], ps: int) -> float:
-    """Share of all rows on the fullest PS where each table lies on one, the largest first to the emptiest.
-
-    (Longest processing time first, Graham 1969: at most 4/3 of the best.) Hashed rows lie evener: `largest_partition`.
-    """
-    held = np.zeros(ps)
-    for count in sorted(rows, reverse=True):
-        held[np.argmin(held)] += count
-    return float(held.max() / max(sum(rows), 1))
-
-
 def exceeding(draws: Floats, limit: float) -> float:
     """Probability that a quantity with these draws, above 0, exceeds a limit."""
     logs = np.log(draws)

@@ -1,6 +1,6 @@
 """Ernest's model (Venkataraman et al., NSDI 2016): seconds for a fixed amount of data on n machines, by NNLS.
 
-    time = θ0 + θ1·1/n + θ2·log n + θ3·n
+    time = θ0 + θ1·1/n + θ2·log(1 + n) + θ3·n
 
 Here a machine is a worker's core, and the amount of data one sample, so that time is 1/throughput.
 """
@@ -18,7 +18,7 @@ class ErnestModel(TimeModel):
     """NNLS over the terms above."""
 
     name = "ernest"
-    equations = {"constant": "1", "parallel": "1 / n", "tree": "log n", "all": "n"}  # noqa: RUF012
+    equations = {"constant": "1", "parallel": "1 / n", "tree": "log(1 + n)", "all": "n"}  # noqa: RUF012
 
     def terms(self, table: Table) -> NDArray[np.float64]:
         """The terms (n, 4), times the samples of a step of all workers; unknown cores count as 1."""

@@ -29,8 +29,10 @@ def speed_exponent(axes: Axes, log_rates: Floats, speed: Floats) -> float:
 
 def at_usual_speed(axes: Axes, log_rates: Floats, speed: Floats) -> tuple[Floats, float]:
     """Logarithms of rates as they would be at the trials' median speed, and β."""
-    if not np.isfinite(speed).all() or not (speed > 0).all():
+    told = np.isfinite(speed) & (speed > 0)
+    if not told.any():
         return log_rates, 0.0
+    speed = np.where(told, speed, np.median(speed[told]))
     exponent = speed_exponent(axes, log_rates, speed)
     return log_rates - exponent * np.log(speed / np.median(speed)), exponent
 

@@ -82,7 +82,11 @@ def _number(name: str, value: Any) -> float:
             return _MODES[value]
         what = "sync or async" if name == "sync" else "a number"
         raise InputError(f"{name} is {value!r}, which is not {what}.", "Correct it.")
-    return float(value) if isinstance(value, Real) else np.nan
+    if isinstance(value, Real | np.bool_):
+        return float(value)
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return float("nan")
+    raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
 
 
 def known(column: Column, default: float) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -59,6 +59,11 @@ class _Baseline:
     def best(self) -> dict[str, Any]:
         return self.candidates.allocation(self.choice(self.guess()))
 
+    @property
+    def failed(self) -> list[int]:
+        """Candidates that failed."""
+        return [place for place, rate in zip(self.places, self.rates, strict=True) if not rate > 0]
+
     def guess(self) -> Floats:
         """Samples/s (n,) as they are thought to be; 0 where nothing is thought."""
         rates = np.zeros(len(self.candidates))
@@ -67,6 +72,8 @@ class _Baseline:
         return rates
 
     def choice(self, rates: Floats) -> int:
+        rates = rates.copy()
+        rates[self.failed] = 0.0
         if not (rates > 0).any():
             return self.places[0]
         losses = self.goal.losses(np.log(np.maximum(rates, 1e-12)))
@@ -105,7 +112,16 @@ class Designed(_Baseline):
 
 
 class PlainGp(_Baseline):
-    """A Gaussian process over log throughput with expected improvement, after four random trials."""
+    """A Gaussian process over log throughput with expected improvement, after four random trials.
+
+    The pick is the best of its mean, or with `pick="measured"` the best of those measured.
+    """
+
+    def __init__(
+        self, candidates: pd.DataFrame, objective: str, trials: int, seed: int, pick: Literal["mean", "measured"]
+    ) -> None:
+        super().__init__(candidates, objective, trials, seed)
+        self.pick = pick
 
     def next(self) -> int:  # noqa: D102
         model = self.fitted("gp") if len(self.places) >= 4 else None
@@ -122,7 +138,7 @@ class PlainGp(_Baseline):
         return int(free[np.argmax(gain[free])])
 
     def guess(self) -> Floats:  # noqa: D102
-        model = self.fitted("gp")
+        model = self.fitted("gp") if self.pick == "mean" else None
         return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
 
     def _moments(self, model: Any) -> tuple[Floats, Floats]:

@@ -50,6 +50,16 @@ class Candidates:
         cells: dict[str, Any] = {str(name): column.iloc[i] for name, column in self.frame.items()}
         return {name: _native(name, cell) for name, cell in cells.items()}
 
+    def check(self, allocation: Mapping[str, Any]) -> None:
+        """Raises InputError for what is no allocation, or tells an axis that the candidates do not."""
+        strange = [name for name in ALLOCATION_COLUMNS if name not in self.columns and name in allocation]
+        if strange:
+            raise InputError(
+                f"The allocation tells {' and '.join(strange)}, which the candidates do not.", "Leave it out."
+            )
+        whole = {name: [cell] for name, cell in self.whole(allocation).items()}
+        check_columns(as_columns(whole, self.columns))
+
     def place(self, allocation: Mapping[str, Any]) -> int | None:
         """Which candidate an allocation is; None if it is another. Raises InputError where it lacks what tells them
         apart."""
@@ -132,7 +142,7 @@ def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | Non
 def _prices(told: Mapping[str, float]) -> Prices:
     try:
         return Prices.model_validate(dict(told))
-    except ValueError:  # pydantic's, or of what is no mapping
+    except (TypeError, ValueError):  # of what is no mapping, or pydantic's
         raise InputError(
             f"Prices are numbers from 0 up of {', '.join(Prices.model_fields)}, not {told!r}.", "Correct them."
         ) from None

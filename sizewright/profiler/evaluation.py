@@ -15,8 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from sizewright.errors import SizewrightError
+from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns
 from sizewright.profiler.baselines import Asker, Designed, PlainGp, Untried, latin_hypercube
@@ -127,7 +128,8 @@ def baseline_planners() -> dict[str, MakePlanner]:
         "ernest": designed("random", "ernest"),
         "dlrover": designed("random", "dlrover"),
         "lightgbm": designed("random", "lightgbm"),
-        "gp-ei": PlainGp,
+        "gp-ei": lambda *told: PlainGp(*told, "mean"),
+        "gp-ei-measured": lambda *told: PlainGp(*told, "measured"),
         "lhs": designed("lhs"),
         "random": designed("random"),
         "largest": untried("largest"),
@@ -180,7 +182,7 @@ def score_model(
         model = make().fit(trials, trials["throughput"])
         predicted = model.predict(table.allocations)
         lower, upper = model.predict_interval(table.allocations, coverage)
-    except (SizewrightError, ValueError):
+    except InputError:  # too few trials of the kind that the model describes
         return dict.fromkeys(("near", "anywhere", "coverage", "interval_score"), float("nan"))
     unseen = np.isfinite(others)
     unseen[[places.place({str(k): v for k, v in row.items()}) for _, row in trials.iterrows()]] = False
@@ -244,10 +246,16 @@ def compare_models(
     tables: Sequence[MeasuredTable], names: Sequence[str], trials: int = 8, seeds: Sequence[int] = range(5)
 ) -> list[dict[str, Any]]:
     """Each model on each table: medians over seeds of its errors from so many space-filling trials, mean coverage and
-    interval score, and the share of replays in which it could be fitted."""
+    interval score, and the share of replays in which it could be fitted.
+
+    A third of a table's allocations at least is left to be told. Raises InputError where a table is too small.
+    """
     rows = []
     for table in tables:
-        drawn = [space_filling(table, trials, seed) for seed in seeds]
+        most = 2 * len(table) // 3
+        if most < LEAST_ALLOCATIONS + 1:
+            raise InputError(f"{table.name} has {len(table)} allocations, too few to compare.", "Bring a larger table.")
+        drawn = [space_filling(table, min(trials, most), seed) for seed in seeds]
         for name in names:
             told = [
                 score_model(lambda name=name: get_model(name), table, d, seed)  # type: ignore[misc]

@@ -13,6 +13,9 @@ from sizewright.profiler.planner import TrialPlanner
 from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
 from sizewright.spec import Allocation, Job, Role
 
+TRIAL_SECONDS = 8.0
+"""A change of the allocation, warming up, and measuring."""
+
 
 class GuidedPlanner(SeriesPlanner):
     """At most `count` allocations within `host_cores`; the first also at smaller tables, and once more at the end.
@@ -29,7 +32,13 @@ class GuidedPlanner(SeriesPlanner):
         self._allocations = [with_memory(allocation, memory) for allocation in held]
         frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
         self._planner = TrialPlanner(
-            frame, job.objective, job.prices, job.training.samples, max_trials=max(1, count), deadline_s=job.deadline
+            frame,
+            job.objective,
+            job.prices,
+            job.training.samples,
+            TRIAL_SECONDS,
+            max_trials=max(1, count),
+            deadline_s=job.deadline,
         )
         self._scale, self._count = full_scale, count
         self._told: list[tuple[Point, Trial]] = []

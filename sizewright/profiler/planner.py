@@ -19,6 +19,7 @@ from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.default import ThroughputModel
 from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.feasible import likely_to_end_well
 from sizewright.profiler.objective import Goal, check_objective
 from sizewright.spec import Prices
 
@@ -30,6 +31,8 @@ MOST_FAILURES = 8
 """So many trials without one that ended well are enough."""
 PLAUSIBLE = 0.85
 """Share of the candidates that the first trials are spread over: those that may be best by what is known."""
+SURE = 0.8
+"""What is recommended must be so likely to end well, once trials have failed."""
 WORTH = 0.002
 """Where samples or seconds are not known, the trial after the least must be expected to gain so much of the objective,
 and each one more twice as much."""
@@ -73,6 +76,7 @@ class TrialPlanner:
         self._places: list[int | None] = []
         self._next: int | None = None
         self._paths: Floats | None = None
+        self._chances: Floats | None = None
         self._decided = False
 
     @property
@@ -89,17 +93,21 @@ class TrialPlanner:
     def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
         """What came of a trial: samples/s, and any other column of the trial table.
 
-        Raises InputError for an infinite or negative throughput, or an allocation that lacks what candidates differ in.
+        Raises InputError for an infinite or negative throughput, or what is no allocation of the candidates' kind.
         """
-        rate = float("nan") if throughput is None else float(throughput)
+        try:
+            rate = float("nan") if throughput is None else float(throughput)
+        except (TypeError, ValueError):
+            raise InputError(f"A throughput of {throughput!r} is none.", "Tell samples/s.") from None
         if np.isinf(rate) or rate < 0:
             raise InputError(f"A throughput of {rate:g} is none.", "Tell 0 or NaN for a trial that failed.")
+        self.candidates.check(allocation)
         place = self.candidates.place(allocation)
         status = more.pop("status", None)
         told = {"status": status} if isinstance(status, str) else {}
-        self._rows.append({**self.candidates.whole(allocation), **more, **told, "throughput": rate})
+        self._rows.append({**more, **self.candidates.whole(allocation), **told, "throughput": rate})
         self._places.append(place)
-        self._decided, self._paths = False, None
+        self._decided, self._paths, self._chances = False, None, None
 
     def best(self) -> dict[str, Any]:
         """The candidate that loses least by what is known now, measured or not; until three differ, the best measured.
@@ -129,6 +137,8 @@ class TrialPlanner:
         measured = {place for place in self._places if place is not None}
         if len(measured) == len(self.candidates):
             return None
+        if self._sooner_done():
+            return None
         paths = self._fitted_paths() if len(self._good()) >= FIRST_TRIALS else None
         if paths is None:
             return self._farthest(measured)
@@ -146,19 +156,28 @@ class TrialPlanner:
         if not measured:
             return int(np.argmin(((places - places.mean(axis=0)) ** 2).sum(axis=1) + jitter))
         gaps = np.min([((places - places[i]) ** 2).sum(axis=1) for i in measured], axis=0) + jitter
-        gaps[list(measured)] = -1.0
         paths = self._fitted_paths()
+        gaps = gaps * self._ends_well()
         if paths is not None:
             regrets = self.goal.regrets(paths).mean(axis=0)
-            gaps[regrets > np.quantile(regrets, PLAUSIBLE)] -= 1.0
+            gaps[regrets > np.quantile(regrets, PLAUSIBLE)] *= 0.01
+        gaps[list(measured)] = -1.0
         return int(np.argmax(gaps))
 
     def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
         """Expected improvement (n,) of the logarithm of the objective over the best of those measured."""
         losses = self.goal.losses(paths)
         gain: Floats = np.maximum(losses[:, self._good_places()].min(axis=1)[:, None] - losses, 0.0).mean(axis=0)
+        gain = gain * self._ends_well()
         gain[list(measured)] = -1.0
         return gain
+
+    def _sooner_done(self) -> bool:
+        """Whether the job would be done before another trial were."""
+        good = self._good()
+        if not (good and self.samples_left and self.trial_seconds):
+            return False
+        return bool(self.samples_left < self.trial_seconds * max(self._rows[i]["throughput"] for i in good))
 
     def _worth(self, paths: Floats, place: int, improvement: float) -> bool:
         """Whether what a trial may gain of the objective is more than it takes."""
@@ -173,15 +192,19 @@ class TrialPlanner:
         return bool(improvement > share)
 
     def _choice(self, paths: Floats) -> int:
-        """The candidate with the least expected regret, among those that may be chosen."""
+        """The candidate with the least expected regret, among those that likely end well and are near the trials."""
         regrets = self.goal.regrets(paths).mean(axis=0)
-        allowed = self.candidates.near(self.trials.iloc[self._good()])
-        allowed[sorted(self._failed())] = False
+        allowed = self.candidates.near(self.trials.iloc[self._good()]) & (self._ends_well() >= SURE)
         return int(np.argmin(np.where(allowed, regrets, np.inf)))
 
-    def _failed(self) -> set[int]:
-        """Candidates that were tried and never ended well."""
-        return {place for place in self._places if place is not None} - set(self._good_places())
+    def _ends_well(self) -> Floats:
+        """Probability (n,) that a candidate does."""
+        if self._chances is None:
+            good = set(self._good())
+            failed = [p for i, p in enumerate(self._places) if p is not None and i not in good]
+            rng = np.random.default_rng(self.seed)
+            self._chances = likely_to_end_well(self.candidates.spread(), self._good_places(), failed, rng)
+        return self._chances
 
     def _good(self) -> list[int]:
         """Which of the trials told ended well."""

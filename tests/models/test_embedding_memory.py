@@ -5,12 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from test_row_growth import growth, stream
 
 from sizewright.errors import InputError
-from sizewright.models.embedding_memory import EmbeddingMemory, exceeding, forecast, peak_rows, placed_whole
+from sizewright.models.embedding_memory import EmbeddingMemory, exceeding, forecast, peak_rows
 from sizewright.models.memory import row_bytes
 from sizewright.models.row_growth import RowGrowth
 from sizewright.spec import Job, Model, Optimizer, Tables
@@ -55,14 +53,6 @@ def test_the_probability_is_right_for_a_known_distribution() -> None:
     held = EmbeddingMemory(rng.lognormal(np.log(1e9), 0.1, 20_000))
     assert held.oom_probability(1e9 * np.exp(0.1)) == pytest.approx(0.1587, abs=0.01)
     assert exceeding(np.full(5, 1e9), 2e9) < 1e-9
-
-
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 8))
-def test_whole_tables_lie_no_evener_than_can_be(rows: list[int], ps: int) -> None:
-    share = placed_whole(rows, ps)
-    best = max(max(rows) / sum(rows), 1 / ps)
-    assert best - 1e-9 <= share <= 4 / 3 * best + max(rows) / sum(rows)
-    assert placed_whole(rows, 1) == 1.0
 
 
 def test_tables_must_be_those_of_the_job() -> None:

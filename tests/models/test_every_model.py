@@ -136,6 +136,16 @@ def test_what_the_trials_differ_in_must_be_told(name: str) -> None:
     assert model.predict(table.iloc[:0]).shape == (0,)
 
 
+def test_modes_may_be_words_or_truths(name: str) -> None:
+    table = measured(name).assign(
+        sync=["sync", "async"] * (len(measured(name)) // 2) + ["sync"] * (len(measured(name)) % 2)
+    )
+    told = get_model(name).fit(table).predict(table)
+    for truths in (table["sync"] == "sync", (table["sync"] == "sync").to_numpy()):
+        columns = {c: table[c].to_numpy() for c in table} | {"sync": truths}
+        assert np.allclose(get_model(name).fit(columns).predict(columns), told)
+
+
 def test_odd_input_is_refused(name: str) -> None:
     table = measured(name)
     rates = table["throughput"].to_numpy()

@@ -175,6 +175,32 @@ def test_a_file_is_split_into_jobs_modes_and_batches(tmp_path) -> None:  # type:
     assert [t.name for t in split_tables(total, "total")] == ["total"]
 
 
+def test_a_throughput_that_is_missing_is_a_failure(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows = frame()
+    rows.loc[rows.workers == 7, "throughput"] = np.nan
+    rows.to_csv(tmp_path / "holed.csv", index=False)
+    [holed] = read_tables([tmp_path / "holed.csv"])
+    assert (holed.raw == 0).sum() == 3
+
+
+def test_too_few_allocations_to_compare_is_said() -> None:
+    small = one_table(frame().head(6), "small")
+    [row] = compare_models([small], ["default"], trials=8, seeds=range(2))
+    assert row["fitted"] == 1.0
+    with pytest.raises(InputError, match="small has 5 allocations"):
+        compare_models([one_table(frame().head(5), "small")], ["default"])
+
+
+def test_baselines_do_not_take_what_they_saw_fail() -> None:
+    rows = frame().assign(status="ok")
+    rows.loc[rows.workers > 2, ["throughput", "status"]] = [np.nan, "oom"]
+    holed = one_table(rows, "holed")
+    for name in ("gp-ei", "gp-ei-measured", "optimus", "random"):
+        done = replay_planner(baseline_planners()[name], holed, "time", 12, 0)
+        tried = {tuple(r) for r in done.trials.loc[~(done.trials.throughput > 0), ["workers", "ps"]].to_numpy()}
+        assert tuple(holed.allocations.iloc[done.pick][["workers", "ps"]]) not in tried
+
+
 def test_a_table_that_is_too_small_is_said_to_be(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "small.csv"
     frame().head(4).assign(extra="x").to_csv(path, index=False)

@@ -199,6 +199,43 @@ def test_wrong_answers_and_objectives_are_refused() -> None:
     assert not len(planner.trials)
 
 
+@pytest.mark.parametrize(
+    ("change", "rate", "told"),
+    [
+        ({"workers": -3}, 5.0, "workers is -3"),
+        ({"worker_cpu": -1.0}, 5.0, "worker_cpu is -1"),
+        ({"batch_size": 64}, 5.0, "tells batch_size, which the candidates do not"),
+        ({}, "fast", "'fast' is none"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_forgotten(change: dict[str, Any], rate: Any, told: str) -> None:
+    planner = TrialPlanner(grid(), max_trials=6)
+    allocation = planner.ask()
+    assert allocation is not None
+    with pytest.raises(InputError, match=told):
+        planner.tell({**allocation, **change}, rate)
+    assert planner.ask() == allocation
+    assert len(drive(planner)) == 6
+
+
+def test_what_is_told_beside_does_not_change_the_allocation() -> None:
+    planner = TrialPlanner(grid().assign(batch_size=512))
+    planner.tell(planner.ask() or {}, 5.0, batch_size=64, host_speed=1.0)
+    assert planner.trials["batch_size"].tolist() == [512]
+    assert planner.trials["host_speed"].tolist() == [1.0]
+
+
+def test_a_job_that_is_done_before_another_trial_needs_none() -> None:
+    planner = TrialPlanner(grid(), "time", samples_left=1.0, trial_seconds=1000.0)
+    assert len(drive(planner)) == 1
+
+
+@pytest.mark.parametrize("prices", [{"core_hour": -1}, {"core": 1}, 5])
+def test_prices_are_numbers_of_what_is_priced(prices: Any) -> None:
+    with pytest.raises(InputError, match="Prices are numbers"):
+        TrialPlanner(grid(), prices=prices)
+
+
 def test_candidates_of_any_type_are_numbers() -> None:
     for frame in (grid().astype(str), grid().convert_dtypes(), grid().astype({"workers": float})):
         planner = TrialPlanner(frame, max_trials=6)
