@@ -49,6 +49,7 @@ PARAMETERS: dict[str, Parameter] = {
     "contention": Parameter(-4.4, 2.25, "log", "c·w²: what workers cost each other"),
     "sync_factor": Parameter(0.0, 0.5, "log", "how much longer a step is where workers wait for each other"),
     "sync_workers": Parameter(-2.1, 1.0, "log", "the part of it that grows with w - 1"),
+    "phases": Parameter(1.0, 1.5, "logit", "how far measured phases tell the curve, where trials have them"),
     "residual": Parameter(float(np.log(0.15)), 0.6, "log", "how far the truth strays from the curve, in log"),
     "noise": Parameter(float(np.log(0.03)), 0.7, "log", "how far repeats stray, in log"),
 }

@@ -1,8 +1,9 @@
 """The default model: physics for shape, a Gaussian process for what is left, and Bayes for what is not known.
 
-Each of many draws is a curve (`curve.py`) with a residual (`residual.py`); together they are the posterior given the
-trials. The prior stands for what three or eight trials cannot tell, so intervals are sensible from the start and narrow
-as trials come; their ends are Student's t with n − 1 degrees, since noise has heavier tails than the normal's (replays
+Each of many draws is a curve (`curve.py`) with a residual (`residual.py`), drawn in some part to what the measured
+phases of the trials foretell (`phases.py`) where they have them; together they are the posterior given the trials.
+The prior stands for what three or eight trials cannot tell, so intervals are sensible from the start and narrow as
+trials come; their ends are Student's t with n − 1 degrees, since noise has heavier tails than the normal's (replays
 over measured tables: 90 % intervals held 80 to 85 % with the normal's). The same draws tell a planner what another
 trial may bring.
 """
@@ -16,23 +17,26 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from typing_extensions import Self
 
-from sizewright.errors import InputError
+from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import curve
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
 from sizewright.models.host_speed import at_usual_speed
 from sizewright.models.network import Traffic, limited
+from sizewright.models.phases import PHASES, PhasesModel
 from sizewright.models.posterior import Effort, sample
 from sizewright.models.residual import ResidualProcess, Scales
 from sizewright.models.table import Table, as_columns
 
 Floats = NDArray[np.float64]
 
+LEARNED_FROM = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", *PHASES)
+"""Columns of a trial that say more than its throughput."""
 # Of log E and of waiting for each other, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
 # How far the form may be wrong beyond what was measured: standard deviation for each e-fold of an axis.
-_BEYOND = 0.15
+_BEYOND = 0.25
 _MOST_CURVES = 4_000_000  # draws times rows: many rows are predicted from fewer draws
 _BLOCK = 4096
 _MOST_CELLS = 1_000_000
@@ -73,6 +77,8 @@ class ThroughputModel(BaseThroughputModel):
         self.traffic_ = Traffic.of(X)
         self.process_ = ResidualProcess(_places(trials.axes))
         self._axes, self._rates = trials.axes, rates - self.level_
+        self.phases_ = _phases(X, y)
+        self._phased = self._phases_tell(X)[trials.rows]
         means, sds = self._prior()
         rng = np.random.default_rng(self.seed)
         self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
@@ -107,7 +113,8 @@ class ThroughputModel(BaseThroughputModel):
         some = slice(None, None, min(max(1, step), len(self.draws_) // _LEAST_PATHS))
         draws, left = self.draws_[some], self.residuals_[some]
         left = self.process_.paths(left, self._scales(draws), _places(axes), rng)
-        return limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, self._links_allow(X))[0]
+        rates = self._curve(draws, axes, self._phases_tell(X)) + left + self.level_
+        return limited(rates, self._links_allow(X))[0]
 
     def explain(self) -> Explanation:
         """Medians of the physical parameters; those that the trials told little of are pinned."""
@@ -133,22 +140,37 @@ class ThroughputModel(BaseThroughputModel):
         count = len(axes.workers)
         enough = max(_LEAST_PATHS, _MOST_CURVES // max(count, 1))
         some = slice(None, None, max(1, len(self.draws_) // enough))
-        most, mean, variance = self._links_allow(X), np.empty(count), np.empty(count)
+        most, phased = self._links_allow(X), self._phases_tell(X)
+        mean, variance = np.empty(count), np.empty(count)
         for start in range(0, count, _BLOCK):
             rows = slice(start, start + _BLOCK)
-            mean[rows], variance[rows] = self._block(axes.pick(rows), most[rows], some)
+            mean[rows], variance[rows] = self._block(axes.pick(rows), phased[rows], most[rows], some)
         return mean, variance + (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
 
-    def _block(self, axes: Axes, most: Floats, some: slice) -> tuple[Floats, Floats]:
+    def _block(self, axes: Axes, phased: Floats, most: Floats, some: slice) -> tuple[Floats, Floats]:
         draws = self.draws_[some]
         left, variance = self.process_.moments(self.residuals_[some], self._scales(draws), _places(axes))
-        rates, unsure = limited(curve.log_throughput(draws, axes, self.at_) + left + self.level_, most)
+        rates, unsure = limited(self._curve(draws, axes, phased) + left + self.level_, most)
         return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0) + unsure
+
+    def _curve(self, draws: Floats, axes: Axes, phased: Floats) -> Floats:
+        """Logarithm of samples/s (d, n), up to a constant: the curve, and what the phases tell in each draw's share."""
+        told = curve.log_throughput(draws, axes, self.at_)
+        if self.phases_ is None:
+            return told
+        share = curve.natural("phases", draws[:, curve.NAMES.index("phases")])[:, None]
+        return (1 - share) * told + share * phased
+
+    def _phases_tell(self, X: Table) -> Floats:
+        """Logarithm of samples/s (n,) that measured phases foretell, up to a constant; 0 where none were measured."""
+        if self.phases_ is None:
+            return np.zeros(_rows(X))
+        return self.phases_.log_rates(X) - self.level_
 
     def _links_allow(self, X: Table) -> Floats:
         """Logarithm of samples/s (n,), infinite where no links are known."""
         if self.traffic_ is None:
-            return np.full(len(as_columns(X, ("workers",))["workers"]), np.inf)
+            return np.full(_rows(X), np.inf)
         return self.traffic_.most(X)
 
     def _prior(self) -> tuple[Floats, Floats]:
@@ -163,7 +185,7 @@ class ThroughputModel(BaseThroughputModel):
         return means, sds
 
     def _left(self, draws: Floats) -> Floats:
-        left = self._rates - curve.log_throughput(draws, self._axes, self.at_)
+        left = self._rates - self._curve(draws, self._axes, self._phased)
         return np.where(np.isfinite(left), left, 1e3)
 
     def _log_likelihood(self, draws: Floats) -> Floats:
@@ -172,6 +194,18 @@ class ThroughputModel(BaseThroughputModel):
     def _scales(self, draws: Floats) -> Scales:
         noise = np.exp(draws[:, curve.NAMES.index("noise")])
         return Scales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
+
+
+def _phases(X: Table, y: Any) -> PhasesModel | None:
+    """What the trials' phases tell; None where fewer than three allocations have them."""
+    try:
+        return PhasesModel().fit(X, y)
+    except NotEnoughDataError:
+        return None
+
+
+def _rows(table: Table) -> int:
+    return len(as_columns(table, ("workers",))["workers"])
 
 
 def _distance_beyond(axes: Axes, measured: Axes) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import LEAST_ALLOCATIONS
+from sizewright.models.default import LEARNED_FROM
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns
 from sizewright.profiler.baselines import Asker, Designed, PlainGp, Untried, latin_hypercube
@@ -33,7 +34,7 @@ MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
 SCORINGS = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
 """Each with the objective that a planner is given for it."""
 NEAR = 0.7
-TOLD_BESIDE = ("status", "throughput_se", "host_speed", "network_bytes", "embedding_bytes")
+TOLD_BESIDE = ("status", *LEARNED_FROM)
 _FAILED = 1.0
 
 
@@ -120,6 +121,9 @@ def baseline_planners() -> dict[str, MakePlanner]:
     def designed(design: str, model: str | None = None) -> MakePlanner:
         return lambda candidates, objective, trials, seed: Designed(candidates, objective, trials, seed, design, model)
 
+    def gaussian(pick: Literal["mean", "measured"]) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: PlainGp(candidates, objective, trials, seed, pick)
+
     def untried(rule: str) -> MakePlanner:
         return lambda candidates, objective, trials, seed: Untried(candidates, objective, trials, seed, rule)
 
@@ -128,8 +132,8 @@ def baseline_planners() -> dict[str, MakePlanner]:
         "ernest": designed("random", "ernest"),
         "dlrover": designed("random", "dlrover"),
         "lightgbm": designed("random", "lightgbm"),
-        "gp-ei": lambda *told: PlainGp(*told, "mean"),
-        "gp-ei-measured": lambda *told: PlainGp(*told, "measured"),
+        "gp-ei": gaussian("mean"),
+        "gp-ei-measured": gaussian("measured"),
         "lhs": designed("lhs"),
         "random": designed("random"),
         "largest": untried("largest"),

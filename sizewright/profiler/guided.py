@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sizewright.datasets.trials import Trial
+from sizewright.models.default import LEARNED_FROM
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.profiler.planner import TrialPlanner
@@ -69,7 +70,7 @@ class GuidedPlanner(SeriesPlanner):
         if self._over:
             return
         rate = trial.throughput if trial.usable else 0.0
-        self._planner.tell(_row(point.allocation), rate, throughput_se=trial.throughput_se)
+        self._planner.tell(_row(point.allocation), rate, **trial.model_dump(include=set(LEARNED_FROM)))
 
     def done(self) -> bool:
         """When the planner is, and the first allocation was measured again after it."""

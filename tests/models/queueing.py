@@ -34,3 +34,15 @@ def table(noise: float = 0.0, seed: int = 0, **kind: float) -> pd.DataFrame:
         for w, p, wc, pc in axes
     ]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def with_phases(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials with the seconds of their phases and what their PS used."""
+    served = 512 * 4e-6 / trials["ps"] + 1e-4
+    return trials.assign(
+        phase_data_s=0.0,
+        phase_compute_s=2e-3 + 512 * 2e-5 / trials["worker_cpu"],
+        phase_pull_s=trials["ps"] * served / trials["ps_cpu"] / 2,
+        phase_push_s=trials["ps"] * served / trials["ps_cpu"] / 2,
+        ps_cpu_used=trials["throughput"] / 512 * served,
+    )

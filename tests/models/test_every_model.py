@@ -26,11 +26,7 @@ def measured(name: str, noise: float = 0.02) -> pd.DataFrame:
     table = queueing.table(noise, seed=1)
     if name == "allreduce":
         return table[table["ps"] == 1].assign(ps=0)
-    steps = table["throughput"] / 512 / table["workers"]
-    return table.assign(
-        phase_data_s=1e-3, phase_compute_s=2e-3 + 512 * 2e-5 / table["worker_cpu"], phase_pull_s=1e-3,
-        phase_push_s=1e-3, ps_cpu_used=steps * table["workers"] * 2.2e-3 / table["ps"],
-    )  # fmt: skip
+    return queueing.with_phases(table)
 
 
 @pytest.fixture(params=NAMES)

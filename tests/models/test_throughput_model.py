@@ -127,6 +127,19 @@ def test_the_speed_of_the_host_is_taken_out_where_repeats_show_it() -> None:
     assert ThroughputModel().fit(unrelated).speed_exponent_ < 0.1
 
 
+def test_phases_tell_what_throughput_alone_cannot() -> None:
+    """Few noisy trials, all with one PS; their phases say how busy it was."""
+    table = queueing.table()
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(6):
+        few = table[(table.ps == 1) & (table.workers <= 4)].sample(8, random_state=seed)
+        noisy = few.assign(throughput=few.throughput * np.random.default_rng(seed).lognormal(0, 0.08, len(few)))
+        for phased in errors:
+            model = ThroughputModel().fit(queueing.with_phases(noisy) if phased else noisy)
+            errors[phased].append(float(np.median(np.abs(np.log(model.predict(table) / table.throughput)))))
+    assert np.mean(errors[True]) < 0.9 * np.mean(errors[False])
+
+
 def test_explain_tells_what_the_trials_determined() -> None:
     workers = pd.DataFrame({"workers": [1, 2, 3, 4, 6, 8], "ps": 1, "worker_cpu": 1.0, "ps_cpu": 1.0})
     rates = 100 * workers.workers / (1 + 0.05 * workers.workers**2)

@@ -47,7 +47,7 @@ def score(frame: pd.DataFrame, objective: str) -> pd.Series:
 def test_eight_trials_find_an_allocation_near_the_best(objective: str, counts_only: bool) -> None:
     frame = grid(counts_only)
     losses = []
-    for seed in range(3):
+    for seed in range(4):
         planner = TrialPlanner(frame, objective, seed=seed, max_trials=8)
         asked = drive(planner, seed=seed)
         assert 4 <= len(asked) <= 8
@@ -56,7 +56,7 @@ def test_eight_trials_find_an_allocation_near_the_best(objective: str, counts_on
         at = (frame == pd.Series(best)).all(axis=1)
         assert at.sum() == 1
         losses.append(score(frame, objective)[at].iloc[0] / score(frame, objective).min() - 1)
-    assert np.median(losses) < 0.05
+    assert np.mean(losses) < 0.07
 
 
 def test_it_asks_the_same_until_told_and_is_done_when_it_asks_no_more() -> None:
