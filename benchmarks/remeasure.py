@@ -19,9 +19,11 @@ from benchmarks._measured import TABLES
 from benchmarks._report import QUICK, finish
 from benchmarks.grids import DELAY, GRIDS, NODES, RATE, TIMING, Kept
 from sizewright.profiler._base import Point
+from sizewright.profiler.baselines import default_planner
 from sizewright.profiler.candidates import Candidates
-from sizewright.profiler.evaluation import Truth, default_planner, replay_planner
+from sizewright.profiler.evaluation import replay_planner
 from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+from sizewright.profiler.regret import Truth
 from sizewright.profiler.series import run_series
 from sizewright.profiler.spread import QueuePlanner
 from sizewright.spec import Allocation

@@ -18,16 +18,10 @@ from benchmarks._measured import HELD_OUT, SEEDS, all_tables, named_tables, on_a
 from benchmarks._optuna_planner import OptunaPlanner
 from benchmarks._report import finish
 from sizewright.profiler import TrialPlanner
-from sizewright.profiler.baselines import Asker
-from sizewright.profiler.evaluation import (
-    SCORINGS,
-    MakePlanner,
-    baseline_planners,
-    default_planner,
-    paired,
-    score_planner,
-)
+from sizewright.profiler.baselines import Asker, MakePlanner, baseline_planners, default_planner
+from sizewright.profiler.evaluation import paired, score_planner
 from sizewright.profiler.measured_table import MeasuredTable, quiet
+from sizewright.profiler.regret import SCORINGS
 
 TRIALS = 8
 MANY = 16

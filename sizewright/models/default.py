@@ -78,7 +78,7 @@ class ThroughputModel(BaseThroughputModel):
         self.process_ = ResidualProcess(_places(trials.axes))
         self._axes, self._rates = trials.axes, rates - self.level_
         self.phases_ = _phases(X, y)
-        self._phased = self._phases_tell(X)[trials.rows]
+        self._phased = self._phases_tell(X, trials=True)[trials.rows]
         means, sds = self._prior()
         rng = np.random.default_rng(self.seed)
         self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
@@ -161,11 +161,11 @@ class ThroughputModel(BaseThroughputModel):
         share = curve.natural("phases", draws[:, curve.NAMES.index("phases")])[:, None]
         return (1 - share) * told + share * phased
 
-    def _phases_tell(self, X: Table) -> Floats:
+    def _phases_tell(self, X: Table, *, trials: bool = False) -> Floats:
         """Logarithm of samples/s (n,) that measured phases foretell, up to a constant; 0 where none were measured."""
         if self.phases_ is None:
             return np.zeros(_rows(X))
-        return self.phases_.log_rates(X) - self.level_
+        return self.phases_.log_rates(X, trials=trials) - self.level_
 
     def _links_allow(self, X: Table) -> Floats:
         """Logarithm of samples/s (n,), infinite where no links are known."""

@@ -82,9 +82,9 @@ class PhasesModel(BaseThroughputModel):
         self._check_fitted()
         return np.asarray(np.exp(self.log_rates(X)))
 
-    def log_rates(self, X: Table) -> Floats:
-        """Logarithm of samples/s (n,)."""
-        return self._log_rates(self.usual_.filled(X), self.smooth_) + self.factor_
+    def log_rates(self, X: Table, *, trials: bool = False) -> Floats:
+        """Logarithm of samples/s (n,) of allocations, or of the trials themselves."""
+        return self._log_rates(self.usual_.filled(X, trials=trials), self.smooth_) + self.factor_
 
     def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
         """Lower and upper samples/s (n,), as wide as the residuals are, wherever it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, known
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.objective import Goal, check_objective
+from sizewright.profiler.planner import TrialPlanner
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +31,10 @@ class Asker(Protocol):
 
     def best(self) -> dict[str, Any]:
         """The pick."""
+
+
+MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
+"""From candidates, objective, trials and seed."""
 
 
 class _Baseline:
@@ -171,3 +176,34 @@ def latin_hypercube(places: Floats, count: int, seed: int) -> list[int]:
         far[chosen] = np.inf
         chosen.append(int(np.argmin(far)))
     return chosen
+
+
+def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
+    """Ours."""
+    return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
+
+
+def baseline_planners() -> dict[str, MakePlanner]:
+    """By name."""
+
+    def designed(design: str, model: str | None = None) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: Designed(candidates, objective, trials, seed, design, model)
+
+    def gaussian(pick: Literal["mean", "measured"]) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: PlainGp(candidates, objective, trials, seed, pick)
+
+    def untried(rule: str) -> MakePlanner:
+        return lambda candidates, objective, trials, seed: Untried(candidates, objective, trials, seed, rule)
+
+    return {
+        "optimus": designed("random", "optimus"),
+        "ernest": designed("random", "ernest"),
+        "dlrover": designed("random", "dlrover"),
+        "lightgbm": designed("random", "lightgbm"),
+        "gp-ei": gaussian("mean"),
+        "gp-ei-measured": gaussian("measured"),
+        "lhs": designed("lhs"),
+        "random": designed("random"),
+        "largest": untried("largest"),
+        "workers-x-cores": untried("linear"),
+    }

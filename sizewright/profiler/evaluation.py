@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,56 +21,14 @@ from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.default import LEARNED_FROM
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns
-from sizewright.profiler.baselines import Asker, Designed, PlainGp, Untried, latin_hypercube
+from sizewright.profiler.baselines import MakePlanner, latin_hypercube
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.measured_table import MeasuredTable
-from sizewright.profiler.objective import SHARE_OF_BEST
-from sizewright.profiler.planner import TrialPlanner
+from sizewright.profiler.regret import SCORINGS, truths
 
 Floats = NDArray[np.float64]
-MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
-"""From candidates, objective, trials and seed."""
-
-SCORINGS = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
-"""Each with the objective that a planner is given for it."""
 NEAR = 0.7
 TOLD_BESIDE = ("status", *LEARNED_FROM)
-_FAILED = 1.0
-
-
-class Truth(NamedTuple):
-    """A table's samples/s (n,) and hourly prices (n,)."""
-
-    throughput: Floats
-    hourly_price: Floats
-
-    def regret(self, pick: int, scoring: str) -> float:
-        """What a pick loses: throughput for `time`, time × cost for `balanced`, as a share.
-
-        For `reach80` it is the cost beyond that of the cheapest that reaches 80 % of the best, plus the throughput that
-        is lacking to these 80 %. A pick that fails loses as much as the worst, and all at least.
-        """
-        there = self.throughput > 0
-        regrets = self._regrets(there, scoring)
-        if not there[pick]:
-            return max(_FAILED, float(regrets.max()))
-        return float(regrets[np.count_nonzero(there[:pick])])
-
-    def _regrets(self, there: NDArray[np.bool_], scoring: str) -> Floats:
-        rate, price = self.throughput[there], self.hourly_price[there]
-        if scoring == "time":
-            return np.asarray(1 - rate / rate.max())
-        if scoring == "balanced":
-            return np.asarray(price / rate**2 / (price / rate**2).min() - 1)
-        needed = SHARE_OF_BEST * rate.max()
-        cheapest = (price / rate)[rate >= needed].min()
-        return np.asarray(np.maximum(price / rate / cheapest - 1, 0.0) + np.maximum(1 - rate / needed, 0.0))
-
-
-def truths(table: MeasuredTable) -> dict[str, Truth]:
-    """`smoothed` and `raw`."""
-    price = Candidates(table.allocations).hourly_price
-    return {"smoothed": Truth(table.smoothed[0], price), "raw": Truth(table.raw, price)}
 
 
 class Replay(NamedTuple):
@@ -108,37 +66,6 @@ def replay_planner(make: MakePlanner, table: MeasuredTable, objective: str, most
         told = {name: cell for name, cell in trials[-1].items() if name in TOLD_BESIDE and cell == cell}
         planner.tell(allocation, trials[-1]["throughput"], **told)
     return Replay(pd.DataFrame(trials), places.place(planner.best()) or 0, slowest_s)
-
-
-def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
-    """Ours."""
-    return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
-
-
-def baseline_planners() -> dict[str, MakePlanner]:
-    """By name."""
-
-    def designed(design: str, model: str | None = None) -> MakePlanner:
-        return lambda candidates, objective, trials, seed: Designed(candidates, objective, trials, seed, design, model)
-
-    def gaussian(pick: Literal["mean", "measured"]) -> MakePlanner:
-        return lambda candidates, objective, trials, seed: PlainGp(candidates, objective, trials, seed, pick)
-
-    def untried(rule: str) -> MakePlanner:
-        return lambda candidates, objective, trials, seed: Untried(candidates, objective, trials, seed, rule)
-
-    return {
-        "optimus": designed("random", "optimus"),
-        "ernest": designed("random", "ernest"),
-        "dlrover": designed("random", "dlrover"),
-        "lightgbm": designed("random", "lightgbm"),
-        "gp-ei": gaussian("mean"),
-        "gp-ei-measured": gaussian("measured"),
-        "lhs": designed("lhs"),
-        "random": designed("random"),
-        "largest": untried("largest"),
-        "workers-x-cores": untried("linear"),
-    }
 
 
 def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int) -> list[dict[str, Any]]:

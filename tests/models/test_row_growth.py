@@ -50,6 +50,7 @@ def test_the_end_is_told_from_the_beginning(until: float, within: float) -> None
             naive.append(abs(power_law(at, rows, len(ids)) / truth - 1))
             crossed.append(truth > model.upper(len(ids), 0.95))
     assert np.mean(np.array(errors) <= within) >= 0.9
+    assert max(errors) <= 2.5 * within
     assert np.median(errors) < 0.5 * np.median(naive)
     assert np.mean(crossed) <= 0.05
 

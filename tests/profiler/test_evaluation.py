@@ -12,22 +12,18 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.models import get_model
 from sizewright.models.ernest import ErnestModel
-from sizewright.profiler.baselines import latin_hypercube
+from sizewright.profiler.baselines import baseline_planners, default_planner, latin_hypercube
 from sizewright.profiler.evaluation import (
-    SCORINGS,
-    Truth,
-    baseline_planners,
     compare_models,
-    default_planner,
     extrapolation,
     paired,
     replay_planner,
     score_model,
     score_planner,
     space_filling,
-    truths,
 )
 from sizewright.profiler.measured_table import MeasuredTable, one_table, quiet, read_tables, split_tables
+from sizewright.profiler.regret import SCORINGS, Truth, truths
 
 
 def frame(noise: float = 0.0, repeats: int = 1, seed: int = 0) -> pd.DataFrame:
