@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import queueing
 
 from sizewright.models import ThroughputModel
 from sizewright.models.network import Traffic
-from tests.models import queueing
 
 TABLES = Path(__file__).parents[2] / "benchmarks" / "tables"
 
