@@ -170,7 +170,8 @@ def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
 def test_death_amid_training_is_told(command_session: MakeSession) -> None:
     session = command_session(COUNTS)
     session.scale(TWO)
-    os.kill(next(iter(mine())), signal.SIGKILL)
+    replica = next(pid for pid in mine() if psutil.Process(pid).cmdline()[-1].endswith("program.py"))
+    os.kill(replica, signal.SIGKILL)  # not its guard
     with pytest.raises(ReplicaDiedError, match="was ended by SIGKILL"):
         session.wait(30)
     session.stop()
