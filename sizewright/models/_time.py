@@ -48,6 +48,10 @@ class TimeModel(BaseThroughputModel):
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:
+        return self._predicted(X)[0]
+
+    def _predicted(self, X: Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Samples/s (n,) and the terms (n, k) that they are made of."""
         self._check_fitted()
         columns = self.usual_.filled(X)
         if not self.takes(columns).all():
@@ -55,15 +59,15 @@ class TimeModel(BaseThroughputModel):
                 f"The model {self.name} tells nothing of such replicas.", "Ask about those it was fitted to."
             )
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
-        return samples / predict_time(self.fit_, self.terms(columns))
+        terms = self.terms(columns)
+        return samples / predict_time(self.fit_, terms), terms
 
     def predict_interval(
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
         check_interval(coverage, kind)
-        middle = self.predict(X)
-        terms = self.terms(self.usual_.filled(X))
+        middle, terms = self._predicted(X)
         half = relative_half_width(self.fit_, terms, coverage, of_trial=kind == "trial")
         factor = np.exp(np.minimum(half, 5.0))
         return middle / factor, middle * factor

@@ -64,8 +64,12 @@ def forecast(
         raise InputError(
             f"The job has {job.model.tables.count} tables, and growth was given of {len(tables)}.", "Give each once."
         )
-    rows = np.sum([table.draw(samples) for table in tables], axis=0)
-    fullest = np.array([largest_partition(float(total), np.array([float(ps)]))[0] for total in rows])
+    return peak_of(job, np.sum([table.draw(samples) for table in tables], axis=0), ps, base_bytes, reserved_rows)
+
+
+def peak_of(job: Job, rows: Floats, ps: int, base_bytes: float, reserved_rows: float) -> EmbeddingMemory:
+    """Peak of the fullest of `ps` PS where all tables together have grown to so many rows (d,)."""
+    fullest = largest_partition(rows, np.array(float(ps)))
     width = job.model.row_width
     state = state_floats(job.model.optimizer.name, width)
     room = max(reserved_rows / ps, LEAST_ROOM)

@@ -60,7 +60,7 @@ def index_bytes(rows: Floats) -> Floats:
     return cast(Floats, INDEX_BYTES_PER_PLACE * np.maximum(places, LEAST_INDEX_PLACES) + INDEX_BYTES_PER_ROW * rows)
 
 
-def largest_partition(rows: float, ps: Floats) -> Floats:
+def largest_partition(rows: Floats | float, ps: Floats) -> Floats:
     """Rows of the fullest of `ps` partitions of hashed keys, with high probability."""
     mean = rows / ps
     return np.minimum(mean + _PARTITION_SIGMAS * np.sqrt(mean) * (ps > 1), rows)

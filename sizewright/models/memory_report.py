@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sizewright.models.embedding_memory import forecast
+from sizewright.models.embedding_memory import peak_of
 from sizewright.models.memory import MARGIN, MemoryModel, index_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.models.table import Table
@@ -29,7 +30,8 @@ def report(
     sizes = job.model.tables.sizes()
     ranges = ranges or [(rows, rows) for rows in sizes]
     tables = tuple(_table(job, i, rows, *ranges[i]) for i, rows in enumerate(sizes))
-    servers = tuple(_server(model, ps, cluster, growth) for ps in range(1, job.bounds.ps.replicas[1] + 1))
+    rows = None if growth is None else np.sum([table.draw(job.training.samples) for table in growth], axis=0)
+    servers = tuple(_server(model, ps, cluster, rows) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
     rests_on = f"{model.trials} trials with measured peaks" if model.trials else "sizes alone; nothing was measured yet"
     return MemoryReport(
@@ -75,7 +77,7 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
     )
 
 
-def _server(model: MemoryModel, ps: int, cluster: Cluster | None, growth: Sequence[RowGrowth] | None) -> ServerOption:
+def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[np.float64] | None) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
     need = int(model.ps_request_bytes(np.array([float(ps)]), workers)[0])
@@ -83,9 +85,8 @@ def _server(model: MemoryModel, ps: int, cluster: Cluster | None, growth: Sequen
     if cluster is not None:
         fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes
     risk = None
-    if growth:
+    if rows is not None:
         base = model.ps_bytes(np.array([float(ps)]), workers, 0.0)[0]
         reserved = float(sum(model.job.model.tables.sizes()))
-        held = forecast(model.job, growth, model.job.training.samples, ps, base_bytes=base, reserved_rows=reserved)
-        risk = held.oom_probability(need)
+        risk = peak_of(model.job, rows, ps, base, reserved).oom_probability(need)
     return ServerOption(ps=ps, memory_bytes=need, fits=fits, oom_probability=risk)

@@ -84,7 +84,7 @@ def _number(name: str, value: Any) -> float:
         raise InputError(f"{name} is {value!r}, which is not {what}.", "Correct it.")
     if isinstance(value, Real | np.bool_):
         return float(value)
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or type(value).__name__ == "NAType" or value != value:  # what pandas calls missing has no truth
         return float("nan")
     raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
 

@@ -137,6 +137,8 @@ def test_modes_may_be_words_or_truths(name: str) -> None:
         sync=["sync", "async"] * (len(measured(name)) // 2) + ["sync"] * (len(measured(name)) % 2)
     )
     told = get_model(name).fit(table).predict(table)
+    missing = table.assign(sync=[pd.NA if mode == "async" else mode for mode in table["sync"]])
+    assert np.isfinite(get_model(name).fit(missing).predict(table)).all()
     for truths in (table["sync"] == "sync", (table["sync"] == "sync").to_numpy()):
         columns = {c: table[c].to_numpy() for c in table} | {"sync": truths}
         assert np.allclose(get_model(name).fit(columns).predict(columns), told)
