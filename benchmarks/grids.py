@@ -3,7 +3,7 @@
 `python -m benchmarks.grids NAME...` writes `benchmarks/tables/NAME.csv` (the trial table) and `NAME.json` (how it was
 measured). Allocations come in random order, so that the host's drift is noise and not a slope; some are measured
 again at other times, which tells how large that noise is. With MORE=1 the trials are added to those that there are.
-The grid `network` is measured on the test bed (needs root).
+Grids behind links are measured on the test bed (needs root).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MORE = os.environ.get("MORE") == "1"
 MOST_CORES = 1.6
 PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
-NODES, RATE, DELAY = 3, "80mbit", "1ms"
+NODES, DELAY = 3, "1ms"
 TIMING = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
 
 
@@ -49,6 +49,8 @@ class Grid(NamedTuple):
     ps_cpu: tuple[float, ...]
     total_batch: int | None = None
     """Divided over the workers, where it is fixed."""
+    rate: str | None = None
+    """Of the links that join the machines; None on one host."""
 
     def job(self, name: str) -> Job:
         """As the profiler takes it."""
@@ -100,8 +102,9 @@ GRIDS = {
         {"batch_size": 256},
         (1, 2, 3, 5), (1, 2, 3), (0.15, 0.25), (0.1, 0.15, 0.25),
     ),
-    # Machines joined by slow links, and the same job on one host.
-    "network": _LINKED,
+    # Machines joined by slow links and by faster ones, and the same job on one host.
+    "network": _LINKED._replace(rate="80mbit"),
+    "faster-network": _LINKED._replace(rate="200mbit"),
     "loopback": _LINKED,
     # Many small replicas, only their numbers differ.
     "counts": Grid(
@@ -150,7 +153,7 @@ def measure_grid(name: str) -> None:
         "not_well": sum(trial.status != "ok" for trial in [*before, *kept.trials]),
         "order": "random in each pass; eight allocations once more",
         "held": "cores by CFS quota (period 20 ms), memory by control groups",
-        "links": f"{NODES} machines, {RATE} and {DELAY} each" if name == "network" else "loopback",
+        "links": f"{NODES} machines, {grid.rate} and {DELAY} each" if grid.rate else "loopback",
         "host": host(),
         "job": job.model_dump(mode="json"),
     }
@@ -163,8 +166,9 @@ def measure_grid(name: str) -> None:
 def main() -> None:
     """All grids, or those named."""
     for name in sys.argv[1:] or list(GRIDS):
-        if name == "network" and "SIZEWRIGHT_ADDRESS" not in os.environ:
-            with Bed(NODES, RATE, DELAY) as bed:
+        rate = GRIDS[name].rate
+        if rate and "SIZEWRIGHT_ADDRESS" not in os.environ:
+            with Bed(NODES, rate, DELAY) as bed:
                 done = bed.run([sys.executable, "-m", "benchmarks.grids", name], timeout_s=1800)
             print(done.stdout, done.stderr, sep="\n")
         else:

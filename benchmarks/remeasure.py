@@ -1,8 +1,8 @@
 """Whether picks are as good as the tables say: the pick and the best of each grid measured again, side by side.
 
 A replay's pick after 8 trials and the five best of the smoothed table, under `balanced`, take turns in one session,
-five times each; the regret is that of the medians. `python -m benchmarks.remeasure [GRID...]`; the grid behind links
-needs root.
+five times each; the regret is that of the medians. `python -m benchmarks.remeasure [GRID...]`; grids behind
+links need root.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks._measured import TABLES
 from benchmarks._report import QUICK, finish
-from benchmarks.grids import DELAY, GRIDS, NODES, RATE, TIMING, Kept
+from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, Kept
 from sizewright.profiler._base import Point
 from sizewright.profiler.baselines import default_planner
 from sizewright.profiler.candidates import Candidates
@@ -78,8 +78,9 @@ def main() -> None:
     """All grids, or those named."""
     tables: dict[str, dict[str, float]] = {}
     for name in sys.argv[1:] or GRIDS:
-        if name == "network" and "SIZEWRIGHT_ADDRESS" not in os.environ:
-            with Bed(NODES, RATE, DELAY) as bed:
+        rate = GRIDS[name].rate
+        if rate and "SIZEWRIGHT_ADDRESS" not in os.environ:
+            with Bed(NODES, rate, DELAY) as bed:
                 done = bed.run([sys.executable, "-m", "benchmarks.remeasure", name], timeout_s=1800)
             print(done.stdout, done.stderr, sep="\n")
             tables |= json.loads(done.stdout.splitlines()[-1])["tables"]
