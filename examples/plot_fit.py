@@ -45,7 +45,12 @@ def draw_curves(axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch
         columns = {name: np.full(POINTS, value, float) for name, value in fixed.items()}
         columns["worker_cpu"] = cores / workers
         lower, upper = model.predict_interval(columns)
-        axes.plot(cores, model.predict(columns), color=color, label=f"{workers} workers, {ps} PS × {ps_cpu:g} cores")
+        axes.plot(
+            cores,
+            model.predict(columns),
+            color=color,
+            label=f"{workers} worker{'s' * (workers > 1)}, {ps} PS × {ps_cpu:g} cores",
+        )
         axes.fill_between(cores, lower, upper, color=color, alpha=0.10, linewidth=0)
         mine = [t for t in full if (t.workers, t.ps, t.ps_cpu) == (workers, ps, ps_cpu)]
         x = [t.workers * (t.worker_cpu or 1) for t in mine]

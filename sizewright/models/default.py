@@ -189,7 +189,9 @@ class ThroughputModel(BaseThroughputModel):
         return np.where(np.isfinite(left), left, 1e3)
 
     def _log_likelihood(self, draws: Floats) -> Floats:
-        return self.process_.log_likelihood(self._left(draws), self._scales(draws))
+        with np.errstate(over="ignore", invalid="ignore"):  # a proposal far out is merely unlikely
+            left = self._left(draws)
+        return self.process_.log_likelihood(left, self._scales(draws))
 
     def _scales(self, draws: Floats) -> Scales:
         noise = np.exp(draws[:, curve.NAMES.index("noise")])

@@ -34,10 +34,11 @@ def profile_job(
     """
     job_hash = trainer.job.hash
     series, finished = (None, []) if fresh else latest_series(store, job_hash, trainer.host)
+    before = 0
     for _ in range(_ATTEMPTS):
         series = series or f"{job_hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()
-        total, trials = plan.left(), []
+        total, trials = before + plan.left(), []
         for step in run_series(trainer, plan, store, series, finished=finished, measure=measure):
             trials.append(step.trial)
             if progress:
@@ -52,7 +53,7 @@ def profile_job(
             store.widen(series, abs(change) / math.sqrt(12))
             return [trial for trial in store.trials(series=series) if trial.status != "void"]
         store.mark(series, "void", told)
-        series, finished = None, []
+        series, finished, before = None, [], before + len(trials)
     raise TrialVoidError(
         f"{told} So did the attempt before.",
         "Profile again when the host is quieter, or accept wider intervals with --accept-drift.",

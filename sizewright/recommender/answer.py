@@ -218,7 +218,7 @@ def _evidence(d: Decision) -> Evidence:
             "assumptions": tuple(
                 assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]))
             ),
-            "to_be_surer": tuple(to_be_surer(d.model, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
+            "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
         }
     )
 

@@ -14,6 +14,7 @@ from sizewright.recommender.scoring import Scored
 from sizewright.spec import Cluster, Job
 from sizewright.spec.units import format_bytes
 
+_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 _OBJECTIVES = {
     "balanced": "completion time × cost",
     "cost": "cost",
@@ -77,7 +78,7 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
         yield f"Some trials were not {job.training.sync}."
 
 
-def to_be_surer(model: BaseThroughputModel, scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
+def to_be_surer(trials: Sequence[Trial], scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
     """What to measure next."""
     width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
     if width > 0.1:
@@ -87,9 +88,11 @@ def to_be_surer(model: BaseThroughputModel, scored: Scored, chosen: int, uncappe
         )
     if uncapped != chosen:
         yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be better still."
-    pinned = model.explain().pinned
-    if pinned:
-        yield f"No evidence for: {', '.join(pinned)}; measure allocations that vary what they depend on."
+    alike = [
+        axis for axis in _AXES if len({getattr(t, axis) for t in trials}) == 1 and np.ptp(scored.columns[axis]) > 0
+    ]
+    if alike:
+        yield f"No two trials differ in {' or '.join(alike)}: measure allocations that do."
 
 
 def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:

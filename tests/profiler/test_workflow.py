@@ -67,11 +67,12 @@ def test_a_steady_host_gives_one_series() -> None:
 
 
 def test_a_series_that_drifted_is_void_and_measured_once_more() -> None:
-    hosts = Hosts(TOTAL)
+    hosts, totals = Hosts(TOTAL), []
     with TrialStore("sqlite://") as store:
-        trials = profile(hosts, store)
+        trials = profile(hosts, store, progress=lambda _, total: totals.append(total))
         kept = store.trials()
     assert hosts.ran == 2 * TOTAL
+    assert totals == [TOTAL] * TOTAL + [2 * TOTAL] * TOTAL
     assert [t.status for t in kept] == ["void"] * TOTAL + ["ok"] * TOTAL
     assert trials == kept[TOTAL:]
     assert "speed changed by -20%" in (kept[0].message or "")

@@ -194,6 +194,8 @@ def test_the_evidence_says_what_the_answer_rests_on() -> None:
     one_size = [t for t in trials() if t.worker_cpu == 1.0]
     known, of_one = (recommend(small_job(), t, model=DlroverModel()).evidence for t in (trials(count=20), one_size))
     assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
+    assert any("No two trials differ in worker_cpu:" in told for told in of_one.to_be_surer)
+    assert not any("No two trials" in told for told in known.to_be_surer)
     assert known.parameters["beta"] == pytest.approx(0.003)
     assert any("loopback" in told for told in evidence.assumptions)
     assert any("No cluster file" in told for told in evidence.assumptions)
