@@ -99,6 +99,16 @@ def summary(models: pd.DataFrame, planned: pd.DataFrame, far: pd.DataFrame) -> d
     }
 
 
+def against(models: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Error anywhere of each other model and of ours, over the replays in which it could be fitted."""
+    errors = models.pivot(index=["table", "seed"], columns="model", values="anywhere")
+    return {
+        name: {"its": float(errors[name].mean()), "ours": float(errors["default"][errors[name].notna()].mean())}
+        for name in errors
+        if name != "default"
+    }
+
+
 def main() -> None:
     tables = all_tables()
     every = [(table, seed) for table in tables for seed in SEEDS]
@@ -117,6 +127,7 @@ def main() -> None:
     details = {
         "seeds": len(SEEDS),
         "models": shown.round(4).to_dict("index"),
+        "against": against(models),
         "held_out": per_table.get(HELD_OUT),
         "behind_links": {grid: behind_links(grid, gbps) for grid, gbps in LINKS.items()},
     }

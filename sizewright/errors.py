@@ -64,12 +64,12 @@ class StoreError(InputError):
 
 
 class NotEnoughDataError(InputError):
-    """Too few trials to tell a curve; `missing` distinct allocations more would do."""
+    """Too few trials to tell a curve; so many `missing` distinct allocations (or whatever `of` names) would do."""
 
     exit_code = 4
 
-    def __init__(self, message: str, missing: int) -> None:
-        super().__init__(message, f"Measure {missing} more distinct allocation{'s' * (missing > 1)}.")
+    def __init__(self, message: str, missing: int, of: str = "distinct allocation") -> None:
+        super().__init__(message, f"Measure {missing} more {of}{'s' * (missing > 1)}.")
         self.missing = missing
 
 

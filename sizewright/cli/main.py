@@ -33,7 +33,7 @@ def run() -> None:
 
     from sizewright.errors import SizewrightError
 
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it cleanly
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, under nohup too
     try:
         app()
     except SizewrightError as error:

@@ -22,10 +22,15 @@ Kind = Literal["trial", "mean"]
 """Interval of another measurement, or of the curve that measurements lie around."""
 
 
+def check_share(name: str, share: float) -> None:
+    """Raises InputError for what is no share."""
+    if not 0 < share < 1:
+        raise InputError(f"A {name} of {share:g} is none.", "Give a share between 0 and 1, such as 0.9.")
+
+
 def check_interval(coverage: float, kind: str) -> None:
     """Raises InputError where there is no such interval."""
-    if not 0 < coverage < 1:
-        raise InputError(f"A coverage of {coverage:g} is none.", "Give a share between 0 and 1, such as 0.9.")
+    check_share("coverage", coverage)
     if kind not in get_args(Kind):
         raise InputError(f"There is no interval of kind {kind!r}.", f"Give one of: {', '.join(get_args(Kind))}.")
 

@@ -15,6 +15,10 @@ from sizewright.models.axes import LEAST_ALLOCATIONS, count_distinct, measured
 from sizewright.models.linear_time import TimeFit, fit_time, predict_time, relative_half_width
 from sizewright.models.table import Table, known
 
+# Of the shortest step measured for as much computing: no step takes less, even where no term that was kept is left.
+_LEAST = 0.1
+_WIDEST = 5.0  # in log
+
 
 class TimeModel(BaseThroughputModel):
     """throughput = w·m / T, with T a sum of terms whose coefficients are not negative."""
@@ -44,14 +48,17 @@ class TimeModel(BaseThroughputModel):
         columns = {name: column[takes] for name, column in columns.items()}
         seconds = columns["workers"] * known(columns["batch_size"], 1.0) / trials.throughput[takes]
         self.usual_ = trials.usual
+        self.least_ = float((seconds / _compute(columns)).min())
         self.fit_: TimeFit = fit_time(self.terms(columns), seconds, tuple(self.equations), distinct, trials.relative_se)
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:
-        return self._predicted(X)[0]
+        return self._predicted(X, 0.5)[0]
 
-    def _predicted(self, X: Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Samples/s (n,) and the terms (n, k) that they are made of."""
+    def _predicted(
+        self, X: Table, coverage: float, kind: Kind = "trial"
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Samples/s (n,), and the factor (n,) by which its interval is wide either way."""
         self._check_fitted()
         columns = self.usual_.filled(X)
         if not self.takes(columns).all():
@@ -60,16 +67,17 @@ class TimeModel(BaseThroughputModel):
             )
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         terms = self.terms(columns)
-        return samples / predict_time(self.fit_, terms), terms
+        told, least = predict_time(self.fit_, terms), _LEAST * self.least_ * _compute(columns)
+        seconds = np.maximum(told, least)
+        half = relative_half_width(self.fit_, terms, seconds, coverage, of_trial=kind == "trial")
+        return samples / seconds, np.exp(np.where(told < least, _WIDEST, np.minimum(half, _WIDEST)))
 
     def predict_interval(
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
         check_interval(coverage, kind)
-        middle, terms = self._predicted(X)
-        half = relative_half_width(self.fit_, terms, coverage, of_trial=kind == "trial")
-        factor = np.exp(np.minimum(half, 5.0))
+        middle, factor = self._predicted(X, coverage, kind)
         return middle / factor, middle * factor
 
     def explain(self) -> Explanation:
@@ -84,3 +92,8 @@ class TimeModel(BaseThroughputModel):
             enough=fit.enough,
             needed=int(fit.excited.sum()) + 2,
         )
+
+
+def _compute(columns: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Samples a step over cores, (n,)."""
+    return np.asarray(known(columns["batch_size"], 1.0) / known(columns["worker_cpu"], 1.0))

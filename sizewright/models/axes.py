@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 COUNTS = ("workers", "ps")
 SIZES = ("worker_cpu", "ps_cpu", "worker_gpu", "batch_size", "embedding_bytes")
 LEAST_ALLOCATIONS = 3
+_LEAST = {"workers": 1.0} | dict.fromkeys(
+    ("ps", "sync", "worker_gpu", "embedding_bytes", "network_bytes", "worker_memory_bytes", "ps_memory_bytes"), 0.0
+)
 _NONE = 0.5  # stands for 0 PS or GPUs, which have no logarithm
 
 
@@ -70,9 +73,10 @@ class Usual:
             there = np.isfinite(column)
             if name == "embedding_bytes":
                 continue  # a matter of the job, so that not telling it means as usual
-            if name in self.told and not there.all() and self.told.get(f"{name} varies"):
+            lacking = ~there & (columns["ps"] > 0) if name == "ps_cpu" else ~there
+            if name in self.told and lacking.any() and self.told.get(f"{name} varies"):
                 raise InputError(
-                    f"The trials tell {name}, but {int((~there).sum())} of the allocations asked about do not.",
+                    f"The trials tell {name}, but {int(lacking.sum())} of the allocations asked about do not.",
                     f"Give {name} for all of them.",
                 )
             if name not in self.told and there.any() and np.ptp(column[there]) > 0:
@@ -100,10 +104,12 @@ def check_columns(columns: Mapping[str, Floats]) -> None:
     for name, column in columns.items():
         if name in COUNTS and np.isnan(column).any():
             raise InputError(f"Some rows do not tell {name}.", "Give workers and ps in every row.")
-        least = {"workers": 1.0, "ps": 0.0, "sync": 0.0, "worker_gpu": 0.0, "embedding_bytes": 0.0}.get(name, 1e-12)
-        wrong = column[np.isinf(column) | (column < least)]
-        if len(wrong):
-            need = {"workers": "1 or more", "ps": "0 or more"}.get(name, "finite and above 0")
+        least = _LEAST.get(name, 1e-12)
+        outside = np.isinf(column) | (column < least)
+        if name == "sync":
+            outside |= (column > 0) & (column != 1)
+        if len(wrong := column[outside]):
+            need = "0 or 1" if name == "sync" else f"finite and {least:g} or more" if name in _LEAST else "above 0"
             raise InputError(f"{name} is {wrong[0]:g} in {len(wrong)} rows; it must be {need}.", "Correct these rows.")
 
 

@@ -14,11 +14,13 @@ allocation, the trials' geometric mean, so that priors hold for any job: the sca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.errors import InputError
 from sizewright.models.axes import Axes
 
 Floats = NDArray[np.float64]
@@ -54,8 +56,26 @@ PARAMETERS: dict[str, Parameter] = {
     "noise": Parameter(float(np.log(0.03)), 0.7, "log", "how far repeats stray, in log"),
 }
 NAMES = tuple(PARAMETERS)
-MEANS = np.array([p.mean for p in PARAMETERS.values()])
-SDS = np.array([p.sd for p in PARAMETERS.values()])
+
+
+def prior_of(changed: Mapping[str, tuple[float, float]] | None = None) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (k,) of each parameter, some of them changed by name.
+
+    Raises InputError for an unknown name, or what is no mean and standard deviation.
+    """
+    pairs = {name: (parameter.mean, parameter.sd) for name, parameter in PARAMETERS.items()}
+    for name, pair in (changed or {}).items():
+        if name not in pairs:
+            raise InputError(f"There is no parameter {name!r} to have a prior.", f"Name: {', '.join(NAMES)}.")
+        try:
+            mean, sd = (float(number) for number in pair)
+        except (TypeError, ValueError):
+            mean = sd = float("nan")
+        if not (np.isfinite([mean, sd]).all() and sd > 0):
+            raise InputError(f"The prior of {name} is {pair!r}.", "Give a mean, and a standard deviation above 0.")
+        pairs[name] = (mean, sd)
+    means, sds = np.array(list(pairs.values())).T
+    return means, sds
 
 
 def natural(name: str, value: Floats) -> Floats:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from typing_extensions import Self
 
-from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.errors import NotEnoughDataError
 from sizewright.models import curve
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import LEAST_ALLOCATIONS, Axes, count_distinct, measured
@@ -25,6 +25,7 @@ from sizewright.models.host_speed import at_usual_speed
 from sizewright.models.network import Traffic, limited
 from sizewright.models.phases import PHASES, PhasesModel
 from sizewright.models.posterior import Effort, sample
+from sizewright.models.repeats import pooled
 from sizewright.models.residual import ResidualProcess, Scales
 from sizewright.models.table import Table, as_columns
 
@@ -75,11 +76,12 @@ class ThroughputModel(BaseThroughputModel):
         self.distinct_ = count_distinct(trials.axes)
         self.claimed_se_ = trials.relative_se
         self.traffic_ = Traffic.of(X)
-        self.process_ = ResidualProcess(_places(trials.axes))
-        self._axes, self._rates = trials.axes, rates - self.level_
+        self.repeats_ = pooled(trials.axes, rates - self.level_)
+        self._axes = trials.axes.pick(self.repeats_.rows)
+        self.process_ = ResidualProcess(_places(self._axes), self.repeats_.counts)
         self.phases_ = _phases(X, y)
-        self._phased = self._phases_tell(X, trials=True)[trials.rows]
-        means, sds = self._prior()
+        self._phased = self._phases_tell(X, trials=True)[trials.rows][self.repeats_.rows]
+        means, sds = curve.prior_of(self.prior)
         rng = np.random.default_rng(self.seed)
         self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
         self.residuals_ = self._left(self.draws_)
@@ -102,7 +104,8 @@ class ThroughputModel(BaseThroughputModel):
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
-        half = stdtrit(max(len(self._rates) - 1, 2), 0.5 + coverage / 2) * np.sqrt(variance)
+        freedom = max(self.repeats_.counts.sum() - 1, 2)
+        half = stdtrit(freedom, 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half), np.exp(mean + half)
 
     def paths(self, X: Table, rng: np.random.Generator) -> Floats:
@@ -119,7 +122,7 @@ class ThroughputModel(BaseThroughputModel):
     def explain(self) -> Explanation:
         """Medians of the physical parameters; those that the trials told little of are pinned."""
         self._check_fitted()
-        _, sds = self._prior()
+        _, sds = curve.prior_of(self.prior)
         told = self.draws_.std(axis=0) < _DETERMINED * sds
         return Explanation(
             model=self.name,
@@ -173,25 +176,15 @@ class ThroughputModel(BaseThroughputModel):
             return np.full(_rows(X), np.inf)
         return self.traffic_.most(X)
 
-    def _prior(self) -> tuple[Floats, Floats]:
-        means, sds = curve.MEANS.copy(), curve.SDS.copy()
-        for name, (mean, sd) in (self.prior or {}).items():
-            if name not in curve.NAMES:
-                raise InputError(f"There is no parameter {name!r} to have a prior.", f"Name: {', '.join(curve.NAMES)}.")
-            if not (np.isfinite([mean, sd]).all() and sd > 0):
-                raise InputError(f"The prior of {name} is ({mean:g}, {sd:g}).", "Give a mean, and an sd above 0.")
-            i = curve.NAMES.index(name)
-            means[i], sds[i] = mean, sd
-        return means, sds
-
     def _left(self, draws: Floats) -> Floats:
-        left = self._rates - self._curve(draws, self._axes, self._phased)
+        left = self.repeats_.rates - self._curve(draws, self._axes, self._phased)
         return np.where(np.isfinite(left), left, 1e3)
 
     def _log_likelihood(self, draws: Floats) -> Floats:
         with np.errstate(over="ignore", invalid="ignore"):  # a proposal far out is merely unlikely
             left = self._left(draws)
-        return self.process_.log_likelihood(left, self._scales(draws))
+        scales = self._scales(draws)
+        return self.process_.log_likelihood(left, scales) + self.repeats_.log_likelihood(scales.noise)
 
     def _scales(self, draws: Floats) -> Scales:
         noise = np.exp(draws[:, curve.NAMES.index("noise")])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sizewright.errors import InputError
+from sizewright.models._base import check_share
 from sizewright.models.memory import INDEX_BYTES_PER_ROW, index_bytes, largest_partition, row_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.spec import Job
@@ -39,11 +40,14 @@ class EmbeddingMemory:
 
     def interval(self, coverage: float = 0.9) -> tuple[float, float]:
         """Between which bytes the peak will lie with this probability."""
+        check_share("coverage", coverage)
         low, high = np.quantile(self.draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
         return float(low), float(high)
 
     def oom_probability(self, limit_bytes: float) -> float:
         """That the peak exceeds a limit: normal in the logarithm of the draws, so that it has a tail."""
+        if not limit_bytes > 0:
+            raise InputError(f"A limit of {limit_bytes} bytes is none.", "Give a number above 0.")
         return exceeding(self.draws, limit_bytes)
 
 
@@ -64,6 +68,8 @@ def forecast(
         raise InputError(
             f"The job has {job.model.tables.count} tables, and growth was given of {len(tables)}.", "Give each once."
         )
+    if not ps >= 1:
+        raise InputError(f"{ps} PS hold no tables.", "Give 1 or more.")
     return peak_of(job, np.sum([table.draw(samples) for table in tables], axis=0), ps, base_bytes, reserved_rows)
 
 

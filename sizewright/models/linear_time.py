@@ -97,9 +97,11 @@ def predict_time(fit: TimeFit, terms: Matrix) -> Vector:
     return terms @ fit.coefficients
 
 
-def relative_half_width(fit: TimeFit, terms: Matrix, coverage: float, *, of_trial: bool = True) -> Vector:
-    """Half of the interval of another trial's time, or of its mean, as a share of it (n,)."""
-    active = terms[:, fit.kept] / predict_time(fit, terms)[:, None]
+def relative_half_width(
+    fit: TimeFit, terms: Matrix, seconds: Vector, coverage: float, *, of_trial: bool = True
+) -> Vector:
+    """Half of the interval of another trial's time, or of its mean, as a share of the `seconds` (n,) predicted."""
+    active = terms[:, fit.kept] / seconds[:, None]
     leverage = np.sum((active @ fit.unscaled_covariance) * active, axis=1)
     quantile = float(stdtrit(fit.degrees_of_freedom, 0.5 + coverage / 2))
     half: Vector = quantile * fit.sigma * np.sqrt(of_trial + leverage)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
+from sizewright.models.axes import check_columns
 from sizewright.models.table import Table, as_columns, known
 
 Floats = NDArray[np.float64]
@@ -44,6 +45,7 @@ class Traffic(NamedTuple):
     def of(cls, trials: Table) -> Self | None:
         """From the trials that tell what they moved; None where none does."""
         columns = as_columns(trials, ("network_bytes", "batch_size", "network_gbps"))
+        check_columns(columns)
         there = (columns["network_bytes"] > 0) & (columns["batch_size"] > 0)
         if not there.any():
             return None
@@ -60,6 +62,7 @@ class Traffic(NamedTuple):
         `workers_per_host` tells how many share a link, 1 if it is missing.
         """
         columns = as_columns(table, ("workers", "ps", "batch_size", "network_gbps", "workers_per_host"))
+        check_columns(columns)
         gbps, workers = columns["network_gbps"], columns["workers"]
         linked = (gbps < self.measured_gbps) & ((columns["ps"] > 0) | (workers > 1))
         batch = known(columns["batch_size"], self.batch_size)

@@ -46,7 +46,7 @@ class Phases(NamedTuple):
 
 
 class PhasesModel(BaseThroughputModel):
-    """Learns from trials that tell their phases and what their PS used."""
+    """Learns from trials that tell their phases, what their PS used, and how many samples a step had."""
 
     name = "phases"
 
@@ -56,7 +56,7 @@ class PhasesModel(BaseThroughputModel):
         columns = trials.usual.filled(X, trials=True) | as_columns(X, PHASES)
         columns = {name: column[trials.rows] for name, column in columns.items()}
         self.usual_ = trials.usual
-        told = np.all([np.isfinite(columns[name]) for name in PHASES], axis=0)
+        told = np.all([np.isfinite(columns[name]) for name in (*PHASES, "batch_size")], axis=0)
         self.distinct_ = count_distinct(trials.axes.pick(told)) if told.any() else 0
         if self.distinct_ < 3:
             raise NotEnoughDataError("Fewer than three distinct allocations tell their phases.", 3 - self.distinct_)
@@ -113,13 +113,13 @@ class PhasesModel(BaseThroughputModel):
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
         limit = np.maximum(workers * server / (ps * known(columns["ps_cpu"], 1.0)), 1e-12)
         cycle = np.logaddexp(smooth * np.log(own + exchange), smooth * np.log(limit)) / smooth
-        grown: Floats = np.log(workers * known(columns["batch_size"], 1.0)) - cycle
+        grown: Floats = np.log(workers * columns["batch_size"]) - cycle
         return grown
 
 
 def _seconds(columns: Columns, rates: Floats) -> Phases:
     """Measured, per step of a worker or exchange."""
-    exchanges = rates / known(columns["batch_size"], 1.0)
+    exchanges = rates / columns["batch_size"]
     return Phases(
         columns["phase_data_s"] + columns["phase_compute_s"],
         columns["phase_pull_s"] + columns["phase_push_s"],
@@ -130,7 +130,7 @@ def _seconds(columns: Columns, rates: Floats) -> Phases:
 def _terms(columns: Columns) -> Phases:
     """Columns (n, k) of each part's equation."""
     one, ps = np.ones_like(columns["workers"]), np.maximum(columns["ps"], 1)
-    batch, cores = known(columns["batch_size"], 1.0), known(columns["worker_cpu"], 1.0)
+    batch, cores = columns["batch_size"], known(columns["worker_cpu"], 1.0)
     return Phases(
         np.column_stack([one, batch, batch / cores]),
         np.column_stack([one, batch, batch / ps, ps]),

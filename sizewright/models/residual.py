@@ -2,7 +2,8 @@
 
 The process is τ² times a Matérn kernel (ν = 3/2) plus noise σ², around a level with a flat prior, which is integrated
 out (Rasmussen and Williams 2006, eqs 2.41 to 2.45, with one constant). τ and σ differ from draw to draw and the kernel
-does not, so one eigendecomposition serves all draws.
+does not, so one eigendecomposition serves all draws. Where a residual is the mean of several, everything is multiplied
+by the root of their number, which makes the noise the same everywhere.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ class Scales(NamedTuple):
 
 
 class ResidualProcess:
-    """Conditioned on residuals measured at `places` (n, a)."""
+    """Conditioned on residuals at `places` (n, a), each the mean of so many (n,), by default of one."""
 
-    def __init__(self, places: Floats) -> None:
+    def __init__(self, places: Floats, counts: Floats | None = None) -> None:
         self.places = places
+        root = self._root = np.sqrt(np.ones(len(places)) if counts is None else counts)
         kernel = matern(places, places) + _JITTER * np.eye(len(places))
-        self._values, self._vectors = np.linalg.eigh(kernel)
+        self._values, vectors = np.linalg.eigh(kernel * root * root[:, None])
+        self._vectors = root[:, None] * vectors
         self._ones = self._vectors.sum(axis=0)
 
     def log_likelihood(self, residuals: Floats, scales: Scales) -> Floats:
@@ -62,7 +65,7 @@ class ResidualProcess:
         """One function of each draw, (d, m), from the posterior: a prior path corrected at the trials (Wilson 2020)."""
         features = _Features.draw(self.places.shape[1], rng)
         weights = rng.standard_normal((len(residuals), FEATURES)) * scales.residual[:, None]
-        noise = rng.standard_normal(residuals.shape) * scales.noise[:, None]
+        noise = rng.standard_normal(residuals.shape) * scales.noise[:, None] / self._root
         left = residuals - weights @ features.of(self.places).T - noise
         level, correction = self._solve(left, self._precision(scales))
         turned = matern(at, self.places) @ self._vectors

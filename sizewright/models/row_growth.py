@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models._base import check_share
 from sizewright.models.posterior import Effort, sample
 
 Floats = NDArray[np.float64]
@@ -65,7 +66,10 @@ class RowGrowth:
 
         Raises NotEnoughDataError with fewer than three points, InputError where rows shrink or exceed the samples.
         """
-        n, s = np.asarray(samples, float), np.asarray(rows, float)
+        try:
+            n, s = np.asarray(samples, float), np.asarray(rows, float)
+        except (TypeError, ValueError):
+            raise InputError("Samples or rows are no numbers.", "Give one number each.") from None
         _check(n, s, self.vocabulary)
         n, s = _thinned(n, s)
         self.samples_, self.rows_ = n, s
@@ -76,7 +80,11 @@ class RowGrowth:
         return self
 
     def draw(self, samples: float) -> Floats:
-        """Rows (d,) that there may be after so many samples."""
+        """Rows (d,) that there may be after so many samples. Raises InputError before `fit`, or for no number."""
+        if not hasattr(self, "draws_"):
+            raise InputError("This growth is not fitted yet.", "Call fit with samples and rows first.")
+        if not samples >= 0:
+            raise InputError(f"There are no {samples} samples.", "Ask about a number from 0 up.")
         now, seen = self.samples_[-1], self.rows_[-1]
         if samples <= now:
             return np.full(len(self.draws_), float(np.interp(samples, [0.0, *self.samples_], [0.0, *self.rows_])))
@@ -95,11 +103,13 @@ class RowGrowth:
 
     def predict_interval(self, samples: float, coverage: float = 0.9) -> tuple[float, float]:
         """Between which rows there will be with this probability."""
+        check_share("coverage", coverage)
         low, high = np.quantile(self.draw(samples), [0.5 - coverage / 2, 0.5 + coverage / 2])
         return float(low), float(high)
 
     def upper(self, samples: float, probability: float = 0.95) -> float:
         """Rows that are not exceeded with this probability."""
+        check_share("probability", probability)
         return float(np.quantile(self.draw(samples), probability))
 
     def _expected(self, draws: Floats, samples: Floats) -> Floats:
@@ -146,14 +156,14 @@ def _check(n: Floats, s: Floats, vocabulary: float | None) -> None:
     if n.shape != s.shape or n.ndim != 1:
         raise InputError(f"There are {n.size} sample counts and {s.size} row counts.", "Give one each.")
     if len(n) < _LEAST_POINTS:
-        raise NotEnoughDataError(f"{len(n)} points do not tell how a table grows.", _LEAST_POINTS - len(n))
+        raise NotEnoughDataError(f"{len(n)} points do not tell how a table grows.", _LEAST_POINTS - len(n), "point")
     fine = np.isfinite(n).all() and np.isfinite(s).all() and (n > 0).all() and (s > 0).all()
     if not fine or (np.diff(n) <= 0).any() or (np.diff(s) < 0).any() or (s > n).any():
         raise InputError(
             "Samples must grow from point to point, rows must not shrink, and there is at most one row a sample.",
             "Count the distinct ids of one table after more and more samples.",
         )
-    if vocabulary is not None and vocabulary < s[-1]:
+    if vocabulary is not None and not vocabulary >= s[-1]:
         raise InputError(f"{s[-1]:g} rows were seen of a vocabulary of {vocabulary:g}.", "Give the larger number.")
 
 

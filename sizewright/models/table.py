@@ -25,15 +25,36 @@ _MODES = {"async": 0.0, "sync": 1.0}
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
     """The named columns as float arrays (n,); what is not known is NaN, and `sync` is 1 for sync and 0 for async.
 
+    One allocation by itself, as a mapping of numbers, is one row.
     Raises InputError where a cell is no number, or the table is none.
     """
-    if isinstance(table, np.ndarray):
-        raise InputError("Trials and allocations need named columns.", "Give a data frame, or a mapping of columns.")
+    table = _whole(table)
     if _is_columnar(table):
-        size = len(next(iter(table.values()))) if isinstance(table, Mapping) else len(table)
+        size = _length(table)
         return {name: _floats(name, table[name]) if name in table else np.full(size, np.nan) for name in names}
     rows = [_row(item) for item in table]
     return {name: np.array([_number(name, row.get(name)) for row in rows], float) for name in names}
+
+
+def _whole(table: Table) -> Table:
+    """The table; of one row, in a list. Raises InputError where it is none."""
+    if hasattr(table, "to_dict") and not hasattr(table, "columns"):  # a row of a data frame
+        return [table.to_dict()]
+    cells = table.values() if isinstance(table, Mapping) else ()
+    if cells and all(isinstance(cell, str) or not hasattr(cell, "__len__") for cell in cells):
+        return [table]
+    if not (_is_columnar(table) or isinstance(table, Sequence)) or isinstance(table, str):
+        raise InputError("Trials and allocations need named columns.", "Give a data frame, or a mapping of columns.")
+    return table
+
+
+def _length(table: Table) -> int:
+    if not isinstance(table, Mapping):
+        return len(table)
+    lengths = {len(column) for column in table.values()}
+    if len(lengths) > 1:
+        raise InputError(f"The columns have {min(lengths)} to {max(lengths)} rows.", "Give as many in each.")
+    return max(lengths, default=0)
 
 
 def _floats(name: str, cells: Any) -> Column:
@@ -47,9 +68,9 @@ def _floats(name: str, cells: Any) -> Column:
 
 def ended_well(table: Table) -> NDArray[np.bool_]:
     """Which rows (n,) have the status `ok`, or none."""
+    table = _whole(table)
     if _is_columnar(table):
-        first = next(iter(table.values())) if isinstance(table, Mapping) else table
-        statuses = list(table["status"]) if "status" in table else [None] * len(first)
+        statuses = list(table["status"]) if "status" in table else [None] * _length(table)
     else:
         statuses = [_row(item).get("status") for item in table]
     return np.array([status == "ok" or not isinstance(status, str) for status in statuses], bool)

@@ -113,7 +113,10 @@ class Designed(_Baseline):
 
     def guess(self) -> Floats:  # noqa: D102
         model = self.fitted(self.model) if self.model else None
-        return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
+        try:
+            return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
+        except InputError:  # the model knows no replicas as some of the candidates have
+            return super().guess()
 
 
 class PlainGp(_Baseline):

@@ -23,24 +23,31 @@ _MEMORY = ("worker_memory_bytes", "ps_memory_bytes")
 _KEPT = (*ALLOCATION_COLUMNS, "network_gbps", "workers_per_host", *_MEMORY)
 _WHOLE = (*COUNTS, "batch_size", "worker_gpu")
 _APART = 2.0
+Key = tuple[float | None, ...]
 
 
 class Candidates:
-    """Distinct allocations (n) in the order in which they came. Raises InputError where they are none."""
+    """Distinct allocations (n) in the order in which they came; of those that differ in memory alone, the first.
+
+    Raises InputError where they are none.
+    """
 
     def __init__(self, frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None = None) -> None:
+        if not isinstance(frame, pd.DataFrame) or not frame.columns.is_unique:
+            raise InputError("The candidates are no table with a name for each column.", "Give a pandas DataFrame.")
         missing = [name for name in COUNTS if name not in frame]
         if missing or not len(frame):
             what = f"lack {' and '.join(missing)}" if missing else "are none"
             raise InputError(f"The candidates {what}.", "Give a table with workers and ps, a row for each allocation.")
         self.columns = [name for name in ALLOCATION_COLUMNS if name in frame]
         frame = _numbers(frame, self.columns)
-        first = ~frame[self.columns].round(9).duplicated() if len(frame) > 1 else slice(None)
+        keys = _keys(as_columns(frame, self.columns))
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}
         told = [name for name in frame if name in _KEPT]
-        self.frame = frame.loc[first, told].reset_index(drop=True)
+        self.frame = frame.iloc[sorted(first.values())][told].reset_index(drop=True)
+        check_columns(as_columns(self.frame, [name for name in _KEPT if name in told]))
         self.hourly_price = hourly_price(self.frame, prices)
-        rows: list[dict[str, Any]] = self.frame.to_dict("records")  # type: ignore[assignment]
-        self._places = {self._key(row): i for i, row in enumerate(rows)}
+        self._places = {key: i for i, key in enumerate(dict.fromkeys(keys))}
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -61,19 +68,25 @@ class Candidates:
         check_columns(as_columns(whole, self.columns))
 
     def place(self, allocation: Mapping[str, Any]) -> int | None:
-        """Which candidate an allocation is; None if it is another. Raises InputError where it lacks what tells them
-        apart."""
+        """Which candidate an allocation is; None if it is another."""
+        return self._places.get(self.key(allocation))
+
+    def key(self, allocation: Mapping[str, Any]) -> Key:
+        """What an allocation is told apart by. Raises InputError where it lacks an axis by which candidates differ."""
         lacks = [name for name in self.columns if name not in allocation and self.frame[name].nunique() > 1]
         if lacks:
             raise InputError(
                 f"The allocation does not tell {' and '.join(lacks)}, by which the candidates differ.",
                 "Tell it as ask() gave it.",
             )
-        return self._places.get(self._key(self.whole(allocation)))
+        return _keys(as_columns([self.whole(allocation)], self.columns))[0]
 
     def whole(self, allocation: Mapping[str, Any]) -> dict[str, Any]:
-        """The allocation with what all candidates have in common."""
-        return {**self.allocation(0), **allocation}
+        """The allocation with what all candidates have in common, in plain numbers."""
+        cells = {**self.allocation(0), **allocation}
+        axes = [name for name in self.columns if name != "sync"]
+        numbers = as_columns({name: [cells[name]] for name in axes}, axes)
+        return cells | {name: _native(name, number[0]) for name, number in numbers.items()}
 
     def spread(self) -> Floats:
         """Where the candidates lie (n, a): logarithms of the axes that vary, each from 0 to 1."""
@@ -93,8 +106,11 @@ class Candidates:
                 inside &= ~((column < low / _APART - 1e-9) | (column > high * _APART + 1e-9))
         return inside
 
-    def _key(self, allocation: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(_plain(allocation.get(name)) for name in self.columns)
+
+def _keys(columns: Columns) -> list[Key]:
+    """One for each row: numbers, None where there is none."""
+    rounded = np.column_stack(list(columns.values())).round(9)
+    return [tuple(None if cell != cell else cell for cell in row) for row in rounded.tolist()]
 
 
 def _numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -104,8 +120,9 @@ def _numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         if name == "sync":
             continue
         numbers = np.asarray(pd.to_numeric(frame[name], errors="coerce").astype(float), np.float64)
-        missing = int(np.isnan(numbers).sum())
-        if 0 < missing < len(numbers) or (missing and name in COUNTS):
+        needed = numbers if name != "ps_cpu" else numbers[as_columns(frame, ["ps"])["ps"] > 0]  # without PS, no cores
+        missing = int(np.isnan(needed).sum())
+        if 0 < missing < len(needed) or (missing and name in COUNTS):
             raise InputError(f"{missing} of the candidates do not tell {name}.", "Give a number in each row.")
         if name in _WHOLE and (np.nan_to_num(numbers) % 1 != 0).any():
             raise InputError(f"{name} is not a whole number in some candidates.", "Round it.")
@@ -128,14 +145,13 @@ def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | Non
     given = prices if isinstance(prices, Prices) else _prices(prices or {})
     columns = as_columns(frame, (*COUNTS, *SIZES, *_MEMORY))
     workers, ps = columns["workers"], columns["ps"]
-    counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu", "worker_gpu"))
+    gpu = known(columns["worker_gpu"], 0.0)
+    counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu")) and not gpu.any()
     core_hour = 1.0 if counts_only and prices is None else given.core_hour
-    cores = workers * known(columns["worker_cpu"], 1.0) + ps * known(columns["ps_cpu"], 1.0)
-    if np.isfinite(columns["worker_gpu"]).any() and np.isnan(columns["worker_cpu"]).all():
-        cores = ps * known(columns["ps_cpu"], 1.0)
+    of_worker = np.where((gpu > 0) & np.isnan(columns["worker_cpu"]), 0.0, known(columns["worker_cpu"], 1.0))
+    cores = workers * of_worker + ps * known(columns["ps_cpu"], 1.0)
     gib = sum(n * known(columns[name], 0.0) for n, name in zip((workers, ps), _MEMORY, strict=True)) / GIB
-    gpus = workers * known(columns["worker_gpu"], 0.0)
-    price: Floats = cores * core_hour + gib * given.gib_hour + gpus * given.gpu_hour
+    price: Floats = cores * core_hour + gib * given.gib_hour + workers * gpu * given.gpu_hour
     return price
 
 
@@ -153,11 +169,3 @@ def _native(name: str, cell: Any) -> Any:
     if name in _WHOLE and cell == cell:
         return int(cell)
     return cell.item() if hasattr(cell, "item") else cell
-
-
-def _plain(cell: Any) -> Any:
-    if isinstance(cell, str) or cell is None:
-        return cell
-    if cell is pd.NA:
-        return None
-    return None if cell != cell else round(float(cell), 9)

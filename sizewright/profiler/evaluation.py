@@ -148,7 +148,7 @@ def extrapolation(
         values = np.unique(column[np.isfinite(column)])
         if len(values) > 1:
             lower &= column <= values[(len(values) - 1) // 2]
-            size += np.log(column)
+            size += np.log(np.where(column > 0, column, 0.5))
     rows = np.flatnonzero(lower)
     if len(rows) < 5:
         return None

@@ -9,6 +9,7 @@ What is lost that way, or what the best trial may still gain, is what another tr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models.axes import LEAST_ALLOCATIONS
+from sizewright.models.curve import prior_of
 from sizewright.models.default import ThroughputModel
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.feasible import likely_to_end_well
 from sizewright.profiler.objective import Goal, check_objective
+from sizewright.profiler.told import Told
 from sizewright.spec import Prices
 
 Floats = NDArray[np.float64]
@@ -28,7 +31,7 @@ Floats = NDArray[np.float64]
 FIRST_TRIALS = 4
 LEAST_TRIALS = 6
 MOST_FAILURES = 8
-"""So many trials without one that ended well are enough."""
+"""So many failures in a row are enough."""
 PLAUSIBLE = 0.85
 """Share of the candidates that the first trials are spread over: those that may be best by what is known."""
 SURE = 0.8
@@ -60,11 +63,11 @@ class TrialPlanner:
         *,
         deadline_s: float | None = None,
     ) -> None:
-        for name, value in (
-            ("samples_left", samples_left), ("trial_seconds", trial_seconds), ("deadline_s", deadline_s),
-        ):  # fmt: skip
-            if value is not None and not value > 0:
-                raise InputError(f"{name} is {value:g}; it must be above 0.", "Leave it out if it is not known.")
+        _whole(seed=seed, max_trials=0 if max_trials is None else max_trials)
+        _above_zero(samples_left=samples_left, trial_seconds=trial_seconds, deadline_s=deadline_s)
+        if deadline_s and not samples_left:
+            raise InputError("A deadline says nothing without samples_left.", "Say how many samples are to be trained.")
+        prior_of(prior)
         self.candidates = Candidates(candidates, prices)
         needed = samples_left / deadline_s if samples_left and deadline_s else None
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
@@ -72,8 +75,7 @@ class TrialPlanner:
         self.max_trials = max_trials
         self.prior, self.seed = prior, seed
         self._rng = np.random.default_rng(seed)
-        self._rows: list[dict[str, Any]] = []
-        self._places: list[int | None] = []
+        self._told = Told(self.candidates)
         self._next: int | None = None
         self._paths: Floats | None = None
         self._chances: Floats | None = None
@@ -82,7 +84,7 @@ class TrialPlanner:
     @property
     def trials(self) -> pd.DataFrame:
         """What was told, a row for each trial."""
-        return pd.DataFrame(self._rows)
+        return self._told.frame
 
     def ask(self) -> dict[str, Any] | None:
         """A candidate to measure, or None when another trial is not worth it; the same until something is told."""
@@ -95,57 +97,45 @@ class TrialPlanner:
 
         Raises InputError for an infinite or negative throughput, or what is no allocation of the candidates' kind.
         """
-        try:
-            rate = float("nan") if throughput is None else float(throughput)
-        except (TypeError, ValueError):
-            raise InputError(f"A throughput of {throughput!r} is none.", "Tell samples/s.") from None
-        if np.isinf(rate) or rate < 0:
-            raise InputError(f"A throughput of {rate:g} is none.", "Tell 0 or NaN for a trial that failed.")
-        self.candidates.check(allocation)
-        place = self.candidates.place(allocation)
-        status = more.pop("status", None)
-        told = {"status": status} if isinstance(status, str) else {}
-        self._rows.append({**more, **self.candidates.whole(allocation), **told, "throughput": rate})
-        self._places.append(place)
+        self._told.add(allocation, throughput, more)
         self._decided, self._paths, self._chances = False, None, None
 
     def best(self) -> dict[str, Any]:
         """The candidate that loses least by what is known now, measured or not; until three differ, the best measured.
 
-        Raises NotEnoughDataError when no trial has ended well.
+        Raises NotEnoughDataError when no trial has ended well, or fewer than three and none of a candidate.
         """
-        good = self._good()
-        if not good:
-            raise NotEnoughDataError("No trial has ended well, so nothing can be recommended.", FIRST_TRIALS)
-        paths = self._fitted_paths()
-        if paths is None or len(set(self._good_places())) < LEAST_ALLOCATIONS:
-            rates = np.log([self._rows[i]["throughput"] for i in good])
-            places = self._good_places()
-            losses = self.goal._replace(hourly_price=self.goal.hourly_price[places]).losses(rates)
-            return self.candidates.allocation(places[int(np.argmin(losses))])
-        return self.candidates.allocation(self._choice(paths))
+        paths, distinct = self._fitted_paths(), self._told.distinct()
+        if paths is not None and distinct >= LEAST_ALLOCATIONS:
+            return self.candidates.allocation(self._choice(paths))
+        rates = self._told.rates()
+        if not rates:
+            who = "trial has ended well" if not distinct else "candidate was measured"
+            raise NotEnoughDataError(f"No {who}, so nothing can be recommended.", LEAST_ALLOCATIONS)
+        places = list(rates)
+        goal = self.goal._replace(hourly_price=self.goal.hourly_price[places])
+        return self.candidates.allocation(places[int(np.argmin(goal.losses(np.log(list(rates.values())))))])
 
     def done(self) -> bool:
         """Whether `ask` would give None."""
         return self.ask() is None
 
     def _decide(self) -> int | None:
-        if self.max_trials is not None and len(self._rows) >= self.max_trials:
+        if self.max_trials is not None and len(self._told) >= self.max_trials:
             return None
-        if len(self._rows) >= MOST_FAILURES and not self._good():
-            return None
-        measured = {place for place in self._places if place is not None}
-        if len(measured) == len(self.candidates):
+        well = self._told.places(well=True)
+        measured = {*well, *self._told.places(well=False)}
+        if len(measured) == len(self.candidates) or self._told.failures_in_a_row() >= MOST_FAILURES:
             return None
         if self._sooner_done():
             return None
-        paths = self._fitted_paths() if len(self._good()) >= FIRST_TRIALS else None
+        paths = self._fitted_paths() if well and len(self._told.good) >= FIRST_TRIALS else None
         if paths is None:
             return self._farthest(measured)
         improvement = self._improvement(paths, measured)
         most = int(np.argmax(improvement))
         least = FIRST_TRIALS if self.samples_left and self.trial_seconds else LEAST_TRIALS
-        if len(self._rows) >= least and not self._worth(paths, most, float(improvement[most])):
+        if len(self._told) >= least and not self._worth(paths, most, float(improvement[most])):
             return None
         return most
 
@@ -167,22 +157,21 @@ class TrialPlanner:
     def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
         """Expected improvement (n,) of the logarithm of the objective over the best of those measured."""
         losses = self.goal.losses(paths)
-        gain: Floats = np.maximum(losses[:, self._good_places()].min(axis=1)[:, None] - losses, 0.0).mean(axis=0)
-        gain = gain * self._ends_well()
+        so_far = losses[:, self._told.places(well=True)].min(axis=1, keepdims=True)
+        gain = np.maximum(so_far - losses, 0.0).mean(axis=0) * self._ends_well()
         gain[list(measured)] = -1.0
-        return gain
+        return np.asarray(gain)
 
     def _sooner_done(self) -> bool:
         """Whether the job would be done before another trial were."""
-        good = self._good()
-        if not (good and self.samples_left and self.trial_seconds):
+        if not (self._told.distinct() and self.samples_left and self.trial_seconds):
             return False
-        return bool(self.samples_left < self.trial_seconds * max(self._rows[i]["throughput"] for i in good))
+        return bool(self.samples_left < self.trial_seconds * self._told.good["throughput"].max())
 
     def _worth(self, paths: Floats, place: int, improvement: float) -> bool:
         """Whether what a trial may gain of the objective is more than it takes."""
         if not (self.samples_left and self.trial_seconds):
-            return improvement > WORTH * 2.0 ** (len(self._rows) - LEAST_TRIALS)
+            return improvement > WORTH * 2.0 ** (len(self._told) - LEAST_TRIALS)
         chosen = self._choice(paths)
         remaining_s = self.samples_left / np.exp(paths[:, chosen].mean())
         time = self.trial_seconds / remaining_s
@@ -194,36 +183,40 @@ class TrialPlanner:
     def _choice(self, paths: Floats) -> int:
         """The candidate with the least expected regret, among those that likely end well and are near the trials."""
         regrets = self.goal.regrets(paths).mean(axis=0)
-        allowed = self.candidates.near(self.trials.iloc[self._good()]) & (self._ends_well() >= SURE)
+        near, sure = self.candidates.near(self._told.good), self._ends_well()
+        allowed = near & (sure >= min(SURE, sure[near].max(initial=0.0)))
         return int(np.argmin(np.where(allowed, regrets, np.inf)))
 
     def _ends_well(self) -> Floats:
         """Probability (n,) that a candidate does."""
         if self._chances is None:
-            good = set(self._good())
-            failed = [p for i, p in enumerate(self._places) if p is not None and i not in good]
+            well, failed = (self._told.places(well=well) for well in (True, False))
             rng = np.random.default_rng(self.seed)
-            self._chances = likely_to_end_well(self.candidates.spread(), self._good_places(), failed, rng)
+            self._chances = likely_to_end_well(self.candidates.spread(), well, failed, rng)
         return self._chances
-
-    def _good(self) -> list[int]:
-        """Which of the trials told ended well."""
-        return [
-            i
-            for i, row in enumerate(self._rows)
-            if row["throughput"] > 0 and row.get("status", "ok") == "ok" and self._places[i] is not None
-        ]
-
-    def _good_places(self) -> list[int]:
-        """Which candidates these were of."""
-        return [place for place in (self._places[i] for i in self._good()) if place is not None]
 
     def _fitted_paths(self) -> Floats | None:
         """Logarithms of samples/s (d, n) of the candidates; None as long as fewer than three trials differ."""
-        if self._paths is None and self._rows:
+        if self._paths is None and len(self._told):
             try:
-                model = ThroughputModel(self.prior, self.seed, least_allocations=1).fit(self.trials)
+                model = ThroughputModel(self.prior, self.seed, least_allocations=1).fit(self._told.frame)
             except NotEnoughDataError:
                 return None
             self._paths = model.paths(self.candidates.frame, np.random.default_rng(self.seed))
         return self._paths
+
+
+def _whole(**numbers: object) -> None:
+    """Raises InputError for what is no whole number from 0 up."""
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+            raise InputError(f"{name} is {value!r}; it must be a whole number from 0 up.", "Correct it.")
+
+
+def _above_zero(**numbers: object) -> None:
+    """Raises InputError for what is neither None nor a finite number above 0."""
+    for name, value in numbers.items():
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf
+        ):
+            raise InputError(f"{name} is {value!r}; it must be above 0.", "Leave it out if it is not known.")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from sizewright.datasets.trials import Trial
@@ -42,3 +43,13 @@ def test_trials_of_one_worker_alone_tell_nothing_of_the_exchange() -> None:
 def test_it_needs_workers() -> None:
     with pytest.raises(InputError, match="workers is 0"):
         AllreduceModel().fit([t.model_copy(update={"workers": 0}) for t in trials()])
+
+
+def test_where_no_term_is_left_a_step_still_takes_time() -> None:
+    counts = [2, 3, 4, 6]
+    rows = {"workers": counts, "ps": [0] * 4, "throughput": [100 * w / (w - 1) for w in counts]}
+    model = AllreduceModel().fit(rows)
+    one = {"workers": [1], "ps": [0]}
+    assert 100 < model.predict(one)[0] <= 1000 * (1 + 1e-9)
+    low, high = model.predict_interval(one)
+    assert 0 < 10 * low[0] < model.predict(one)[0] < high[0] / 10 < np.inf

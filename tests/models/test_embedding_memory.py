@@ -82,3 +82,14 @@ print(full, peak() - base)
     full, peak = map(int, done.stdout.split())
     assert full == pytest.approx(400_000 * 64 * 8, rel=0.1)
     assert peak == pytest.approx(peak_rows(np.array([400_001.0]), 400_000.0, 0.5)[0] * 64 * 8, rel=0.1)
+
+
+def test_limits_and_servers_that_are_none_are_refused() -> None:
+    told = forecast(job(), tables(), 1e6, 1)
+    for limit in (0, -1, float("nan")):
+        with pytest.raises(InputError, match="bytes is none"):
+            told.oom_probability(limit)
+    with pytest.raises(InputError, match="0 PS hold no tables"):
+        forecast(job(), tables(), 1e6, 0)
+    with pytest.raises(InputError, match="share between 0 and 1"):
+        told.interval(90)

@@ -153,9 +153,23 @@ def test_odd_input_is_refused(name: str) -> None:
         with pytest.raises(InputError, match="throughput"):
             get_model(name).fit(table, odd)
     model = get_model(name).fit(table)
+    uneven = {column: table[column].to_numpy() for column in AXES} | {"ps": [1]}
+    for none in (None, "allocations", 5, table[AXES].to_numpy(), uneven):
+        with pytest.raises(InputError, match=r"named columns|have 1 to"):
+            model.predict(none)
+    with pytest.raises(InputError, match="must be 0 or 1"):
+        get_model(name).fit(table.assign(sync=7))
     for options in ({"coverage": 1.5}, {"kind": "mode"}):
         with pytest.raises(InputError):
             model.predict_interval(table, **options)
+
+
+def test_one_allocation_by_itself_is_a_table_of_one_row(name: str) -> None:
+    table = measured(name)
+    model = get_model(name).fit(table)
+    want = model.predict(table)[0]
+    for one in (table.iloc[0], table.iloc[0].to_dict(), [table.iloc[0].to_dict()]):
+        assert model.predict(one) == pytest.approx([want])
 
 
 def test_a_name_that_is_none_is_told_those_that_are() -> None:
@@ -166,3 +180,6 @@ def test_a_name_that_is_none_is_told_those_that_are() -> None:
 def test_phases_are_needed_for_phases() -> None:
     with pytest.raises(InputError, match="tell their phases"):
         get_model("phases").fit(queueing.table())
+    steps = measured("phases").drop(columns="batch_size")  # seconds of a step tell nothing of samples
+    with pytest.raises(InputError, match="tell their phases"):
+        get_model("phases").fit(steps)

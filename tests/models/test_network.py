@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import queueing
 
+from sizewright.errors import InputError
 from sizewright.models import ThroughputModel
 from sizewright.models.network import Traffic
 
@@ -76,3 +77,19 @@ def test_what_loopback_measured_holds_behind_links() -> None:
     assert np.median(off) < 0.2
     low, high = model.predict_interval(behind)
     assert np.mean((low <= linked["throughput"]) & (linked["throughput"] <= high)) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"network_gbps": 0.0}, "network_gbps is 0"),
+        ({"network_gbps": -1.0}, "network_gbps is -1"),
+        ({"network_gbps": 1.0, "workers_per_host": -3}, "workers_per_host is -3"),
+    ],
+)
+def test_links_that_are_none_are_refused(told: dict[str, float], what: str) -> None:
+    model = ThroughputModel().fit(table())
+    with pytest.raises(InputError, match=what):
+        model.predict(table().assign(**told))
+    with pytest.raises(InputError, match="network_bytes is inf"):
+        ThroughputModel().fit(table().assign(network_bytes=np.inf))

@@ -135,3 +135,20 @@ def test_what_cannot_grow_so_is_refused(samples: list[float], rows: list[float],
 def test_more_rows_than_the_vocabulary_is_refused() -> None:
     with pytest.raises(InputError, match="of a vocabulary of 5"):
         RowGrowth(vocabulary=5).fit([10, 20, 30], [5, 6, 7])
+
+
+def test_questions_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match="not fitted yet"):
+        RowGrowth().predict(1e6)
+    grown = RowGrowth().fit([100, 200, 300], [50, 80, 100])
+    for ask in (lambda: grown.predict_interval(1e3, 90), lambda: grown.upper(1e3, 95)):
+        with pytest.raises(InputError, match="Give a share between 0 and 1"):
+            ask()
+    with pytest.raises(InputError, match="no nan samples"):
+        grown.predict(float("nan"))
+    with pytest.raises(InputError, match="no numbers"):
+        RowGrowth().fit(["a", "b", "c"], [1, 2, 3])
+    with pytest.raises(InputError, match="vocabulary of nan"):
+        RowGrowth(float("nan")).fit([100, 200, 300], [50, 80, 100])
+    with pytest.raises(NotEnoughDataError, match="1 more point"):
+        RowGrowth().fit([100, 200], [50, 80])

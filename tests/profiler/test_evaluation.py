@@ -197,6 +197,14 @@ def test_baselines_do_not_take_what_they_saw_fail() -> None:
         assert tuple(holed.allocations.iloc[done.pick][["workers", "ps"]]) not in tried
 
 
+@pytest.mark.parametrize("name", ["dlrover", "optimus"])
+def test_models_of_ps_are_replayed_where_some_allocations_have_none(name: str) -> None:
+    rows = pd.concat([frame(), frame().drop_duplicates("workers").assign(ps=0)], ignore_index=True)
+    rows["ps_cpu"] = np.where(rows["ps"] > 0, 0.5 * rows["ps"], np.nan)
+    for planner in (baseline_planners()[name], default_planner):
+        assert 6 <= len(replay_planner(planner, one_table(rows, "both"), "time", 8, 0).trials) <= 8
+
+
 def test_a_table_that_is_too_small_is_said_to_be(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "small.csv"
     frame().head(4).assign(extra="x").to_csv(path, index=False)

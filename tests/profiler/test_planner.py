@@ -281,3 +281,96 @@ def test_a_gpu_and_none_are_not_the_same() -> None:
 def test_counts_are_whole_and_there(cells: list[float]) -> None:
     with pytest.raises(InputError, match="workers"):
         TrialPlanner(pd.DataFrame({"workers": cells, "ps": 1}))
+
+
+@pytest.mark.parametrize("good", [1, 3, 5])
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_a_host_that_breaks_on_the_way_is_the_end(good: int, seconds: float | None) -> None:
+    planner = TrialPlanner(grid(), samples_left=1e12 if seconds else None, trial_seconds=seconds)
+    count = 0
+    while (allocation := planner.ask()) is not None:
+        planner.tell(allocation, rate(allocation) if count < good else 0.0)
+        count += 1
+    assert count <= good + 8
+    assert planner.best() in grid().to_dict("records")
+
+
+def test_what_only_failed_is_not_recommended_while_another_did_well_once() -> None:
+    planner = TrialPlanner(grid(True))
+    planner.tell({"workers": 1, "ps": 1}, 0.0)
+    for workers in (2, 4, 8):
+        for told in (rate({"workers": workers, "ps": 2}), 0.0, 0.0):
+            planner.tell({"workers": workers, "ps": 2}, told)
+    assert planner.best() != {"workers": 1, "ps": 1}
+
+
+def test_an_allocation_is_the_same_however_it_is_spelled() -> None:
+    planner = TrialPlanner(grid(True).assign(sync="sync"), max_trials=6)
+    asked = []
+    while (allocation := planner.ask()) is not None:
+        asked.append(tuple(allocation.values()))
+        spelled = {"workers": str(allocation["workers"]), "ps": float(allocation["ps"]), "sync": True}
+        planner.tell(spelled, rate(allocation))
+    assert len(set(asked)) == len(asked) == 6
+    assert planner.best()["sync"] == "sync"
+
+
+def test_trials_of_other_allocations_tell_of_the_candidates() -> None:
+    planner = TrialPlanner(grid(True), "time", max_trials=20)
+    for workers in (3, 5, 7, 10, 12):
+        planner.tell({"workers": workers, "ps": 4}, rate({"workers": workers, "ps": 4}))
+    assert planner.best()["workers"] >= 6
+    assert planner.ask() is not None
+    alone = TrialPlanner(grid(True))
+    alone.tell({"workers": 3, "ps": 4}, 5.0)
+    with pytest.raises(NotEnoughDataError, match="No candidate was measured"):
+        alone.best()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"batch_size": 512}, "batch_size is 512 and was another before"),
+        ({"worker_cpu": -1}, "worker_cpu is -1"),
+        ({"host_speed": "fast"}, "host_speed is 'fast'|host_speed holds"),
+    ],
+)
+def test_what_is_told_beside_must_fit(more: dict[str, Any], told: str) -> None:
+    planner = TrialPlanner(grid(True), max_trials=5)
+    planner.tell(planner.ask() or {}, 5.0, batch_size=256)
+    with pytest.raises(InputError, match=told):
+        planner.tell(planner.ask() or {}, 5.0, **more)
+    assert len(drive(planner)) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"deadline_s": 10.0}, "nothing without samples_left"),
+        ({"deadline_s": np.inf, "samples_left": 1e6}, "deadline_s is inf"),
+        ({"prior": {"typo": (0, 1)}}, "no parameter 'typo'"),
+        ({"prior": {"even": 3}}, "prior of even is 3"),
+        ({"max_trials": "3"}, "max_trials is '3'"),
+        ({"max_trials": np.nan}, "max_trials is nan"),
+        ({"samples_left": "10"}, "samples_left is '10'"),
+        ({"seed": "x"}, "seed is 'x'"),
+    ],
+)
+def test_odd_arguments_are_refused_at_once(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        TrialPlanner(grid(), **arguments)
+
+
+def test_candidates_must_be_a_table_with_a_name_for_each_column() -> None:
+    twice = pd.concat([grid(True), grid(True)["workers"]], axis=1)
+    for wrong in (None, {"workers": [1], "ps": [1]}, twice):
+        with pytest.raises(InputError, match="no table with a name"):
+            TrialPlanner(wrong)  # type: ignore[arg-type]
+
+
+def test_workers_without_gpus_cost_what_replicas_cost() -> None:
+    none, some = (TrialPlanner(grid(True).assign(worker_gpu=n)).goal.hourly_price for n in (0, 2))
+    assert none == pytest.approx(grid(True).sum(axis=1))
+    assert some != pytest.approx(none)
+    with pytest.raises(InputError, match="worker_memory_bytes is -1"):
+        TrialPlanner(grid(True).assign(worker_memory_bytes=-1))
