@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trial_files import import_trials
 from sizewright.errors import InputError
 from sizewright.models.table import as_columns, ended_well
-from sizewright.profiler.candidates import ALLOCATION_COLUMNS, log_places
+from sizewright.profiler.candidates import ALLOCATION_COLUMNS, Candidates, log_places
 
 Floats = NDArray[np.float64]
 _LEAST_ALLOCATIONS = 6
@@ -78,7 +78,17 @@ def read_tables(paths: Sequence[str | Path]) -> list[MeasuredTable]:
         raise InputError(
             f"No table has {_LEAST_ALLOCATIONS} distinct allocations of one job that ended well.", "Bring a larger one."
         )
+    for table in found:
+        _check(table)
     return found
+
+
+def _check(table: MeasuredTable) -> None:
+    """Raises InputError where the allocations cannot be chosen from."""
+    try:
+        Candidates(table.allocations)
+    except InputError as error:
+        raise InputError(f"Table {table.name}: {error.message}", error.remedy) from None
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:

@@ -197,6 +197,13 @@ def test_baselines_do_not_take_what_they_saw_fail() -> None:
         assert tuple(holed.allocations.iloc[done.pick][["workers", "ps"]]) not in tried
 
 
+def test_a_table_that_tells_cores_in_some_rows_only_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "half.csv"
+    frame().assign(worker_cpu=[1.0] * 5 + [None] * 10).to_csv(path, index=False)
+    with pytest.raises(InputError, match="Table half: 10 of the candidates do not tell worker_cpu"):
+        read_tables([path])
+
+
 @pytest.mark.parametrize("name", ["dlrover", "optimus"])
 def test_models_of_ps_are_replayed_where_some_allocations_have_none(name: str) -> None:
     rows = pd.concat([frame(), frame().drop_duplicates("workers").assign(ps=0)], ignore_index=True)
