@@ -103,7 +103,7 @@ def against(models: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Error anywhere of each other model and of ours, over the replays in which it could be fitted."""
     errors = models.pivot(index=["table", "seed"], columns="model", values="anywhere")
     return {
-        name: {"its": float(errors[name].mean()), "ours": float(errors["default"][errors[name].notna()].mean())}
+        str(name): {"its": float(errors[name].mean()), "ours": float(errors["default"][errors[name].notna()].mean())}
         for name in errors
         if name != "default"
     }
