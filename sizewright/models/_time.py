@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,15 @@ from sizewright.models.table import Table, known
 # Of the shortest step measured for as much computing: no step takes less, even where no term that was kept is left.
 _LEAST = 0.1
 _WIDEST = 5.0  # in log
+
+
+class _Steps(NamedTuple):
+    """Of allocations (n): samples and seconds of a step, the terms (n, k) of these, and where terms tell too little."""
+
+    samples: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    terms: NDArray[np.float64]
+    untold: NDArray[np.bool_]
 
 
 class TimeModel(BaseThroughputModel):
@@ -53,12 +62,10 @@ class TimeModel(BaseThroughputModel):
         return self
 
     def predict(self, X: Table) -> NDArray[np.float64]:
-        return self._predicted(X, 0.5)[0]
+        steps = self._steps(X)
+        return steps.samples / steps.seconds
 
-    def _predicted(
-        self, X: Table, coverage: float, kind: Kind = "trial"
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Samples/s (n,), and the factor (n,) by which its interval is wide either way."""
+    def _steps(self, X: Table) -> _Steps:
         self._check_fitted()
         columns = self.usual_.filled(X)
         if not self.takes(columns).all():
@@ -68,16 +75,17 @@ class TimeModel(BaseThroughputModel):
         samples = columns["workers"] * known(columns["batch_size"], 1.0)
         terms = self.terms(columns)
         told, least = predict_time(self.fit_, terms), _LEAST * self.least_ * _compute(columns)
-        seconds = np.maximum(told, least)
-        half = relative_half_width(self.fit_, terms, seconds, coverage, of_trial=kind == "trial")
-        return samples / seconds, np.exp(np.where(told < least, _WIDEST, np.minimum(half, _WIDEST)))
+        return _Steps(samples, np.maximum(told, least), terms, told < least)
 
     def predict_interval(
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper samples/s; the interval of the time in log space, so that both stay positive."""
         check_interval(coverage, kind)
-        middle, factor = self._predicted(X, coverage, kind)
+        steps = self._steps(X)
+        half = relative_half_width(self.fit_, steps.terms, steps.seconds, coverage, of_trial=kind == "trial")
+        factor = np.exp(np.where(steps.untold, _WIDEST, np.minimum(half, _WIDEST)))
+        middle = steps.samples / steps.seconds
         return middle / factor, middle * factor
 
     def explain(self) -> Explanation:

@@ -41,13 +41,14 @@ class Candidates:
             raise InputError(f"The candidates {what}.", "Give a table with workers and ps, a row for each allocation.")
         self.columns = [name for name in ALLOCATION_COLUMNS if name in frame]
         frame = _numbers(frame, self.columns)
-        keys = _keys(as_columns(frame, self.columns))
-        first = {key: i for i, key in reversed(list(enumerate(keys)))}
+        first: dict[Key, int] = {}
+        for i, key in enumerate(_keys(as_columns(frame, self.columns))):
+            first.setdefault(key, i)
         told = [name for name in frame if name in _KEPT]
-        self.frame = frame.iloc[sorted(first.values())][told].reset_index(drop=True)
+        self.frame = frame.iloc[list(first.values())][told].reset_index(drop=True)
         check_columns(as_columns(self.frame, [name for name in _KEPT if name in told]))
         self.hourly_price = hourly_price(self.frame, prices)
-        self._places = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        self._places = {key: i for i, key in enumerate(first)}
 
     def __len__(self) -> int:
         return len(self.frame)

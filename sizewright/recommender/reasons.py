@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.caps import Ruling
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Cluster, Job
 from sizewright.spec.units import format_bytes
 
-_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 _OBJECTIVES = {
     "balanced": "completion time × cost",
     "cost": "cost",
@@ -89,7 +89,9 @@ def to_be_surer(trials: Sequence[Trial], scored: Scored, chosen: int, uncapped: 
     if uncapped != chosen:
         yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be better still."
     alike = [
-        axis for axis in _AXES if len({getattr(t, axis) for t in trials}) == 1 and np.ptp(scored.columns[axis]) > 0
+        axis
+        for axis in ALLOCATION_AXES
+        if len({getattr(t, axis) for t in trials}) == 1 and np.ptp(scored.columns[axis]) > 0
     ]
     if alike:
         yield f"No two trials differ in {' or '.join(alike)}: measure allocations that do."
