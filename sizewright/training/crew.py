@@ -71,7 +71,7 @@ class Crew:
         with self._ended_unless_done(newcomers):
             _give(newcomers, [*ps.new, *workers.new])
             self._load(newcomers)
-            self._set_memory(ps.stay)
+            self._set_memory([(m, size) for m, size in ps.stay if _more(size.memory_bytes, m.resources.memory_bytes)])
             if ps.gone or new_servers:
                 self.servers.move(in_place(self.roster.servers, ps.gone, new_servers), new_servers)
         with self._ended_unless_done(new_workers):
@@ -80,7 +80,7 @@ class Crew:
             self._join(new_workers)
         self.roster.workers += new_workers
         self._leave(workers.gone)
-        self._set_memory(workers.stay)
+        self._set_memory([*ps.stay, *workers.stay])  # less only now that rows have left
         self._set_cpu([*ps.stay, *workers.stay])
 
     def regather(self, allocation: Allocation) -> None:
@@ -288,6 +288,10 @@ class Crew:
         except BaseException:
             self.fleet.kill(newcomers)
             raise
+
+
+def _more(memory_bytes: int, than: int) -> bool:
+    return memory_bytes != than and (not memory_bytes or 0 < than < memory_bytes)
 
 
 def _give(members: Sequence[Member], sizes: Sequence[Resources]) -> None:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sizewright.datasets.allocator import give_back_freed_memory
 from sizewright.errors import LimitError, ReplicaDiedError
 from sizewright.spec import LimitedBy
 from sizewright.spec.units import format_bytes
@@ -72,6 +73,7 @@ class ReplicaLimits:
             return None
         if not limit_bytes:
             return self._group.set_memory(None)
+        give_back_freed_memory()  # what was needed before and is no more
         try:
             if limit_bytes <= self._before_bytes:
                 raise LimitError("less than an idle process uses")
@@ -82,7 +84,8 @@ class ReplicaLimits:
             raise ReplicaDiedError(message, "Raise its memory.", oom=True) from None
 
     def reset_peaks(self) -> None:
-        """Start the memory peak anew."""
+        """Start the memory peak anew, from what is in use."""
+        give_back_freed_memory()
         if self._group:
             self._group.reset_memory_peak()
         try:

@@ -140,6 +140,28 @@ print(json.dumps([high, limits.usage().memory_peak_bytes]))
     assert low < high - (100 << 20)
 
 
+def test_memory_that_was_freed_and_kept_counts_neither_for_the_limit_nor_for_the_peak(group: CgroupTree) -> None:
+    code = """
+import numpy as np
+from sizewright.datasets.allocator import keep_freed_memory
+keep_freed_memory()
+limits = ReplicaLimits(tree, "ps-6")
+kept = []
+for _ in range(20):
+    block = np.ones(10 << 20, np.uint8)
+    kept.append(np.ones(4096, np.uint8))  # the end of the heap stays in use, so that it does not shrink by itself
+    kept.append(block)
+high = limits.usage().memory_peak_bytes
+del block, kept[1::2]
+limits.set_memory(high - (120 << 20))
+limits.reset_peaks()
+print(json.dumps([high, limits.usage().memory_peak_bytes]))
+"""
+    high, low = replica(code, group)
+    if group.version == 1:
+        assert low < high - (150 << 20)
+
+
 @pytest.mark.parametrize("limit_mib", [1, 8])
 def test_less_memory_than_an_idle_process_uses_is_an_oom(group: CgroupTree, limit_mib: int) -> None:
     code = f"""
