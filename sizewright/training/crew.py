@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -291,7 +292,8 @@ class Crew:
 
 
 def _more(memory_bytes: int, than: int) -> bool:
-    return memory_bytes != than and (not memory_bytes or 0 < than < memory_bytes)
+    """Of memory limits, where 0 is none."""
+    return (memory_bytes or math.inf) > (than or math.inf)
 
 
 def _give(members: Sequence[Member], sizes: Sequence[Resources]) -> None:
