@@ -1,0 +1,101 @@
+"""A bank in its folder: `trials.parquet`, and `card.json` that tells what was measured, how, and on what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizewright.datasets.bank.shapes import BankJob
+from sizewright.datasets.trial_files import export_trials, import_trials
+from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
+from sizewright.errors import InputError, StoreError
+from sizewright.spec import Job
+
+SHIPPED = Path(__file__).parent / "measured"
+TRIALS, CARD = "trials.parquet", "card.json"
+_AGAIN = "Write it anew with `sizewright bank measure`, or leave the option out for the bank that is shipped."
+
+
+class Bank(NamedTuple):
+    """Trials, the jobs that they measured by hash, and the data card."""
+
+    trials: list[Trial]
+    jobs: dict[str, BankJob]
+    card: dict[str, Any]
+
+
+def save_bank(
+    folder: str | Path, trials: Sequence[Trial], jobs: Sequence[BankJob], about: Mapping[str, object]
+) -> dict[str, Any]:
+    """Write a bank, the card last, so that what was interrupted is not taken for one; the answer is the card."""
+    folder = Path(folder)
+    export_trials(trials, folder / TRIALS)
+    card = {
+        "schema_version": TRIAL_SCHEMA_VERSION,
+        **about,
+        "sha256": _digest(folder / TRIALS),
+        "trials": len(trials),
+        "jobs": {b.job.hash: {"base": b.base, "job": b.job.model_dump(mode="json")} for b in jobs},
+    }
+    written = folder / f".{CARD}.{os.getpid()}"
+    written.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    written.replace(folder / CARD)
+    return card
+
+
+def load_bank(folder: str | Path | None = None) -> Bank:
+    """The bank in a folder, or the one that is shipped.
+
+    Raises StoreError when it is missing, damaged, or of another version of the trial table.
+    """
+    folder = SHIPPED if folder is None else Path(folder)
+    card = _card(folder)
+    if not (folder / TRIALS).is_file():
+        raise StoreError(f"The bank {folder} has a card but no {TRIALS}.", _AGAIN)
+    if _digest(folder / TRIALS) != card["sha256"]:
+        raise StoreError(f"{folder / TRIALS} is damaged: it is not what its card was written for.", _AGAIN)
+    jobs = {key: _job(folder, key, told) for key, told in card["jobs"].items()}
+    trials = import_trials(folder / TRIALS)
+    strangers = sorted({str(t.job_hash) for t in trials} - set(jobs))
+    if len(trials) != card["trials"] or strangers:
+        what = f"trials of jobs it does not describe ({strangers[0]})" if strangers else "another number of trials"
+        raise StoreError(f"The bank {folder} holds {what}.", _AGAIN)
+    return Bank(trials, jobs, card)
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    try:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"There is no bank at {folder}: {CARD} is missing.", _AGAIN) from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"The card of the bank {folder} cannot be read: {error}.", _AGAIN) from None
+    if not isinstance(card, dict) or not isinstance(card.get("jobs"), dict) or not {"sha256", "trials"} <= set(card):
+        raise StoreError(f"{folder / CARD} is no card of a bank.", _AGAIN)
+    version = card.get("schema_version")
+    if version != TRIAL_SCHEMA_VERSION:
+        raise StoreError(
+            f"The bank {folder} holds trials of version {version!r}; this Sizewright reads version "
+            f"{TRIAL_SCHEMA_VERSION}.",
+            _AGAIN,
+        )
+    return card
+
+
+def _job(folder: Path, key: str, told: Any) -> BankJob:
+    try:
+        job = BankJob(str(told["base"]), Job.model_validate(told["job"]))
+    except (KeyError, TypeError, ValueError, InputError) as error:
+        reason = str(error).partition("\n")[0]
+        raise StoreError(f"The card of the bank {folder} tells job {key} wrongly: {reason}.", _AGAIN) from None
+    if job.job.hash != key:
+        raise StoreError(f"The card of the bank {folder} tells another job than {key}.", _AGAIN)
+    return job
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
