@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 
+from sizewright.datasets.bank.shapes import BankJob
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point
 from sizewright.profiler.spread import with_memory
@@ -14,30 +15,26 @@ from sizewright.spec import Allocation, Job
 from sizewright.spec.units import GIB
 
 ALLOCATIONS = 12
-REPEATED = 5
-SMALLER_SCALES = (1 / 4, 1 / 16)
+REPEATED = 7
 MOST_CORES = 1.6
-WORKERS, PS = (1, 2, 3, 4, 6), (1, 2, 3)
+WORKERS, PS = (1, 2, 3, 4), (1, 2, 3)
 WORKER_CPU = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 PS_CPU = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 # A PS that held more rows a moment ago must not die of it: these trials are about speed.
 _ROOM_BYTES = GIB
 
 
-def first_points(job: Job, number: int) -> list[Point]:
-    """All allocations with whole tables, and one of them with smaller ones, in random order."""
+def first_points(bank_job: BankJob, number: int) -> list[Point]:
+    """All allocations, in random order."""
     rng = random.Random(number)
-    allocations = _allocations(job, rng)
-    smaller = Point(rng.choice(allocations), SMALLER_SCALES[number % len(SMALLER_SCALES)])
-    points = [*(Point(allocation) for allocation in allocations), smaller]
+    points = [Point(allocation, bank_job.table_scale) for allocation in _allocations(bank_job.job, rng)]
     rng.shuffle(points)
     return points
 
 
-def repeated_points(job: Job, number: int) -> list[Point]:
-    """Some of the allocations with whole tables, to be measured again in another session."""
-    rng = random.Random(number)
-    return [Point(allocation) for allocation in rng.sample(_allocations(job, rng), REPEATED)]
+def repeated_points(bank_job: BankJob, number: int) -> list[Point]:
+    """Some of them, to be measured again in another session."""
+    return random.Random(-number).sample(first_points(bank_job, number), REPEATED)
 
 
 def _allocations(job: Job, rng: random.Random) -> list[Allocation]:

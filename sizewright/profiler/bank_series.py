@@ -26,9 +26,9 @@ from sizewright.profiler.series import Measure, run_series
 from sizewright.profiler.spread import QueuePlanner
 
 STORE, HOST = "trials.db", "host.json"
-TIMING = Timing(least_s=2.0, greatest_s=4.0)
+TIMING = Timing(least_s=2.0, greatest_s=3.0)
 MOST_ATTEMPTS = 3
-_REPEATED_JOBS = 3  # every third is measured again
+_REPEATED_JOBS = 6  # every sixth is measured again
 _PACKAGES = ("numpy", "torch", "ray")
 
 OpenSession = Callable[[BankJob, Sequence[Point]], AbstractContextManager[Any]]
@@ -67,13 +67,11 @@ class _Again(QueuePlanner):
 
 
 def all_series(jobs: Sequence[BankJob] | None = None) -> list[Series]:
-    """The first pass over all jobs in random order, then some allocations of every third job in other sessions."""
+    """The first pass over all jobs in random order, then some allocations of every sixth in other sessions."""
     numbered = list(enumerate(bank_jobs() if jobs is None else jobs))
     random.Random(0).shuffle(numbered)
-    first = [Series(f"first-{b.job.hash}", b, first_points(b.job, i)) for i, b in numbered]
-    again = [
-        Series(f"again-{b.job.hash}", b, repeated_points(b.job, i)) for i, b in numbered if i % _REPEATED_JOBS == 0
-    ]
+    first = [Series(f"first-{b.job.hash}", b, first_points(b, i)) for i, b in numbered]
+    again = [Series(f"again-{b.job.hash}", b, repeated_points(b, i)) for i, b in numbered if i % _REPEATED_JOBS == 0]
     return first + again
 
 
@@ -151,8 +149,7 @@ def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapp
             "timing": f"{TIMING.warm_up_s} s to warm up, then {TIMING.least_s} to {TIMING.greatest_s} s, until the "
             f"standard error is below {TIMING.target_se:.1%}",
             "order": "random over jobs and within each; a session of its own for each job and pass",
-            "passes": "`first`: 12 allocations, and one of them with smaller tables; `again`: five of these once more "
-            "for every third job, after all others",
+            "passes": "`first`: all allocations; `again`: some of every sixth job once more, after all others",
             "void": f"trials during which other work used more than {MOST_OTHER_CORES} cores",
         },
         "measured_from": min((t.started_at for t in kept if t.started_at), default=None),

@@ -39,7 +39,10 @@ def save_bank(
         **about,
         "sha256": _digest(folder / TRIALS),
         "trials": len(trials),
-        "jobs": {b.job.hash: {"base": b.base, "job": b.job.model_dump(mode="json")} for b in jobs},
+        "jobs": {
+            b.job.hash: {"base": b.base, "table_scale": b.table_scale, "job": b.job.model_dump(mode="json")}
+            for b in jobs
+        },
     }
     written = folder / f".{CARD}.{os.getpid()}"
     written.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -88,7 +91,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 def _job(folder: Path, key: str, told: Any) -> BankJob:
     try:
-        job = BankJob(str(told["base"]), Job.model_validate(told["job"]))
+        job = BankJob(str(told["base"]), Job.model_validate(told["job"]), float(told["table_scale"]))
     except (KeyError, TypeError, ValueError, InputError) as error:
         reason = str(error).partition("\n")[0]
         raise StoreError(f"The card of the bank {folder} tells job {key} wrongly: {reason}.", _AGAIN) from None

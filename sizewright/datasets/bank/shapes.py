@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sizewright.spec import Job
 
 BATCH_SIZES = (256, 512, 1024)
+TABLE_SCALES = (1.0, 1 / 4, 1 / 16)
 ZIPFS = (1.05, 0.9, 1.2)
 OPTIMIZERS = ("adam", "rowwise_adagrad", "sgd")
 SEALED = ("rm2", "dien", "xdeepfm-criteo", "deep-dcn")
@@ -30,10 +31,11 @@ class Base(NamedTuple):
 
 
 class BankJob(NamedTuple):
-    """A job of the bank and the base shape that it is a variation of."""
+    """A job, the base shape that it is a variation of, and the share of its rows that it is measured with."""
 
     base: str
     job: Job
+    table_scale: float = 1.0
 
 
 def _criteo(most: int, dim: int) -> dict[str, Any]:
@@ -72,13 +74,11 @@ BASES = (
 
 def bank_jobs() -> list[BankJob]:
     """Three variations of each base: as it is, with rows of half the width, and with layers of half the width; their
-    batches, id distributions and modes rotate, so that none of these goes along with another."""
-    return [
-        BankJob(base.name, _variation(base, number, turn)) for number, base in enumerate(BASES) for turn in range(3)
-    ]
+    batches, table scales, id distributions and modes rotate, so that hardly two of these go along with each other."""
+    return [_variation(base, number, turn) for number, base in enumerate(BASES) for turn in range(3)]
 
 
-def _variation(base: Base, number: int, turn: int) -> Job:
+def _variation(base: Base, number: int, turn: int) -> BankJob:
     batch = BATCH_SIZES[(number + turn) % 3]
     narrow_rows, narrow_layers = turn == 1, turn == 2
     tables = base.tables | {"dim": base.tables["dim"] // (2 if narrow_rows else 1)}
@@ -96,7 +96,7 @@ def _variation(base: Base, number: int, turn: int) -> Job:
         "data": {"zipf": ZIPFS[(third + turn) % 3]},
         "training": {"batch_size": batch, "sync": sync},
     }
-    return Job.model_validate(told)
+    return BankJob(base.name, Job.model_validate(told), TABLE_SCALES[(number + third + turn) % 3])
 
 
 def _halved(widths: Any) -> Any:
