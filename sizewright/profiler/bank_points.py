@@ -1,11 +1,9 @@
-"""Where each job of the bank is measured: allocations far apart, other ones for each job."""
+"""Where each job of the bank is measured: all numbers of replicas, with other cores for each job."""
 
 from __future__ import annotations
 
 import itertools
 import random
-
-import numpy as np
 
 from sizewright.datasets.bank.shapes import BankJob
 from sizewright.models.memory import MemoryModel
@@ -14,7 +12,6 @@ from sizewright.profiler.spread import with_memory
 from sizewright.spec import Allocation, Job
 from sizewright.spec.units import GIB
 
-ALLOCATIONS = 12
 REPEATED = 7
 MOST_CORES = 1.6
 WORKERS, PS = (1, 2, 3, 4), (1, 2, 3)
@@ -38,18 +35,14 @@ def repeated_points(bank_job: BankJob, number: int) -> list[Point]:
 
 
 def _allocations(job: Job, rng: random.Random) -> list[Allocation]:
-    """The first by chance, each of the others far from those before it in the logarithm of every axis."""
-    axes = itertools.product(WORKERS, PS, WORKER_CPU, PS_CPU)
-    held = [axis for axis in axes if axis[0] * axis[2] + axis[1] * axis[3] <= MOST_CORES + 1e-9]
-    rng.shuffle(held)
-    logs = np.log(np.array(held))
-    places = (logs - logs.min(axis=0)) / np.ptp(logs, axis=0)
-    chosen = [0]
-    while len(chosen) < ALLOCATIONS:
-        gaps = np.min([((places - places[i]) ** 2).sum(axis=1) for i in chosen], axis=0)
-        chosen.append(int(np.argmax(gaps * np.array([0.5 + rng.random() for _ in held]))))
-    memory = MemoryModel(job)
-    return [_roomy(with_memory(Allocation.of(*held[i], job.training.batch_size), memory)) for i in chosen]
+    """Every number of workers with every number of PS, each with cores by chance that the host can hold."""
+    memory, batch = MemoryModel(job), job.training.batch_size
+    chosen = []
+    for workers, ps in itertools.product(WORKERS, PS):
+        sizes = itertools.product(WORKER_CPU, PS_CPU)
+        held = [(w, p) for w, p in sizes if workers * w + ps * p <= MOST_CORES + 1e-9]
+        chosen.append(Allocation.of(workers, ps, *rng.choice(held), batch))
+    return [_roomy(with_memory(allocation, memory)) for allocation in chosen]
 
 
 def _roomy(allocation: Allocation) -> Allocation:
