@@ -13,7 +13,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sizewright.api import load_job, memory, open_store, plan, profile, recommend, run
+    from sizewright.api import (
+        learn_prior,
+        load_job,
+        load_prior,
+        measure_bank,
+        memory,
+        open_store,
+        plan,
+        profile,
+        recommend,
+        run,
+    )
     from sizewright.datasets.trials import Trial
     from sizewright.errors import SizewrightError
     from sizewright.progress import log_samples
@@ -29,8 +40,11 @@ _HOMES = {
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
+    "learn_prior": "sizewright.api",
     "load_job": "sizewright.api",
+    "load_prior": "sizewright.api",
     "log_samples": "sizewright.progress",
+    "measure_bank": "sizewright.api",
     "memory": "sizewright.api",
     "open_store": "sizewright.api",
     "plan": "sizewright.api",
@@ -49,8 +63,11 @@ __all__ = [
     "Recommendation",
     "SizewrightError",
     "Trial",
+    "learn_prior",
     "load_job",
+    "load_prior",
     "log_samples",
+    "measure_bank",
     "memory",
     "open_store",
     "plan",

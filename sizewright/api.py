@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import InputError
+from sizewright.errors import InputError, NoTrialsError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
@@ -18,9 +18,15 @@ from sizewright.recommender.recommend import recommend as recommend_from_trials
 from sizewright.spec import Allocation, Cluster, Executor, Job, MemoryReport, Outcome, Plan, Recommendation
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from sizewright.datasets.click_logs import ReadReport
     from sizewright.executors.run import RunProgress
+    from sizewright.models.prior import JobCurve, LearnedPrior
+    from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.series import Progress
+
+    PriorLike: TypeAlias = LearnedPrior | str | Path | None
 
 DEFAULT_STORE = "sqlite:///sizewright.db"
 STORE_VARIABLE = "SIZEWRIGHT_STORE"
@@ -30,6 +36,7 @@ _TABLE_SHARE_OF_MEMORY = 0.5
 _CHECKED_ROWS = 100_000
 
 JobLike = Job | str | Path
+SHIPPED_PRIOR = "shipped"
 
 
 def profile(
@@ -40,6 +47,7 @@ def profile(
     fresh: bool = False,
     accept_drift: bool = False,
     address: str | None = None,
+    prior: PriorLike = None,
     progress: Callable[[Progress, int], None] | None = None,
 ) -> list[Trial]:
     """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
@@ -47,7 +55,8 @@ def profile(
 
     `trials` allocations are measured, the first of them at three table scales and once more at the end. Where the host
     can hold all that the bounds allow, each trial goes where the best allocation may be, and the series ends as soon as
-    another is not worth it; else they are spread. An
+    another is not worth it; else they are spread. With a `prior`, "shipped" or a file, the first trial
+    is where that expects the best, and two may be enough. An
     unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
     with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
@@ -65,13 +74,15 @@ def profile(
     check_log(job)
     job = _counted(job)
     with _open(store, create=True) as opened, Session(job, address=address) as session:
+        foretold = _foretold(prior, job)
         scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
         def planner() -> SpreadPlanner | GuidedPlanner:
             whole = session.whole_cores
             cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
-            kind = GuidedPlanner if within_host(job, cores) else SpreadPlanner
-            return kind(job, cores, count=trials, full_scale=scale, whole_cores=whole)
+            if within_host(job, cores):
+                return GuidedPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold)
+            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
 
         first = planner()
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
@@ -113,16 +124,62 @@ def recommend(
     store: str | TrialStore | None = None,
     cluster: Cluster | str | Path | None = None,
     extrapolate: bool = False,
+    prior: PriorLike = None,
 ) -> Recommendation:
     """What the job should ask for, from `trials`, or from those of this job in the store.
 
-    `extrapolate` lets it choose beyond twice the measured range of an axis.
+    `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
+    jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
     """
     job = _counted(load_job(job))
     if trials is None:
-        with _open(store, create=False) as opened:
-            trials = opened.trials(job_hash=job.hash)
-    return recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate)
+        trials = _trials_of(job, store, needed=prior is None)
+    told = load_prior(prior) if prior is not None else None
+    return recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told)
+
+
+def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior:
+    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot be read."""
+    from sizewright.models.prior import LearnedPrior
+
+    if isinstance(prior, LearnedPrior):
+        return prior
+    return LearnedPrior.load(None if prior == SHIPPED_PRIOR else prior)
+
+
+def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()) -> LearnedPrior:
+    """Learn a prior from the bank in a folder, or the one that is shipped, without the base shapes named.
+
+    Raises StoreError for a bank that cannot be read, NotEnoughDataError for one that is too small.
+    """
+    from sizewright.datasets.bank.files import load_bank
+    from sizewright.models.prior import LearnedPrior
+
+    loaded = load_bank(bank)
+    bases = {job.base for job in loaded.jobs.values()}
+    unknown = sorted(set(leave_out) - bases)
+    if unknown:
+        raise InputError(f"The bank has no base shape {unknown[0]!r}.", f"Name any of: {', '.join(sorted(bases))}.")
+    jobs = {key: job for key, job in loaded.jobs.items() if job.base not in leave_out}
+    return LearnedPrior.fit([trial for trial in loaded.trials if trial.job_hash in jobs], jobs)
+
+
+def measure_bank(
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    sessions: int | None = None,
+    progress: Callable[[BankStep], None] | None = None,
+) -> dict[str, Any]:
+    """Measure the bank's jobs on this host into a folder, at most so many `sessions` of them; the answer is its card.
+
+    Every trial is kept at once; with `resume` it goes on with what is missing.
+    Raises MissingExtraError without torch and ray, StoreError for a folder that cannot be used.
+    """
+    from sizewright.profiler.bank_series import measure_bank as measure_all
+    from sizewright.profiler.bank_series import open_session
+
+    return measure_all(folder, open_session, resume=resume, most_series=sessions, progress=progress)
 
 
 def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | None = None) -> Plan:
@@ -258,6 +315,21 @@ def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
 def _open(store: str | TrialStore | None, *, create: bool) -> AbstractContextManager[TrialStore]:
     """A caller's own store stays open."""
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
+
+
+def _trials_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> list[Trial]:
+    """Those in the store; none where there is no store and they are not needed."""
+    try:
+        with _open(store, create=False) as opened:
+            return opened.trials(job_hash=job.hash)
+    except NoTrialsError:
+        if needed:
+            raise
+        return []
+
+
+def _foretold(prior: PriorLike, job: Job) -> JobCurve | None:
+    return load_prior(prior).curve(job) if prior is not None else None
 
 
 def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:

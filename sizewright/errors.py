@@ -4,7 +4,8 @@
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
-    │   ├── StoreError                 trial store or trial file that cannot be read or written
+    │   ├── StoreError                 trial store, trial file, bank or prior that cannot be read or written
+    │   │   └── NoTrialsError          there is no trial store yet
     │   ├── NotEnoughDataError         too few trials for a curve (exit code 4)
     │   └── UnsupportedError           an executor is asked for what it cannot do
     ├── MissingExtraError              an optional dependency is not installed
@@ -61,6 +62,10 @@ class ClickLogError(InputError):
 
 class StoreError(InputError):
     """A trial store or trial file that cannot be read or written."""
+
+
+class NoTrialsError(StoreError):
+    """There is no trial store yet."""
 
 
 class NotEnoughDataError(InputError):

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.bank.shapes import bank_jobs
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
+from sizewright.models.prior import physics
+from sizewright.models.prior.rows import places_of
+from sizewright.models.table import AXES, as_columns
+from sizewright.profiler.bank_points import first_points
 from sizewright.profiler.spread import spread_allocations
 from sizewright.spec import Job
 
@@ -55,3 +62,32 @@ def store(tmp_path: Path, example: Path) -> str:
         for trial in formula_trials(Job.load(example)):
             opened.add(trial)
     return path
+
+
+@pytest.fixture(scope="session")
+def made_bank() -> Bank:
+    """A bank whose trials follow the prior's own equations: each job strays from them by 5 %, each trial by 4 %."""
+    rng = np.random.default_rng(0)
+    jobs = {b.job.hash: b for b in bank_jobs()[:36]}
+    trials = []
+    for number, bank_job in enumerate(jobs.values()):
+        points = first_points(bank_job, number)
+        columns = as_columns([point.allocation for point in points], (*AXES, "sync", "table_scale"))
+        columns["table_scale"] = np.full(len(points), bank_job.table_scale)
+        at = places_of(bank_job.job, columns)
+        level = 0.05 * rng.standard_normal()
+        rates = np.exp(physics.log_rates(physics.START, at) + level + 0.04 * rng.standard_normal(len(points)))
+        cpu = physics.cpu_seconds(physics.START, at)
+        steps = rates / at.work.samples
+        for i, point in enumerate(points):
+            a = point.allocation
+            trials.append(
+                Trial(
+                    workers=a.replicas("worker"), ps=a.replicas("ps"), worker_cpu=a.worker[0].cpu, ps_cpu=a.ps[0].cpu,
+                    batch_size=a.batch_size, sync=bank_job.job.training.sync, table_scale=point.table_scale,
+                    throughput=rates[i], job=bank_job.job.name, job_hash=bank_job.job.hash, series=f"first-{number}",
+                    worker_cpu_used=cpu.worker[i] * steps[i] / a.replicas("worker"),
+                    ps_cpu_used=cpu.ps[i] * steps[i] / a.replicas("ps"), limited_by="cgroup",
+                )
+            )  # fmt: skip
+    return Bank(trials, jobs, {"discarded": []})

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from sizewright.cli import init, memory, models, profile, recommend, schema, trials
+from sizewright.cli import bank, init, memory, models, profile, recommend, schema, trials
 from sizewright.cli import run as run_verb
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("run")(run_verb.run)
 app.command("memory")(memory.memory)
 app.add_typer(trials.app, name="trials")
 app.add_typer(models.app, name="models")
+app.add_typer(bank.app, name="bank")
 app.command("schema")(schema.schema)
 
 

@@ -18,6 +18,10 @@ ClusterFile = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--cluster", help="Cluster file: hosts and quota."),
 ]
+Prior = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--prior", help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote."),
+]
 DataPath = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import DataPath, JobFile, Output, Store
+from sizewright.cli.options import DataPath, JobFile, Output, Prior, Store
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def profile(
     output: Output = Format.table,
     store: Store = None,
     data: DataPath = None,
+    prior: Prior = None,
     trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 9,
     accept_drift: Annotated[
         bool,
@@ -63,6 +64,7 @@ def profile(
                     fresh=fresh,
                     accept_drift=accept_drift,
                     address=address,
+                    prior=prior,
                     progress=advance,
                 )
         except KeyboardInterrupt:
@@ -80,7 +82,9 @@ def profile(
             f"{bad} of {len(finished)} trials did not end well; the others are in {where}.",
             "The same command measures what is missing.",
         )
-    again = "".join(f" {name} {value}" for name, value in (("--store", store), ("--data", data)) if value)
+    again = "".join(
+        f" {name} {value}" for name, value in (("--store", store), ("--data", data), ("--prior", prior)) if value
+    )
     console.print(f"{len(finished)} trials in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Store
+from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Prior, Store
 from sizewright.cli.output import Format
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
@@ -22,6 +22,7 @@ def recommend(
     ] = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
+    prior: Prior = None,
     objective: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--objective", help="balanced, cost, time or deadline, instead of the job's own."),
@@ -55,7 +56,7 @@ def recommend(
         from sizewright.datasets.trial_files import import_trials
 
         given = import_trials(trials)
-    answer = api.recommend(described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate)
+    answer = api.recommend(described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior)
     manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
     if manifest and out:
         write_file(out, manifest)

@@ -13,11 +13,12 @@ from sizewright.spec.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sizewright.datasets.bank.noise import RepeatNoise
     from sizewright.datasets.trials import Trial
     from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
 
 
-_WORDS = ("", "status", "held by", "record", "key", "meaning", "table", "model")
+_WORDS = ("", "status", "held by", "record", "key", "meaning", "table", "model", "base shape", "family", "modes")
 """Columns that hold no numbers."""
 
 
@@ -70,10 +71,9 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         console.print(f"• {reason}")
     e = answer.evidence
     limits = ", ".join(e.limited_by) or "unknown"
-    console.print(
-        f"Rests on {e.trials} trials ({e.distinct_allocations} distinct) on {', '.join(e.host) or 'an unnamed host'}, "
-        f"cores limited by {limits}; model {e.model}."
-    )
+    told = f"{e.trials} trials ({e.distinct_allocations} distinct) on {', '.join(e.host) or 'an unnamed host'}, "
+    told = f"{told}cores limited by {limits}" if e.trials else "no trial of this job"
+    console.print(f"Rests on {told}; model {e.model}.")
     for text in e.assumptions:
         console.print(f"assumes: {text}", style="dim")
     for text in e.to_be_surer:
@@ -150,6 +150,39 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
+
+
+def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) -> None:
+    """The data card, then one row a base shape."""
+    table = _table("Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes")
+    jobs = list(card["jobs"].values())
+    for base in dict.fromkeys(told["base"] for told in jobs):
+        mine = [told for told in jobs if told["base"] == base]
+        training = [told["job"]["training"] for told in mine]
+        table.add_row(
+            base,
+            mine[0]["job"]["model"]["family"],
+            str(len(mine)),
+            ", ".join(map(str, sorted({t["batch_size"] for t in training}))),
+            ", ".join(f"{scale:g}" for scale in sorted({told["table_scale"] for told in mine})),
+            ", ".join(sorted({t["sync"] for t in training})),
+        )
+    console.print(table)
+    host, discarded = card["host"], sum(told["trials"] for told in card["discarded"])
+    versions = ", ".join(f"{name} {number}" for name, number in host["versions"].items())
+    console.print(
+        f"{card['trials']} trials of {len(jobs)} jobs, {card['failed']} failed, {discarded} discarded; measured "
+        f"{card['measured_from'][:10]} to {card['measured_to'][:10]} on {host['cores']} cores ({versions})."
+    )
+    if noise.pairs:
+        console.print(
+            f"{noise.pairs} were measured again in another session: one strays by {noise.raw:.1%}, at the host's usual "
+            f"speed by {noise.at_usual_speed:.1%}."
+        )
+    for what, how in card["how"].items():
+        console.print(f"{what}: {how}", style="dim")
+    for told in card["discarded"]:
+        console.print(f"discarded: {told['trials']} × {told['reason']}", style="dim")
 
 
 def keys_table(schema: dict[str, Any]) -> Table:

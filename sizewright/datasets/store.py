@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateTable
 
 from sizewright.datasets._columns import COLUMNS, as_utc
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, TrialStatus
-from sizewright.errors import StoreError
+from sizewright.errors import NoTrialsError, StoreError
 
 BUSY_TIMEOUT_S = 30.0
 _VERSION_KEY = "trial_schema_version"
@@ -240,8 +240,8 @@ def _engine(url: sa.URL, name: str) -> sa.Engine:
         raise _explained(name, error) from None
 
 
-def _no_trials(name: str) -> StoreError:
-    return StoreError(f"There are no trials at {name} yet.", "Run: sizewright profile")
+def _no_trials(name: str) -> NoTrialsError:
+    return NoTrialsError(f"There are no trials at {name} yet.", "Run: sizewright profile")
 
 
 def _explained(name: str, error: Exception) -> StoreError:

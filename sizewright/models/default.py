@@ -1,7 +1,8 @@
 """The default model: physics for shape, a Gaussian process for what is left, and Bayes for what is not known.
 
 Each of many draws is a curve (`curve.py`) with a residual (`residual.py`), drawn in some part to what the measured
-phases of the trials foretell (`phases.py`) where they have them; together they are the posterior given the trials.
+phases of the trials foretell (`phases.py`) where they have them, and to what a learned prior foretells of the job
+(`prior/`) where one is given; together they are the posterior given the trials.
 The prior stands for what three or eight trials cannot tell, so intervals are sensible from the start and narrow as
 trials come; their ends are Student's t with n − 1 degrees, since noise has heavier tails than the normal's (replays
 over measured tables: 90 % intervals held 80 to 85 % with the normal's). The same draws tell a planner what another
@@ -10,11 +11,11 @@ trial may bring.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import expit, stdtrit
 from typing_extensions import Self
 
 from sizewright.errors import NotEnoughDataError
@@ -25,6 +26,7 @@ from sizewright.models.host_speed import at_usual_speed
 from sizewright.models.network import Traffic, limited
 from sizewright.models.phases import PHASES, PhasesModel
 from sizewright.models.posterior import Effort, sample
+from sizewright.models.prior.curve import JobCurve
 from sizewright.models.repeats import pooled
 from sizewright.models.residual import ResidualProcess, Scales
 from sizewright.models.table import Table, as_columns
@@ -33,6 +35,8 @@ Floats = NDArray[np.float64]
 
 LEARNED_FROM = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", *PHASES)
 """Columns of a trial that say more than its throughput."""
+# How far the curve that a learned prior foretells is drawn upon: mean and standard deviation of a share's logit.
+FORETOLD = (3.0, 2.0)
 # Of log E and of waiting for each other, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
@@ -44,11 +48,23 @@ _MOST_CELLS = 1_000_000
 _LEAST_PATHS = 16
 
 
+class _Guides(NamedTuple):
+    """Logarithms of samples/s (n,), up to a constant, that a learned prior or measured phases foretell."""
+
+    foretold: Floats | None
+    phases: Floats | None
+
+    def pick(self, rows: NDArray[np.int64] | slice) -> _Guides:
+        """Some of the rows."""
+        return _Guides(*(None if column is None else column[rows] for column in self))
+
+
 class ThroughputModel(BaseThroughputModel):
     """Allocation → samples/s, from three distinct trials up.
 
-    `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them. A planner may ask
-    for less than `least_allocations`, since what it does is measured next.
+    `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them. `foretold` is what
+    a learned prior tells of the job: then one trial is enough. A planner may ask for less than `least_allocations`,
+    since what it does is measured next.
     """
 
     name = "default"
@@ -58,17 +74,20 @@ class ThroughputModel(BaseThroughputModel):
         prior: dict[str, tuple[float, float]] | None = None,
         seed: int = 0,
         least_allocations: int = LEAST_ALLOCATIONS,
+        foretold: JobCurve | None = None,
     ) -> None:
         self.prior = prior
         self.seed = seed
         self.least_allocations = least_allocations
+        self.foretold = foretold
 
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from a trial table X and its throughput y (n,), samples/s; trials that failed are left out.
 
-        Raises NotEnoughDataError with fewer than three distinct allocations, InputError for what cannot be used.
+        Raises NotEnoughDataError with fewer than three distinct allocations (than one with a curve foretold),
+        InputError for what cannot be used.
         """
-        trials = measured(X, y, least=self.least_allocations)
+        trials = measured(X, y, least=self._needed)
         self.usual_ = trials.usual
         self.at_ = curve.reference(trials.axes)
         rates, self.speed_exponent_ = at_usual_speed(trials.axes, np.log(trials.throughput), trials.host_speed)
@@ -80,8 +99,8 @@ class ThroughputModel(BaseThroughputModel):
         self._axes = trials.axes.pick(self.repeats_.rows)
         self.process_ = ResidualProcess(_places(self._axes), self.repeats_.counts)
         self.phases_ = _phases(X, y)
-        self._phased = self._phases_tell(X, trials=True)[trials.rows][self.repeats_.rows]
-        means, sds = curve.prior_of(self.prior)
+        self._guided = self._guides(X, trials=True).pick(trials.rows[self.repeats_.rows])
+        means, sds = self._prior()
         rng = np.random.default_rng(self.seed)
         self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
         self.residuals_ = self._left(self.draws_)
@@ -116,13 +135,13 @@ class ThroughputModel(BaseThroughputModel):
         some = slice(None, None, min(max(1, step), len(self.draws_) // _LEAST_PATHS))
         draws, left = self.draws_[some], self.residuals_[some]
         left = self.process_.paths(left, self._scales(draws), _places(axes), rng)
-        rates = self._curve(draws, axes, self._phases_tell(X)) + left + self.level_
+        rates = self._curve(draws, axes, self._guides(X)) + left + self.level_
         return limited(rates, self._links_allow(X))[0]
 
     def explain(self) -> Explanation:
         """Medians of the physical parameters; those that the trials told little of are pinned."""
         self._check_fitted()
-        _, sds = curve.prior_of(self.prior)
+        _, sds = self._prior()
         told = self.draws_.std(axis=0) < _DETERMINED * sds
         return Explanation(
             model=self.name,
@@ -130,10 +149,10 @@ class ThroughputModel(BaseThroughputModel):
                 name: float(np.median(curve.natural(name, self.draws_[:, i]))) for i, name in enumerate(curve.NAMES)
             },
             equations={name: parameter.equation for name, parameter in curve.PARAMETERS.items()},
-            pinned=tuple(name for name, on in zip(curve.NAMES, told, strict=True) if not on),
+            pinned=tuple(name for name, on in zip(curve.NAMES, told, strict=False) if not on),
             distinct_allocations=self.distinct_,
             enough=True,
-            needed=self.least_allocations,
+            needed=self._needed,
         )
 
     def _moments(self, X: Table) -> tuple[Floats, Floats]:
@@ -143,32 +162,44 @@ class ThroughputModel(BaseThroughputModel):
         count = len(axes.workers)
         enough = max(_LEAST_PATHS, _MOST_CURVES // max(count, 1))
         some = slice(None, None, max(1, len(self.draws_) // enough))
-        most, phased = self._links_allow(X), self._phases_tell(X)
+        most, guides = self._links_allow(X), self._guides(X)
         mean, variance = np.empty(count), np.empty(count)
         for start in range(0, count, _BLOCK):
             rows = slice(start, start + _BLOCK)
-            mean[rows], variance[rows] = self._block(axes.pick(rows), phased[rows], most[rows], some)
+            mean[rows], variance[rows] = self._block(axes.pick(rows), guides.pick(rows), most[rows], some)
         return mean, variance + (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
 
-    def _block(self, axes: Axes, phased: Floats, most: Floats, some: slice) -> tuple[Floats, Floats]:
+    def _block(self, axes: Axes, guides: _Guides, most: Floats, some: slice) -> tuple[Floats, Floats]:
         draws = self.draws_[some]
         left, variance = self.process_.moments(self.residuals_[some], self._scales(draws), _places(axes))
-        rates, unsure = limited(self._curve(draws, axes, phased) + left + self.level_, most)
+        rates, unsure = limited(self._curve(draws, axes, guides) + left + self.level_, most)
         return rates.mean(axis=0), variance.mean(axis=0) + rates.var(axis=0) + unsure
 
-    def _curve(self, draws: Floats, axes: Axes, phased: Floats) -> Floats:
-        """Logarithm of samples/s (d, n), up to a constant: the curve, and what the phases tell in each draw's share."""
+    def _curve(self, draws: Floats, axes: Axes, guides: _Guides) -> Floats:
+        """Logarithm of samples/s (d, n), up to a constant: the curve, and what guides tell in each draw's shares."""
         told = curve.log_throughput(draws, axes, self.at_)
-        if self.phases_ is None:
-            return told
-        share = curve.natural("phases", draws[:, curve.NAMES.index("phases")])[:, None]
-        return (1 - share) * told + share * phased
+        if guides.foretold is not None:
+            share = expit(draws[:, -1:])
+            told = (1 - share) * told + share * guides.foretold
+        if guides.phases is not None:
+            share = curve.natural("phases", draws[:, curve.NAMES.index("phases")])[:, None]
+            told = (1 - share) * told + share * guides.phases
+        return told
 
-    def _phases_tell(self, X: Table, *, trials: bool = False) -> Floats:
-        """Logarithm of samples/s (n,) that measured phases foretell, up to a constant; 0 where none were measured."""
-        if self.phases_ is None:
-            return np.zeros(_rows(X))
-        return self.phases_.log_rates(X, trials=trials) - self.level_
+    def _guides(self, X: Table, *, trials: bool = False) -> _Guides:
+        return _Guides(
+            self.foretold.log_rates(X) - self.level_ if self.foretold else None,
+            self.phases_.log_rates(X, trials=trials) - self.level_ if self.phases_ else None,
+        )
+
+    def _prior(self) -> tuple[Floats, Floats]:
+        """Of the parameters, and last of the share of the curve foretold where there is one."""
+        means, sds = curve.prior_of(self.prior)
+        return (np.append(means, FORETOLD[0]), np.append(sds, FORETOLD[1])) if self.foretold else (means, sds)
+
+    @property
+    def _needed(self) -> int:
+        return 1 if self.foretold else self.least_allocations
 
     def _links_allow(self, X: Table) -> Floats:
         """Logarithm of samples/s (n,), infinite where no links are known."""
@@ -177,7 +208,7 @@ class ThroughputModel(BaseThroughputModel):
         return self.traffic_.most(X)
 
     def _left(self, draws: Floats) -> Floats:
-        left = self.repeats_.rates - self._curve(draws, self._axes, self._phased)
+        left = self.repeats_.rates - self._curve(draws, self._axes, self._guided)
         return np.where(np.isfinite(left), left, 1e3)
 
     def _log_likelihood(self, draws: Floats) -> Floats:

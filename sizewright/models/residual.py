@@ -63,7 +63,7 @@ class ResidualProcess:
 
     def paths(self, residuals: Floats, scales: Scales, at: Floats, rng: np.random.Generator) -> Floats:
         """One function of each draw, (d, m), from the posterior: a prior path corrected at the trials (Wilson 2020)."""
-        features = _Features.draw(self.places.shape[1], rng)
+        features = Features.draw(self.places.shape[1], rng)
         weights = rng.standard_normal((len(residuals), FEATURES)) * scales.residual[:, None]
         noise = rng.standard_normal(residuals.shape) * scales.noise[:, None] / self._root
         left = residuals - weights @ features.of(self.places).T - noise
@@ -92,14 +92,14 @@ def matern(a: Floats, b: Floats) -> Floats:
     return grown
 
 
-class _Features(NamedTuple):
+class Features(NamedTuple):
     """Random Fourier features of the kernel (Rahimi and Recht 2007); its spectrum is Student's t with 3 degrees."""
 
     frequencies: Floats
     phases: Floats
 
     @classmethod
-    def draw(cls, dims: int, rng: np.random.Generator) -> _Features:
+    def draw(cls, dims: int, rng: np.random.Generator) -> Features:
         normal = rng.standard_normal((FEATURES, dims))
         chi2 = rng.chisquare(3, (FEATURES, 1))
         return cls(normal * np.sqrt(3 / chi2) / LENGTH, rng.uniform(0, 2 * np.pi, FEATURES))

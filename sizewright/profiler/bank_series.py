@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from sizewright.datasets.bank.files import save_bank
 from sizewright.datasets.bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import StoreError
+from sizewright.errors import MissingExtraError, StoreError
 from sizewright.profiler._base import Point
 from sizewright.profiler.bank_points import first_points, repeated_points
 from sizewright.profiler.measure import Timing
@@ -26,7 +26,7 @@ from sizewright.profiler.series import Measure, run_series
 from sizewright.profiler.spread import QueuePlanner
 
 STORE, HOST = "trials.db", "host.json"
-TIMING = Timing(least_s=2.0, greatest_s=3.0)
+TIMING = Timing(least_s=2.0, greatest_s=3.0, least_steps=4)
 MOST_ATTEMPTS = 3
 _REPEATED_JOBS = 6  # every sixth is measured again
 _PACKAGES = ("numpy", "torch", "ray")
@@ -141,13 +141,13 @@ def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapp
     discarded = Counter(t.message or "" for t in trials if t.status == "void")
     jobs = list({series.bank_job.job.hash: series.bank_job for series in planned}.values())
     measured = {t.job_hash for t in kept}
-    about = {
+    about: dict[str, Any] = {
         "host": host,
         "how": {
             "cores": "CFS quota of a control group for each replica, period 20 ms",
             "memory": "control groups; twice what is predicted, and at least 1 GiB for a PS",
             "timing": f"{TIMING.warm_up_s} s to warm up, then {TIMING.least_s} to {TIMING.greatest_s} s, until the "
-            f"standard error is below {TIMING.target_se:.1%}",
+            f"standard error is below {TIMING.target_se:.1%}; at least {TIMING.least_steps} steps of each worker",
             "order": "random over jobs and within each; a session of its own for each job and pass",
             "passes": "`first`: all allocations; `again`: some of every sixth job once more, after all others",
             "void": f"trials during which other work used more than {MOST_OTHER_CORES} cores",
@@ -165,9 +165,9 @@ def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapp
 
 def _check_folder(folder: Path, resume: bool) -> dict[str, Any]:
     """Makes the folder, or makes sure that it can be gone on with here; the answer describes this host."""
-    here = {
+    here: dict[str, Any] = {
         "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
-        "versions": {package: version(package) for package in _PACKAGES},
+        "versions": {package: _version(package) for package in _PACKAGES},
     }  # fmt: skip
     told = folder / HOST
     if not told.exists():
@@ -184,3 +184,10 @@ def _check_folder(folder: Path, resume: bool) -> dict[str, Any]:
             "Go on there, or measure a bank of its own in another folder.",
         )
     return here
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise MissingExtraError("profile", package) from None

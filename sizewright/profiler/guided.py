@@ -9,6 +9,7 @@ import pandas as pd
 from sizewright.datasets.trials import Trial
 from sizewright.models.default import LEARNED_FROM
 from sizewright.models.memory import MemoryModel
+from sizewright.models.prior.curve import JobCurve
 from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.profiler.planner import TrialPlanner
 from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
@@ -21,11 +22,19 @@ TRIAL_SECONDS = 8.0
 class GuidedPlanner(SeriesPlanner):
     """At most `count` allocations within `host_cores`; the first also at smaller tables, and once more at the end.
 
-    For jobs whose bounds the host can hold: then the best allocation is among those that can be measured.
+    For jobs whose bounds the host can hold: then the best allocation is among those that can be measured. `foretold` is
+    what a learned prior tells of the job: then fewer may be enough.
     """
 
     def __init__(
-        self, job: Job, host_cores: float, *, count: int = 9, full_scale: float = 1.0, whole_cores: bool = False
+        self,
+        job: Job,
+        host_cores: float,
+        *,
+        count: int = 9,
+        full_scale: float = 1.0,
+        whole_cores: bool = False,
+        foretold: JobCurve | None = None,
     ) -> None:
         memory = MemoryModel(job)
         held = host_allocations(job, host_cores, whole_cores=whole_cores)
@@ -40,6 +49,7 @@ class GuidedPlanner(SeriesPlanner):
             TRIAL_SECONDS,
             max_trials=max(1, count),
             deadline_s=job.deadline,
+            foretold=foretold,
         )
         self._scale, self._count = full_scale, count
         self._told: list[tuple[Point, Trial]] = []

@@ -20,6 +20,8 @@ from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.curve import prior_of
 from sizewright.models.default import ThroughputModel
+from sizewright.models.foretold import ForetoldModel
+from sizewright.models.prior.curve import JobCurve
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.feasible import likely_to_end_well
 from sizewright.profiler.objective import Goal, check_objective
@@ -29,6 +31,8 @@ from sizewright.spec import Prices
 Floats = NDArray[np.float64]
 
 FIRST_TRIALS = 4
+FORETOLD_TRIALS = 2
+"""So many at least where a learned prior has foretold the curve."""
 LEAST_TRIALS = 6
 MOST_FAILURES = 8
 """So many failures in a row are enough."""
@@ -47,7 +51,9 @@ class TrialPlanner:
     `candidates` are allocations in columns of the trial table; `workers` and `ps` are needed. `objective` is `time`,
     `cost`, `balanced` or `deadline`; for the last, `deadline_s` and `samples_left` say what is needed, else 80 % of the
     best throughput is. `samples_left` and `trial_seconds` say what a trial is worth and costs. `prior` changes the
-    model's. A trial that failed is told with throughput 0 or NaN; it counts and is not asked for again.
+    model's; `foretold` is what a learned prior tells of the job: the first trial is then where it expects the best, and
+    `best` can be asked before any. A trial that failed is told with throughput 0 or NaN; it counts and is not asked for
+    again.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class TrialPlanner:
         max_trials: int | None = None,
         *,
         deadline_s: float | None = None,
+        foretold: JobCurve | None = None,
     ) -> None:
         _whole(seed=seed, max_trials=0 if max_trials is None else max_trials)
         _above_zero(samples_left=samples_left, trial_seconds=trial_seconds, deadline_s=deadline_s)
@@ -73,7 +80,7 @@ class TrialPlanner:
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
         self.samples_left, self.trial_seconds = samples_left, trial_seconds
         self.max_trials = max_trials
-        self.prior, self.seed = prior, seed
+        self.prior, self.seed, self.foretold = prior, seed, foretold
         self._rng = np.random.default_rng(seed)
         self._told = Told(self.candidates)
         self._next: int | None = None
@@ -101,12 +108,13 @@ class TrialPlanner:
         self._decided, self._paths, self._chances = False, None, None
 
     def best(self) -> dict[str, Any]:
-        """The candidate that loses least by what is known now, measured or not; until three differ, the best measured.
+        """The candidate that loses least by what is known now, measured or not; until three differ, the best measured,
+        or with a curve foretold what that tells.
 
         Raises NotEnoughDataError when no trial has ended well, or fewer than three and none of a candidate.
         """
         paths, distinct = self._fitted_paths(), self._told.distinct()
-        if paths is not None and distinct >= LEAST_ALLOCATIONS:
+        if paths is not None and (distinct >= LEAST_ALLOCATIONS or self.foretold):
             return self.candidates.allocation(self._choice(paths))
         rates = self._told.rates()
         if not rates:
@@ -129,12 +137,15 @@ class TrialPlanner:
             return None
         if self._sooner_done():
             return None
-        paths = self._fitted_paths() if well and len(self._told.good) >= FIRST_TRIALS else None
-        if paths is None:
+        paths = self._fitted_paths()
+        if paths is not None and not well and self.foretold:
+            return self._likeliest(paths, measured)
+        if paths is None or not well or len(self._told.good) < (1 if self.foretold else FIRST_TRIALS):
             return self._farthest(measured)
         improvement = self._improvement(paths, measured)
         most = int(np.argmax(improvement))
         least = FIRST_TRIALS if self.samples_left and self.trial_seconds else LEAST_TRIALS
+        least = FORETOLD_TRIALS if self.foretold else least
         if len(self._told) >= least and not self._worth(paths, most, float(improvement[most])):
             return None
         return most
@@ -153,6 +164,13 @@ class TrialPlanner:
             gaps[regrets > np.quantile(regrets, PLAUSIBLE)] *= 0.01
         gaps[list(measured)] = -1.0
         return int(np.argmax(gaps))
+
+    def _likeliest(self, paths: Floats, measured: set[int]) -> int:
+        """The candidate with the least expected regret that was not tried and may end well."""
+        expected = (1 + self.goal.regrets(paths).mean(axis=0)) / np.maximum(self._ends_well(), 1e-3)
+        expected[~self._near()] += 1e3
+        expected[list(measured)] = np.inf
+        return int(np.argmin(expected))
 
     def _improvement(self, paths: Floats, measured: set[int]) -> Floats:
         """Expected improvement (n,) of the logarithm of the objective over the best of those measured."""
@@ -183,9 +201,16 @@ class TrialPlanner:
     def _choice(self, paths: Floats) -> int:
         """The candidate with the least expected regret, among those that likely end well and are near the trials."""
         regrets = self.goal.regrets(paths).mean(axis=0)
-        near, sure = self.candidates.near(self._told.good), self._ends_well()
+        near, sure = self._near(), self._ends_well()
         allowed = near & (sure >= min(SURE, sure[near].max(initial=0.0)))
         return int(np.argmin(np.where(allowed, regrets, np.inf)))
+
+    def _near(self) -> NDArray[np.bool_]:
+        """Which candidates (n,) lie within twice the range that was measured, of this job or of those foretold from."""
+        told = [self._told.good] if self._told.distinct() else []
+        if self.foretold:
+            told.append(pd.DataFrame(self.foretold.ranges))
+        return self.candidates.near(pd.concat(told))
 
     def _ends_well(self) -> Floats:
         """Probability (n,) that a candidate does."""
@@ -196,13 +221,14 @@ class TrialPlanner:
         return self._chances
 
     def _fitted_paths(self) -> Floats | None:
-        """Logarithms of samples/s (d, n) of the candidates; None as long as fewer than three trials differ."""
-        if self._paths is None and len(self._told):
-            try:
-                model = ThroughputModel(self.prior, self.seed, least_allocations=1).fit(self._told.frame)
-            except NotEnoughDataError:
-                return None
-            self._paths = model.paths(self.candidates.frame, np.random.default_rng(self.seed))
+        """Logarithms of samples/s (d, n) of the candidates; None where nothing tells any."""
+        if self._paths is None:
+            rng = np.random.default_rng(self.seed)
+            if self._told.distinct():
+                model = ThroughputModel(self.prior, self.seed, least_allocations=1, foretold=self.foretold)
+                self._paths = model.fit(self._told.frame).paths(self.candidates.frame, rng)
+            elif self.foretold:
+                self._paths = ForetoldModel(self.foretold).paths(self.candidates.frame, rng)
         return self._paths
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,20 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
+from sizewright.models.prior import JobCurve
 from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
-from sizewright.recommender.reasons import assumptions, reasons, to_be_surer
+from sizewright.recommender.reasons import assumptions, foretold, reasons, to_be_surer
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 
 _MOST_ALTERNATIVES = 12
+
+
+class Prior(NamedTuple):
+    """What a learned prior tells of the job, or why nothing; neither where none was asked."""
+
+    foretold: JobCurve | None = None
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Decision:
     chosen: int
     front: NDArray[np.int64]
     rulings: list[Ruling]
+    prior: Prior
 
 
 def ok(d: Decision) -> Recommendation:
@@ -49,7 +59,10 @@ def ok(d: Decision) -> Recommendation:
         predicted=_prediction(d),
         alternatives=_alternatives(d),
         evidence=_evidence(d),
-        reasons=tuple(reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials)),
+        reasons=(
+            *foretold(d.prior.foretold, len(d.trials)),
+            *reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials),
+        ),
     )
 
 
@@ -66,6 +79,8 @@ def not_enough(
     remedies.append(
         f"Run: sizewright profile JOB --trials {missing_in_all} --fresh ({missing} distinct allocations more)."
     )
+    if not trials and not job.command:
+        remedies.append("Or ask the prior that was learned from other jobs: sizewright recommend JOB --prior shipped.")
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
     if account and account.pinned and not account.enough:
         remedies.append(f"Vary what the trials left alone; without evidence so far: {', '.join(account.pinned)}.")
@@ -215,8 +230,9 @@ def _evidence(d: Decision) -> Evidence:
             "extrapolated": not measured[d.chosen],
             "parameters": account.parameters,
             "pinned": account.pinned,
-            "assumptions": tuple(
-                assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]))
+            "assumptions": (
+                *([f"{d.prior.refused}."] if d.prior.refused else []),
+                *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen])),
             ),
             "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
         }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.caps import Ruling
 from sizewright.recommender.scoring import Scored
@@ -46,6 +47,17 @@ def reasons(
     yield f"A replica's memory holds its predicted peak and a margin of 15 %: {_memory(scored, chosen)}."
 
 
+def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
+    """What a learned prior has to do with it."""
+    if curve is None:
+        return
+    own = f"with {trials} of its own" if trials else "before any of its own"
+    yield (
+        f"It is foretold from {curve.trials:,} trials of other jobs, {own}; the most alike is {curve.guess.nearest}, "
+        f"{curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
+    )
+
+
 def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, throughput: float) -> Iterator[str]:
     """What the answer takes for granted."""
     yield "Production hosts run a core's work as fast as the host of the trials."
@@ -68,8 +80,10 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
     if not told and {t.host for t in trials if t.host}:
         who = "Workers and PS" if job.has_ps else "Workers"
         yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
-    fastest = max(trial.throughput or 0.0 for trial in trials)
-    if throughput > 2 * fastest:
+    fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
+    if not trials:
+        yield "Memory is counted from the tables; no peak of this job was measured."
+    elif throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
     if job.training.device != "cpu":
         yield "GPUs are not sized: every worker is taken to have what the workers of the trials had."

@@ -13,10 +13,12 @@ from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
 from sizewright.models.default import ThroughputModel
 from sizewright.models.dlrover import DlroverModel
+from sizewright.models.foretold import ForetoldModel
 from sizewright.models.memory import MemoryModel, table_bytes
+from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.models.reader import ReaderModel
 from sizewright.models.table import AXES, as_columns
-from sizewright.recommender.answer import Decision, infeasible, not_enough, ok
+from sizewright.recommender.answer import Decision, Prior, infeasible, not_enough, ok
 from sizewright.recommender.caps import Candidates, apply_caps
 from sizewright.recommender.objective import DEADLINE_COVERAGE, completion_time_s
 from sizewright.recommender.pareto import pareto_front
@@ -31,16 +33,18 @@ def recommend(
     cluster: Cluster | None = None,
     model: BaseThroughputModel | None = None,
     extrapolate: bool = False,
+    prior: LearnedPrior | None = None,
 ) -> Recommendation:
-    """What the job should ask for, given its trials.
+    """What the job should ask for, given its trials, and what a learned prior tells of it.
 
     The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
     """
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
-    if not usable:
-        return not_enough(job, trials, None, _why_none(trials))
+    foretold, refused = _foretell(prior, job)
+    if not usable and foretold is None:
+        return not_enough(job, trials, None, "; ".join(filter(None, (_why_none(trials), refused))))
     filled = [_filled(job, trial) for trial in usable]
-    model = model or default_model(job)
+    model = model or (ForetoldModel(foretold) if foretold and not usable else default_model(job, foretold))
     try:
         model.fit(filled)
     except NotEnoughDataError as error:
@@ -51,9 +55,10 @@ def recommend(
         return not_enough(job, usable, model, told)
     memory = CommandMemory.fit(job, filled) if job.command else MemoryModel.fit(job, filled)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
-    counts_only = all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
+    counts_only = bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
     scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
-    candidates = _candidates(job, cluster, scored, model, filled, embedding_bytes, extrapolate)
+    ranges = _covered(measured_ranges(filled), foretold)
+    candidates = _candidates(job, cluster, scored, model, ranges, embedding_bytes, extrapolate)
     allowed, rulings = apply_caps(candidates)
     if not allowed.any():
         last = rulings[-1]
@@ -64,13 +69,14 @@ def recommend(
     # Where the objective cannot tell (with prices of 0, say), the sooner is better.
     chosen = int(left[np.lexsort((-scored.throughput[left], scored.objective[left]))[0]])
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
-    return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings))
+    about = Prior(foretold, refused)
+    return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about))
 
 
-def default_model(job: Job) -> BaseThroughputModel:
+def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:
     """The model for a job: of the user's own code it is not known that nothing else limits it."""
     if job.command is None:
-        return ThroughputModel()
+        return ThroughputModel(foretold=foretold)
     return ReaderModel(DlroverModel() if job.has_ps else AllreduceModel())
 
 
@@ -81,6 +87,23 @@ def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
         axis: (float(np.nanmin(column)), float(np.nanmax(column)))
         for axis, column in columns.items()
         if np.isfinite(column).any() and np.nanmax(column) > 0
+    }
+
+
+def _foretell(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, str]:
+    """The curve that a prior tells, or why it tells none."""
+    try:
+        return (prior.curve(job) if prior else None), ""
+    except NotEnoughDataError as error:
+        return None, error.message.rstrip(".")
+
+
+def _covered(measured: dict[str, tuple[float, float]], foretold: JobCurve | None) -> dict[str, tuple[float, float]]:
+    """The ranges that were measured, of this job or of those that the prior has learned from."""
+    others = foretold.ranges if foretold else {}
+    return {
+        axis: (min(low, others.get(axis, (low, high))[0]), max(high, others.get(axis, (low, high))[1]))
+        for axis, (low, high) in (dict(others) | measured).items()
     }
 
 
@@ -103,7 +126,7 @@ def _candidates(
     cluster: Cluster | None,
     scored: Scored,
     model: BaseThroughputModel,
-    trials: Sequence[Trial],
+    measured: dict[str, tuple[float, float]],
     embedding_bytes: float,
     extrapolate: bool,
 ) -> Candidates:
@@ -117,7 +140,7 @@ def _candidates(
         worker_memory_bytes=scored.worker_memory_bytes,
         ps_memory_bytes=scored.ps_memory_bytes,
         embedding_bytes=embedding_bytes,
-        measured=measured_ranges(trials),
+        measured=measured,
         latest_time_s=completion_time_s(job, latest),
         extrapolate=extrapolate,
     )

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_trainer import AT_ONCE, SteadyTrainer
 
+from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.trials import Trial
+from sizewright.models.prior import LearnedPrior
 from sizewright.profiler.guided import GuidedPlanner, within_host
 from sizewright.profiler.measure import Timing, measure
 from sizewright.profiler.series import Progress, run_series
@@ -94,3 +97,22 @@ def test_a_host_must_hold_all_that_the_bounds_allow_to_be_within() -> None:
 class _Nowhere:
     def add(self, trial: Trial) -> None:
         pass
+
+
+def test_with_a_prior_two_trials_may_be_enough_and_the_first_is_the_best_foretold(made_bank: Bank) -> None:
+    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    mine = told.model_copy(update={"bounds": job().bounds, "training": job().training})
+    foretold = LearnedPrior.fit(made_bank.trials, made_bank.jobs).curve(mine)
+    planner = GuidedPlanner(mine, 4.0, count=9, foretold=foretold)
+    first = planner.ask().allocation
+    assert first.cores() > 2  # where time times cost is expected to be least, not in the middle
+    while not planner.done():
+        point = planner.ask()
+        rate = float(np.exp(foretold.log_rates([point.allocation])[0]))
+        planner.tell(point, Trial(workers=1, ps=1, throughput=rate, throughput_se=0.01 * rate))
+    plain = GuidedPlanner(mine, 4.0, count=9)
+    while not plain.done():
+        point = plain.ask()
+        rate = float(np.exp(foretold.log_rates([point.allocation])[0]))
+        plain.tell(point, Trial(workers=1, ps=1, throughput=rate, throughput_se=0.01 * rate))
+    assert len(planner._told) < len(plain._told)

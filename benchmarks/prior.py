@@ -1,0 +1,270 @@
+"""How well a prior that was learned from other jobs foretells a job: `make bench NAME=prior`.
+
+Jobs are left out with all variations of their base shape, then with their whole family. The sealed base shapes were not
+looked at while anything was tuned; they are foretold from the others. SEALED=0 leaves them out. Jobs that the prior
+refuses, since they are unlike all others, count as refused and not in its errors.
+
+Zero-shot figures are of the bank: the truth of an allocation is the mean of its trials at the host's usual speed.
+Few-shot figures are of the grids that the planner is judged on (`benchmarks/tables`, links left out), which were
+measured on other days: regret of the pick after two trials with the prior, and after eight without. No base shape that
+is like the grid's job is in that prior.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from benchmarks._measured import TABLES, on_all_cores, own_tables
+from benchmarks._prior_rivals import RIVALS
+from benchmarks._report import QUICK, finish
+from sizewright.datasets.bank.files import Bank, load_bank
+from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
+from sizewright.datasets.bank.shapes import SEALED, BankJob
+from sizewright.datasets.trials import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior import LearnedPrior
+from sizewright.profiler import TrialPlanner
+from sizewright.profiler.candidates import hourly_price
+from sizewright.profiler.evaluation import score_planner
+from sizewright.spec import Job
+
+BANK = os.environ.get("BANK")
+WITH_SEALED = os.environ.get("SEALED") != "0" and not QUICK
+LINKED = ("network", "faster-network")
+FEW, MANY = 2, 8
+SEEDS = range(2 if QUICK else 8)
+COVERAGE = 0.9
+TARGETS = {
+    "zero_shot_mdape": "≤ 0.15",
+    "zero_shot_regret": "≤ 0.08",
+    "rank_correlation": "≥ rank_correlation_cores + a third of what is missing to 1",
+    "family_mdape": "≤ 0.25",
+    "family_regret": "≤ 0.12",
+    "sealed_mdape": "≤ 0.15",
+    "sealed_regret": "≤ 0.08",
+    "few_shot_2_regret": "≤ plain_8_regret",
+    "train_10k_s": "≤ 30",
+    "predict_100k_s": "≤ 0.5",
+}
+
+
+class Split(NamedTuple):
+    """Base shapes that are left out, and those that are asked about."""
+
+    kind: str
+    known: tuple[str, ...]
+    asked: tuple[str, ...]
+
+
+def splits(bank: Bank) -> list[Split]:
+    family = {b.base: b.job.model.family for b in bank.jobs.values()}
+    open_bases = tuple(base for base in family if base not in SEALED)
+    found = [Split("base", tuple(b for b in open_bases if b != base), (base,)) for base in open_bases]
+    for one in dict.fromkeys(family.values()):
+        asked = tuple(base for base in open_bases if family[base] == one)
+        found.append(Split("family", tuple(base for base in open_bases if base not in asked), asked))
+    return [*found, Split("sealed", open_bases, tuple(b for b in SEALED if b in family))] if WITH_SEALED else found
+
+
+def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
+    """One row a job: errors, regret and rank of one way to foretell it."""
+    bank = load_bank(BANK)
+    known = _of(bank, split.known)
+    told = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
+    rows = []
+    for key, job in _of(bank, split.asked).items():
+        trials = [t for t in bank.trials if t.job_hash == key]
+        places, truth = measured(bank, trials)
+        row: dict[str, Any] = {"kind": split.kind, "rival": rival, "base": job.base, "job": job.job.name}
+        try:
+            rates = np.exp(told(job, places))
+        except NotEnoughDataError as error:
+            rows.append(row | {"refused": error.message})
+            continue
+        rows.append(row | score(places, truth, rates))
+    return rows
+
+
+def coverage(split: Split) -> list[dict[str, Any]]:
+    """One row a job: the share of its trials that the 90 % interval holds, and what it refuses."""
+    bank = load_bank(BANK)
+    known = _of(bank, split.known)
+    prior = LearnedPrior.fit([t for t in bank.trials if t.job_hash in known], known)
+    factors = usual_speed_factors(bank.trials, repeat_noise(bank.trials).exponent)
+    rows = []
+    for key, job in _of(bank, split.asked).items():
+        mine = [(t, f) for t, f in zip(bank.trials, factors, strict=True) if t.job_hash == key and t.usable]
+        try:
+            curve = prior.curve(job.job, job.table_scale)
+        except NotEnoughDataError:
+            continue
+        trials = [t for t, _ in mine]
+        left = np.log([(t.throughput or 0) * f for t, f in mine]) - curve.log_rates(trials)
+        held = float(np.mean(np.abs(left) <= 1.645 * curve.sd(trials)))
+        rows.append({"kind": split.kind, "job": job.job.name, "held": held, "distance": curve.guess.distance})
+    return rows
+
+
+def measured(bank: Bank, trials: Sequence[Trial]) -> tuple[list[Trial], np.ndarray[Any, Any]]:
+    """Distinct allocations of one job's trials (n), each by its first trial, and their throughput (n,)."""
+    noise = repeat_noise(bank.trials)
+    factor = dict(zip(map(id, bank.trials), usual_speed_factors(bank.trials, noise.exponent), strict=True))
+    rates: dict[tuple[Any, ...], list[float]] = {}
+    first: dict[tuple[Any, ...], Trial] = {}
+    for t in trials:
+        if t.usable:
+            place = (t.workers, t.ps, t.worker_cpu, t.ps_cpu)
+            first.setdefault(place, t)
+            rates.setdefault(place, []).append((t.throughput or 0.0) * factor[id(t)])
+    return list(first.values()), np.array([np.exp(np.mean(np.log(r))) for r in rates.values()])
+
+
+def score(places: Sequence[Trial], truth: Any, rates: Any) -> dict[str, Any]:
+    """Of foretold rates (n,) against the truth (n,)."""
+    frame = pd.DataFrame([t.model_dump(include={"workers", "ps", "worker_cpu", "ps_cpu"}) for t in places])
+    price = hourly_price(frame, None)
+    objective = price / truth**2
+    pick = int(np.argmin(price / rates**2))
+    return {
+        "errors": list(np.abs(rates / truth - 1)),
+        "regret": float(objective[pick] / objective.min() - 1),
+        "rank": float(spearmanr(rates, truth).statistic),
+    }
+
+
+def few_shot(table_number: int, seed: int) -> list[dict[str, Any]]:
+    """Regrets of picks on one grid: two trials with the prior, two without, and eight without."""
+    table = unlinked()[table_number]
+    job = Job.model_validate(json.loads((TABLES / f"{table.name}.json").read_text(encoding="utf-8"))["job"])
+    alike = [b.base for b in load_bank(BANK).jobs.values() if _alike(b.job, job)]
+    foretold = _prior_without(frozenset((*alike, *SEALED))).curve(job)
+
+    def with_prior(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> TrialPlanner:
+        return TrialPlanner(candidates, objective, seed=seed, max_trials=trials, foretold=foretold)
+
+    def plain(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> TrialPlanner:
+        return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
+
+    rows = []
+    for name, make, trials in (("prior", with_prior, FEW), ("plain", plain, FEW), ("prior", with_prior, MANY),
+                               ("plain", plain, MANY)):  # fmt: skip
+        for row in score_planner(make, table, [seed], trials):
+            rows.append({"way": name, "most": trials} | {k: row[k] for k in ("table", "scoring", "seed", "regret")})
+    return rows
+
+
+_PRIORS: dict[frozenset[str], LearnedPrior] = {}
+
+
+def _prior_without(bases: frozenset[str]) -> LearnedPrior:
+    if bases not in _PRIORS:
+        bank = load_bank(BANK)
+        known = {key: job for key, job in bank.jobs.items() if job.base not in bases}
+        _PRIORS[bases] = LearnedPrior.fit([t for t in bank.trials if t.job_hash in known], known)
+    return _PRIORS[bases]
+
+
+def _alike(a: Job, b: Job) -> bool:
+    """The same family over as many tables: variations of one base shape, whatever their widths."""
+    return (a.model.family, a.model.tables.count) == (b.model.family, b.model.tables.count)
+
+
+def unlinked() -> list[Any]:
+    return [table for table in own_tables() if table.name not in LINKED]
+
+
+def speeds(bank: Bank) -> dict[str, float]:
+    """Learning from 10,000 trials, and one curve over 100,000 allocations."""
+    many = (bank.trials * (10_000 // len(bank.trials) + 1))[:10_000]
+    began = time.perf_counter()
+    prior = LearnedPrior.fit(many, bank.jobs)
+    train_s = time.perf_counter() - began
+    axes = itertools.product(range(1, 51), range(1, 21), np.linspace(0.1, 2, 10), np.linspace(0.1, 2, 10))
+    frame = pd.DataFrame(axes, columns=["workers", "ps", "worker_cpu", "ps_cpu"])
+    curve = prior.curve(next(iter(bank.jobs.values())).job)
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        curve.log_rates(frame)
+        curve.sd(frame)
+        seconds.append(time.perf_counter() - began)
+    return {"train_10k_s": train_s, "predict_100k_s": float(np.median(seconds))}
+
+
+def summary(rows: pd.DataFrame, kind: str, rival: str = "learned") -> dict[str, float]:
+    of = rows[(rows.kind == kind) & (rows.rival == rival)]
+    told = of[of.regret.notna()]
+    return {
+        "mdape": float(np.median(list(itertools.chain(*told.errors)))) if len(told) else float("nan"),
+        "regret": float(told.regret.mean()),
+        "rank": float(told["rank"].mean()),
+        "refused": len(of) - len(told),
+    }
+
+
+def main() -> None:
+    bank = load_bank(BANK)
+    todo = splits(bank)
+    work = [(split, rival) for split in todo for rival in RIVALS]
+    rows = pd.DataFrame(itertools.chain(*on_all_cores(foretell, *zip(*work, strict=True))))
+    held = pd.DataFrame(itertools.chain(*on_all_cores(coverage, todo)))
+    kinds = list(dict.fromkeys(split.kind for split in todo))
+    compared = {kind: {rival: summary(rows, kind, rival) for rival in RIVALS} for kind in kinds}
+    for kind, table in compared.items():
+        print(f"\n{kind}\n{pd.DataFrame(table).T.round(3).to_string()}")
+    per_job = rows[rows.rival == "learned"].assign(mdape=lambda r: r.errors.map(_median))
+    print(per_job[["kind", "job", "mdape", "regret", "rank", "refused"]].round(3).to_string())
+    replays = [(number, seed) for number in range(len(unlinked())) for seed in SEEDS]
+    few = pd.DataFrame(itertools.chain(*on_all_cores(few_shot, *zip(*replays, strict=True))))
+    shown = few.pivot_table(index=["table"], columns=["scoring", "way", "most"], values="regret", aggfunc="mean")
+    print(shown.round(3).to_string())
+    mean = few.groupby(["scoring", "way", "most"]).regret.mean()
+    base, family = compared["base"]["learned"], compared["family"]["learned"]
+    sealed = compared.get("sealed", {}).get("learned", {})
+    figures = {
+        "zero_shot_mdape": base["mdape"],
+        "zero_shot_regret": base["regret"],
+        "rank_correlation": base["rank"],
+        "rank_correlation_cores": compared["base"]["workers × cores"]["rank"],
+        "family_mdape": family["mdape"],
+        "family_regret": family["regret"],
+        "sealed_mdape": sealed.get("mdape", float("nan")),
+        "sealed_regret": sealed.get("regret", float("nan")),
+        "few_shot_2_regret": mean["balanced", "prior", FEW],
+        "plain_8_regret": mean["balanced", "plain", MANY],
+        **speeds(bank),
+        **{f"{kind}_coverage": float(held[held.kind == kind].held.mean()) for kind in kinds},
+        **{f"{kind}_refused": compared[kind]["learned"]["refused"] for kind in kinds},
+    }
+    details = {
+        "repeat_noise": repeat_noise(bank.trials)._asdict(),
+        "rivals": compared,
+        "refused": sorted({str(text) for text in rows[rows.rival == "learned"].get("refused", pd.Series()).dropna()}),
+        "few_shot": {
+            f"{row.scoring} {row.way} {row.most}": round(float(row.regret), 4) for row in mean.reset_index().itertuples()
+        },
+        "few_shot_tables": {str(k): round(v, 4) for k, v in shown["balanced"]["prior"][FEW].items()},
+        "sealed": list(SEALED) if WITH_SEALED else [],
+    }
+    finish("prior", figures, TARGETS, details, keep=WITH_SEALED)
+
+
+def _median(errors: Any) -> float:
+    return float(np.median(errors)) if isinstance(errors, list) else float("nan")
+
+
+def _of(bank: Bank, bases: Sequence[str]) -> Mapping[str, BankJob]:
+    return {key: job for key, job in bank.jobs.items() if job.base in bases}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What jobs have in common, and how far a job is from those that were measured.
+
+Physics leaves each job faster or slower than foretold. Jobs that are alike are so alike: a Gaussian process over what
+describes them tells how much of that a new job will have, and how little is known far from all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models.prior.work import work_of
+from sizewright.spec import Job
+from sizewright.spec.model import Family
+
+Floats = NDArray[np.float64]
+
+AXES = (
+    "batch size", "floating-point operations a sample", "layer floats a sample", "tables",
+    "distinct rows a sample", "row width", "dense weights", "embedding bytes",
+)  # fmt: skip
+_FAMILIES = get_args(Family)
+# A family or mode apart counts as so many standard deviations of an axis.
+_FAMILY_APART, _MODE_APART = 0.7, 1.0
+FARTHEST = 1.5
+"""A job may be so many times as far from any other base shape as the loneliest of the bank is."""
+_LENGTHS, _SPREADS, _OWN = (1.0, 2.0, 4.0, 8.0), (0.05, 0.1, 0.2, 0.3), (0.02, 0.05, 0.1, 0.2)
+
+
+class Guess(NamedTuple):
+    """Of a job: how much faster than physics foretells, in log, how sure that is, and where it lies."""
+
+    level: float
+    sd: float
+    distance: float
+    nearest: str
+    axis: str
+    """On which it is farthest from the nearest."""
+
+
+class Experience(NamedTuple):
+    """Jobs (j) that were measured, and what they had beyond physics."""
+
+    names: tuple[str, ...]
+    bases: tuple[str, ...]
+    places: Floats
+    """(j, a), in standard deviations."""
+    centre: Floats
+    scale: Floats
+    levels: Floats
+    length: float
+    spread: float
+    own: float
+    """Standard deviation of what a job has to itself."""
+    limit: float
+
+    def guess(self, job: Job, table_scale: float = 1.0) -> Guess:
+        """Of a new job."""
+        place = self._standard(describe(job, table_scale))
+        gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
+        nearest = int(np.argmin(gaps))
+        far = int(np.argmax(np.abs(place - self.places[nearest])))
+        level, sd = krige(self.places, self.levels, place[None], self.length, self.spread, self.own)
+        axis = AXES[far] if far < len(AXES) else "family or mode"
+        return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis)
+
+    def _standard(self, place: Floats) -> Floats:
+        return (place - self.centre) / self.scale
+
+    def as_record(self) -> dict[str, Any]:
+        """In plain numbers."""
+        told = self._asdict()
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in told.items()}
+
+
+def from_record(record: dict[str, Any]) -> Experience:
+    """As `as_record` gave it. Raises KeyError, TypeError or ValueError for another."""
+    arrays: dict[str, Any] = {name: np.array(record[name], float) for name in ("places", "centre", "scale", "levels")}
+    names = {name: tuple(map(str, record[name])) for name in ("names", "bases")}
+    numbers = {name: float(record[name]) for name in ("length", "spread", "own", "limit")}
+    return Experience(**(arrays | names | numbers))
+
+
+def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels: Floats) -> Experience:
+    """From descriptions (j, a) and levels (j,) of measured jobs."""
+    logs = described[:, : len(AXES)]
+    centre, scale = np.zeros(described.shape[1]), np.ones(described.shape[1])
+    centre[: len(AXES)] = logs.mean(axis=0)
+    scale[: len(AXES)] = np.maximum(logs.std(axis=0), 0.1)
+    places = (described - centre) / scale
+    chosen = max(
+        itertools.product(_LENGTHS, _SPREADS, _OWN), key=lambda c: _held_out_likelihood(places, levels, bases, *c)
+    )
+    return Experience(tuple(names), tuple(bases), places, centre, scale, levels, *chosen, _limit(places, bases))
+
+
+def describe(job: Job, table_scale: float = 1.0) -> Floats:
+    """Where a job lies (a,): logarithms, then one for each family and the mode."""
+    batch = float(job.training.batch_size)
+    work = {
+        name: float(column[0])
+        for name, column in work_of(job, np.array([batch]), np.array([table_scale]))._asdict().items()
+    }
+    logs = [
+        batch, work["flops"] / batch, work["layer_floats"] / batch, job.model.tables.count,
+        work["rows"] / batch, job.model.row_width, work["weights"], work["embedding_bytes"],
+    ]  # fmt: skip
+    family = [_FAMILY_APART * (job.model.family == one) for one in _FAMILIES]
+    return np.array([*np.log(np.maximum(logs, 1e-9)), *family, _MODE_APART * (job.training.sync == "sync")])
+
+
+def krige(
+    places: Floats, levels: Floats, at: Floats, length: float, spread: float, own: float
+) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (m,) of levels at `at` (m, a), given those (j,) at `places` (j, a); 0 far away."""
+    kernel = spread**2 * _matern(places, places, length) + own**2 * np.eye(len(places))
+    cross = spread**2 * _matern(at, places, length)
+    solved = np.linalg.solve(kernel, np.column_stack([levels, cross.T]))
+    variance = spread**2 + own**2 - (cross * solved[:, 1:].T).sum(axis=1)
+    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, own**2))
+
+
+def _held_out_likelihood(
+    places: Floats, levels: Floats, bases: Sequence[str], length: float, spread: float, own: float
+) -> float:
+    total, base_of = 0.0, np.array(bases)
+    for base in dict.fromkeys(bases):
+        mine = base_of == base
+        if mine.all():
+            return -float(np.sum(levels**2) / (spread**2 + own**2))
+        mean, sd = krige(places[~mine], levels[~mine], places[mine], length, spread, own)
+        total -= float((0.5 * ((levels[mine] - mean) / sd) ** 2 + np.log(sd)).sum())
+    return total
+
+
+def _limit(places: Floats, bases: Sequence[str]) -> float:
+    gaps = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
+    base_of = np.array(bases)
+    apart = np.where(base_of[:, None] != base_of[None], gaps, np.inf).min(axis=1)
+    return FARTHEST * float(apart.max()) if np.isfinite(apart).all() else FARTHEST
+
+
+def _matern(a: Floats, b: Floats, length: float) -> Floats:
+    distance = np.sqrt(3 * ((a[:, None] - b[None]) ** 2).sum(axis=2)) / length
+    return np.asarray((1 + distance) * np.exp(-distance))

@@ -1,0 +1,251 @@
+"""The prior: what measured jobs tell of one that was not measured yet."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from sizewright.datasets.bank.noise import repeat_noise
+from sizewright.datasets.bank.shapes import BankJob
+from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
+from sizewright.errors import NotEnoughDataError, StoreError
+from sizewright.models.prior import experience, physics
+from sizewright.models.prior.curve import JobCurve
+from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.models.table import ALLOCATION_AXES, as_columns
+from sizewright.spec import Job
+
+Floats = NDArray[np.float64]
+
+SHIPPED = Path(__file__).parent / "shipped.json"
+VERSION = 1
+LEAST_BASES, LEAST_TRIALS = 3, 30
+# A trial this far, in log, from what the others of its job foretell, or a job from all others, is not believed.
+_UNSOUND_TRIAL, _UNSOUND_JOB = np.log(4.0), np.log(20.0)
+_MOST_ROWS_A_FOLD, _MOST_FOLDS = 2000, 10
+_USUAL_NOISE = 0.05
+_COVERAGE, _NORMAL = 0.9, 1.645
+_LEARN = "Learn another with `sizewright bank learn`, or leave the option out for the prior that is shipped."
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPrior:
+    """Physics that all jobs share, and how far jobs that are alike stray from it alike."""
+
+    parameters: Floats
+    experience: experience.Experience
+    form_sd: float
+    noise_sd: float
+    widen: float
+    ranges: Mapping[str, tuple[float, float]]
+    trials: int
+    flagged: tuple[str, ...] = ()
+    """Trials that were left out, with the reason."""
+
+    @classmethod
+    def fit(cls, trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Self:
+        """Learn from trials of jobs, which are told by their hash.
+
+        Jobs are left out base by base to see how wide intervals must be. Trials that contradict the others are left
+        out and flagged. Raises NotEnoughDataError with fewer than 30 trials or three base shapes.
+        """
+        rows = as_rows(trials, {key: bank_job.job for key, bank_job in jobs.items()})
+        keys = list(jobs)
+        bases = [jobs[keys[number]].base for number in rows.job]
+        if len(rows.job) < LEAST_TRIALS or len(set(bases)) < LEAST_BASES:
+            raise NotEnoughDataError(
+                f"{len(rows.job)} trials of {len(set(bases))} base shapes do not make a prior.",
+                max(LEAST_TRIALS - len(rows.job), LEAST_BASES - len(set(bases))),
+                "trial" if len(rows.job) < LEAST_TRIALS else "base shape",
+            )
+        names = [bank_job.job.name for bank_job in jobs.values()]
+        rows, parameters, flagged = _sound(rows, names)
+        base_of_row = np.array([jobs[keys[number]].base for number in rows.job])
+        described = {
+            number: experience.describe(jobs[keys[number]].job, jobs[keys[number]].table_scale)
+            for number in np.unique(rows.job)
+        }
+
+        def learn(known: Rows, parameters: Floats) -> experience.Experience:
+            numbers, levels, _ = _levels(known, parameters)
+            chosen = [jobs[keys[number]] for number in numbers]
+            places = np.array([described[number] for number in numbers])
+            return experience.learn([b.job.name for b in chosen], [b.base for b in chosen], places, levels)
+
+        _, _, form_and_noise = _levels(rows, parameters)
+        noise = repeat_noise(trials).at_usual_speed
+        noise = min(noise if np.isfinite(noise) else _USUAL_NOISE, form_and_noise)
+        form = float(np.sqrt(form_and_noise**2 - noise**2))
+        far: list[float] = []
+        for held in _folds(base_of_row):
+            known = _thinned(rows.pick(~held))
+            again = physics.fit(known.at, known.told)
+            told = learn(known, again)
+            left = rows.told.log_rates - physics.log_rates(again, rows.at)
+            for number in np.unique(rows.job[held]):
+                mine = rows.job == number
+                bank_job = jobs[keys[number]]
+                guess = told.guess(bank_job.job, bank_job.table_scale)
+                if guess.distance <= told.limit:
+                    far += list(np.abs(left[mine] - guess.level) / np.hypot(guess.sd, form_and_noise))
+        widen = max(1.0, float(np.quantile(far, _COVERAGE)) / _NORMAL) if far else 2.0
+        return cls(
+            parameters, learn(rows, parameters), form, noise, widen, _ranges(trials, rows), len(rows.job), flagged
+        )
+
+    def curve(self, job: Job, table_scale: float = 1.0) -> JobCurve:
+        """What it foretells for a job, with this share of its rows.
+
+        Raises NotEnoughDataError for one unlike all that were measured.
+        """
+        why = _not_told(job)
+        if why:
+            raise NotEnoughDataError(f"The prior tells nothing of {job.name}: {why}.", 3)
+        guess = self.experience.guess(job, table_scale)
+        if guess.distance > self.experience.limit:
+            raise NotEnoughDataError(
+                f"{job.name} is unlike the jobs that the prior has learned from: {guess.distance:.1f} from the "
+                f"nearest, {guess.nearest}, most of it in {guess.axis}; up to {self.experience.limit:.1f} it can tell.",
+                3,
+            )
+        return JobCurve(
+            job, self.parameters, guess, self.experience.limit,
+            self.form_sd, self.noise_sd, self.widen, self.ranges, self.trials,
+        )  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON. Raises StoreError where that cannot be."""
+        record = {
+            "version": VERSION,
+            "trial_schema_version": TRIAL_SCHEMA_VERSION,
+            "physics": physics.as_record(self.parameters),
+            "experience": self.experience.as_record(),
+            **{name: getattr(self, name) for name in ("form_sd", "noise_sd", "widen", "trials")},
+            "ranges": {axis: list(ends) for axis, ends in self.ranges.items()},
+            "flagged": list(self.flagged),
+        }
+        path = Path(path)
+        written = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            written.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            written.replace(path)
+        except OSError as error:
+            raise StoreError(f"Cannot write the prior to {path}: {error}.", "Check the path and its rights.") from None
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> Self:
+        """Read it, or the one that is shipped. Raises StoreError when it is missing, damaged or of another version."""
+        path = SHIPPED if path is None else Path(path)
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StoreError(f"There is no prior at {path}.", _LEARN) from None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"The prior {path} cannot be read: {error}.", _LEARN) from None
+        version = record.get("version") if isinstance(record, dict) else None
+        if version != VERSION:
+            raise StoreError(f"{path} is no prior of version {VERSION} (it tells {version!r}).", _LEARN)
+        try:
+            return cls(
+                parameters=physics.from_record(record["physics"]),
+                experience=experience.from_record(record["experience"]),
+                form_sd=_positive(record["form_sd"]),
+                noise_sd=_positive(record["noise_sd"]),
+                widen=_positive(record["widen"]),
+                ranges={str(axis): (_positive(ends[0]), _positive(ends[1])) for axis, ends in record["ranges"].items()},
+                trials=int(record["trials"]),
+                flagged=tuple(map(str, record["flagged"])),
+            )._checked()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise StoreError(f"The prior {path} is damaged: {error!r}.", _LEARN) from None
+
+    def _checked(self) -> Self:
+        known = self.experience
+        numbers = (self.parameters, known.places, known.centre, known.scale, known.levels)
+        if not all(np.isfinite(column).all() for column in numbers):
+            raise ValueError("a number is not finite")
+        if not len(known.names) == len(known.bases) == len(known.levels) == len(known.places):
+            raise ValueError("not as many jobs everywhere")
+        return self
+
+
+def _not_told(job: Job) -> str:
+    if job.command:
+        return "it runs its own code"
+    if not job.has_ps:
+        return "it has no PS"
+    if job.training.device != "cpu" or job.training.embedding_device != "cpu":
+        return "it trains on a GPU, and all that was measured on cores"
+    return ""
+
+
+def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, ...]]:
+    """Trials that do not contradict the others, what they tell, and why the rest was left out."""
+    parameters = physics.fit(rows.at, rows.told)
+    left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
+    middle = {number: float(np.median(left[rows.job == number])) for number in np.unique(rows.job)}
+    usual = float(np.median(list(middle.values())))
+    good, flagged = np.ones(len(left), bool), []
+    for number, level in middle.items():
+        mine = np.flatnonzero(rows.job == number)
+        if abs(level - usual) > _UNSOUND_JOB:
+            good[mine] = False
+            flagged.append(
+                f"{names[number]}: all {len(mine)} trials are {_times(level - usual)} the other jobs foretell"
+            )
+            continue
+        for row in mine[np.abs(left[mine] - level) > _UNSOUND_TRIAL]:
+            good[row] = False
+            flagged.append(
+                f"{names[number]}, trial {rows.trial[row] + 1}: {np.exp(rows.told.log_rates[row]):,.0f} samples/s are "
+                f"{_times(left[row] - level)} its other trials foretell"
+            )
+    if good.all():
+        return rows, parameters, ()
+    rows = rows.pick(good)
+    return rows, physics.fit(rows.at, rows.told), tuple(flagged)
+
+
+def _times(log: float) -> str:
+    factor = np.exp(abs(log))
+    return f"{factor:,.1f} times what" if log > 0 else f"1/{factor:,.1f} of what"
+
+
+def _levels(rows: Rows, parameters: Floats) -> tuple[NDArray[np.int64], Floats, float]:
+    """Which jobs there are, by how much each is faster than physics foretells, and how far trials stray about that."""
+    left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
+    numbers, place = np.unique(rows.job, return_inverse=True)
+    levels = np.bincount(place, left) / np.bincount(place)
+    freedom = max(len(left) - len(numbers), 1)
+    return numbers, levels, float(np.sqrt(((left - levels[place]) ** 2).sum() / freedom))
+
+
+def _folds(base_of_row: NDArray[np.str_]) -> list[NDArray[np.bool_]]:
+    """Rows that are left out together: whole bases, in at most ten folds."""
+    bases = list(dict.fromkeys(base_of_row.tolist()))
+    return [np.isin(base_of_row, bases[start::_MOST_FOLDS]) for start in range(min(_MOST_FOLDS, len(bases)))]
+
+
+def _thinned(rows: Rows) -> Rows:
+    step = -(-len(rows.job) // _MOST_ROWS_A_FOLD)
+    return rows.pick(np.arange(0, len(rows.job), step))
+
+
+def _ranges(trials: Sequence[Trial], rows: Rows) -> dict[str, tuple[float, float]]:
+    columns = as_columns([trials[i] for i in rows.trial], ALLOCATION_AXES)
+    return {axis: (float(np.nanmin(column)), float(np.nanmax(column))) for axis, column in columns.items()}
+
+
+def _positive(number: Any) -> float:
+    value = float(number)
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{number!r} is not a finite number from 0 up")
+    return value

@@ -1,0 +1,99 @@
+"""Trials of many jobs as what physics is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
+from sizewright.datasets.trials import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior.physics import Places, Seconds, Told
+from sizewright.models.prior.work import Work, scale_of, work_of
+from sizewright.models.table import Columns, as_columns, known
+from sizewright.spec import Job
+
+Floats = NDArray[np.float64]
+
+_COLUMNS = (
+    "workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "sync", "table_scale", "embedding_bytes",
+    "throughput", "worker_cpu_used", "ps_cpu_used",
+)  # fmt: skip
+
+
+class Rows(NamedTuple):
+    """Trials (n,) that can be learned from."""
+
+    at: Places
+    told: Told
+    job: NDArray[np.int64]
+    """Which of the jobs."""
+    trial: NDArray[np.int64]
+    """Which of the trials that were given."""
+
+    def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
+        """Some of them."""
+        at = self.at._replace(
+            **{name: column[rows] for name, column in self.at._asdict().items() if name != "work"},
+            work=Work(*(column[rows] for column in self.at.work)),
+        )
+        told = Told(self.told.log_rates[rows], Seconds(*(column[rows] for column in self.told.cpu)))
+        return Rows(at, told, self.job[rows], self.trial[rows])
+
+
+def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
+    """Trials with PS that ended well, at the usual speed of the host, in the order of their jobs.
+
+    Raises NotEnoughDataError where there are none.
+    """
+    factors = usual_speed_factors(trials, repeat_noise(trials).exponent)
+    numbers = {key: number for number, key in enumerate(jobs)}
+    picked = np.array(
+        sorted(
+            (i for i, t in enumerate(trials) if t.usable and t.ps and t.job_hash in jobs),
+            key=lambda i: numbers[str(trials[i].job_hash)],
+        ),
+        int,
+    )
+    if not len(picked):
+        raise NotEnoughDataError(f"None of the {len(trials)} trials ended well, with PS, and of a job that is told.", 30)
+    job = np.array([numbers[str(trials[i].job_hash)] for i in picked], int)
+    columns = as_columns([trials[i] for i in picked], _COLUMNS)
+    parts = [
+        places_of(one, {name: column[job == number] for name, column in columns.items()})
+        for number, one in enumerate(jobs.values())
+        if (job == number).any()
+    ]
+    at = _joined(parts)
+    steps = columns["throughput"] / at.work.samples  # of all workers, in a second
+    cpu = Seconds(
+        columns["worker_cpu_used"] * at.workers / steps,
+        columns["ps_cpu_used"] * at.ps / steps,
+    )
+    cpu = Seconds(*(np.where(column > 0, column, np.nan) for column in cpu))
+    return Rows(at, Told(np.log(columns["throughput"] * factors[picked]), cpu), job, picked)
+
+
+def places_of(job: Job, columns: Columns) -> Places:
+    """Allocations of one job; what a row does not tell is as the job has it."""
+    batch = known(columns["batch_size"], job.training.batch_size)
+    scale = known(columns["table_scale"], np.nan) if "table_scale" in columns else np.full(len(batch), np.nan)
+    by_bytes = scale_of(job, columns.get("embedding_bytes", np.full(len(batch), np.nan)))
+    return Places(
+        columns["workers"],
+        np.maximum(columns["ps"], 1.0),
+        known(columns["worker_cpu"], 1.0),
+        known(columns["ps_cpu"], 1.0),
+        known(columns.get("sync", np.full(len(batch), np.nan)), float(job.training.sync == "sync")),
+        work_of(job, batch, np.where(np.isnan(scale), by_bytes, scale)),
+    )
+
+
+def _joined(parts: Sequence[Places]) -> Places:
+    works = Work(*(np.concatenate(columns) for columns in zip(*(part.work for part in parts), strict=True)))
+    others = [np.concatenate(columns) for columns in zip(*(part[:-1] for part in parts), strict=True)]
+    workers, ps, worker_cpu, ps_cpu, sync = others
+    return Places(workers, ps, worker_cpu, ps_cpu, sync, works)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sizewright.datasets.bank.files import SHIPPED, Bank, save_bank
+from sizewright.models.prior.learned import SHIPPED as SHIPPED_PRIOR
+
+
+@pytest.fixture
+def folder(made_bank: Bank, tmp_path: Path) -> Path:
+    about = {
+        "host": {"cores": 2, "versions": {"ray": "2"}}, "how": {"cores": "quota"}, "failed": 0,
+        "discarded": [{"reason": "Other work ran.", "trials": 3}],
+        "measured_from": "2026-01-01T00:00", "measured_to": "2026-01-02T00:00",
+    }  # fmt: skip
+    (tmp_path / "bank").mkdir()
+    save_bank(tmp_path / "bank", made_bank.trials, list(made_bank.jobs.values()), about)
+    return tmp_path / "bank"
+
+
+def test_the_shipped_bank_is_shown(call):
+    result = call("bank", "show")
+    assert result.code == 0, result.err
+    assert "xdeepfm" in result.out
+    assert "measured again in another session" in result.out
+    told = json.loads(call("bank", "show", "-o", "json").out)
+    assert told["trials"] >= 600
+    assert told["repeat_noise"]["pairs"] >= 60
+
+
+def test_a_prior_is_learned_from_a_bank_and_recommends(call, folder, tmp_path, example, made_bank):
+    file = tmp_path / "prior.json"
+    result = call("bank", "learn", file, "--bank", folder, "--leave-out", "rm1")
+    assert result.code == 0, result.err
+    assert "396 trials of 33 jobs" in result.err
+    answer = call("recommend", example, "--store", tmp_path / "none.db", "--prior", file, "-o", "json")
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["evidence"]["trials"] == 0
+    assert told["target"]["worker"]
+
+
+def test_a_recommendation_before_any_trial(call, tmp_path, example):
+    result = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
+    assert result.code == 0, result.err
+    assert "no trial of this job" in result.out
+    assert "foretold from" in result.out
+    without = call("recommend", example, "--store", tmp_path / "none.db")
+    assert without.code == 1
+    assert "no trials at" in without.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["show", "--bank", "nowhere"], "no bank at nowhere"),
+        (["learn", "prior.json", "--leave-out", "alexnet"], "no base shape 'alexnet'"),
+        (["learn", "nowhere/prior.json"], "Cannot write the prior"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(call, words, told):
+    result = call("bank", *words)
+    assert result.code == 1
+    assert told in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_damaged_bank_or_prior_is_one_sentence(call, tmp_path, example):
+    shutil.copytree(SHIPPED, tmp_path / "bank")
+    (tmp_path / "bank" / "trials.parquet").write_bytes(b"PAR1")
+    result = call("bank", "learn", tmp_path / "p.json", "--bank", tmp_path / "bank")
+    assert result.code == 1
+    assert "is damaged" in result.err
+    (tmp_path / "prior.json").write_text(SHIPPED_PRIOR.read_text()[:2000])
+    result = call("recommend", example, "--prior", tmp_path / "prior.json", "--store", tmp_path / "none.db")
+    assert result.code == 1
+    assert "cannot be read" in result.err
+
+
+def test_a_bank_that_is_there_is_not_measured_over(call, tmp_path):
+    (tmp_path / "host.json").write_text("{}")
+    result = call("bank", "measure", tmp_path)
+    assert result.code == 1
+    assert "--resume" in result.err

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright.datasets.bank.files import Bank, load_bank, save_bank
+from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
+from sizewright.datasets.bank.shapes import BASES, SEALED, bank_jobs
+from sizewright.datasets.trials import Trial
+from sizewright.errors import StoreError
+
+
+def test_the_jobs_are_many_and_vary_in_all_that_matters() -> None:
+    jobs = bank_jobs()
+    assert len({b.job.hash for b in jobs}) == len({b.job.name for b in jobs}) == len(jobs) >= 50
+    assert len({b.base for b in jobs}) == len(BASES) >= 15
+    assert {b.job.model.family for b in jobs} == {"dlrm", "wide_deep", "dcn", "xdeepfm"}
+    for of in (
+        {b.job.training.batch_size for b in jobs},
+        {b.table_scale for b in jobs},
+        {b.job.data.zipf for b in jobs},
+    ):
+        assert len(of) == 3
+    assert {b.job.training.sync for b in jobs} == {"async", "sync"}
+    assert len(SEALED) * 5 >= len(BASES)
+    assert set(SEALED) <= {base.name for base in BASES}
+
+
+def test_no_two_of_what_varies_go_along_with_each_other() -> None:
+    jobs = bank_jobs()
+    pairs = Counter((b.job.training.batch_size, b.table_scale) for b in jobs)
+    modes = Counter((b.job.training.batch_size, b.job.training.sync) for b in jobs)
+    assert len(pairs) == 9
+    assert len(modes) == 6
+
+
+@pytest.fixture
+def saved(made_bank: Bank, tmp_path: Path) -> Path:
+    save_bank(tmp_path, made_bank.trials, list(made_bank.jobs.values()), {"discarded": []})
+    return tmp_path
+
+
+def test_a_bank_is_the_same_after_it_was_written(made_bank: Bank, saved: Path) -> None:
+    again = load_bank(saved)
+    assert again.trials == made_bank.trials
+    assert again.jobs == made_bank.jobs
+    assert again.card["trials"] == len(made_bank.trials)
+
+
+def test_a_damaged_table_is_refused(saved: Path) -> None:
+    path = saved / "trials.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(StoreError, match="is damaged"):
+        load_bank(saved)
+    path.unlink()
+    with pytest.raises(StoreError, match="a card but no"):
+        load_bank(saved)
+
+
+def changed(card: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {name: value for name, value in {**card, **more}.items() if value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"schema_version": 0}, "trials of version 0"),
+        ({"schema_version": ...}, "trials of version None"),
+        ({"jobs": []}, "no card of a bank"),
+        ({"sha256": ...}, "no card of a bank"),
+        ({"trials": 3}, "another number of trials"),
+        ({"jobs": {}}, "jobs it does not describe"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_refused(saved: Path, more: dict[str, Any], why: str) -> None:
+    path = saved / "card.json"
+    path.write_text(json.dumps(changed(json.loads(path.read_text()), **more)))
+    with pytest.raises(StoreError, match=why):
+        load_bank(saved)
+
+
+@pytest.mark.parametrize("told", [{"base": "rm1"}, {"base": "rm1", "table_scale": 1.0, "job": {"name": "x"}}, 3])
+def test_a_job_that_is_told_wrongly_is_refused(saved: Path, told: Any) -> None:
+    path = saved / "card.json"
+    card = json.loads(path.read_text())
+    card["jobs"][next(iter(card["jobs"]))] = told
+    path.write_text(json.dumps(card))
+    with pytest.raises(StoreError, match="tells"):
+        load_bank(saved)
+
+
+def test_what_is_no_bank_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"card\.json is missing"):
+        load_bank(tmp_path)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(StoreError, match="cannot be read"):
+        load_bank(tmp_path)
+
+
+def trial(series: str, throughput: float, speed: float | None, job: str = "a", **more: Any) -> Trial:
+    about = {"workers": 1, "ps": 1, "throughput": throughput, "job_hash": job, "series": series, "host_speed": speed}
+    return Trial.model_validate(about | more)
+
+
+def test_noise_is_that_of_repeats_in_other_sessions() -> None:
+    pairs = [(100.0, 110.0), (100.0, 90.0)] * 8
+    trials = [trial(f"s{i}-{k}", rate, None, f"job-{i}") for i, pair in enumerate(pairs) for k, rate in enumerate(pair)]
+    noise = repeat_noise(trials)
+    assert noise.pairs == 16
+    assert noise.raw == pytest.approx(0.0711, rel=0.01)  # of one trial: 0.1 over the root of two
+    assert noise.exponent == 0
+    assert noise.at_usual_speed == noise.raw
+    assert repeat_noise(trials[:1]).pairs == 0
+    same = [trial("s", 100, None), trial("s", 120, None)]
+    assert repeat_noise(same).pairs == 0
+
+
+def test_the_speed_of_the_host_is_taken_out_where_it_tells_repeats() -> None:
+    trials = []
+    for i in range(12):
+        slow = 0.8 if i % 2 else 0.9
+        trials += [trial(f"first-{i}", 100, 1.0, f"job-{i}"), trial(f"again-{i}", 100 * slow**1.2, slow, f"job-{i}")]
+    noise = repeat_noise(trials)
+    assert noise.exponent == pytest.approx(1.2)
+    assert noise.at_usual_speed == pytest.approx(0, abs=1e-9)
+    factors = usual_speed_factors(trials, noise.exponent)
+    even = [t.throughput * factor for t, factor in zip(trials, factors, strict=True) if t.throughput]
+    assert max(even) == pytest.approx(min(even))
+
+
+def test_speed_that_tells_nothing_of_repeats_is_left_out() -> None:
+    rates = [100, 120, 90, 130, 80, 110, 95, 105, 125, 85, 100, 115]
+    trials = []
+    for i, rate in enumerate(rates):
+        trials += [trial(f"f{i}", 100, 1.0, f"j{i}"), trial(f"a{i}", rate, 0.9 + 0.02 * (i % 3), f"j{i}")]
+    assert repeat_noise(trials).exponent == 0

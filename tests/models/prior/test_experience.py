@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.bank.shapes import bank_jobs
+from sizewright.models.prior import experience
+from sizewright.models.prior.experience import Experience, describe, krige, learn
+from sizewright.spec import Job, Model, Tables
+
+JOBS = bank_jobs()
+
+
+def known(levels: np.ndarray) -> Experience:
+    places = np.array([describe(b.job, b.table_scale) for b in JOBS])
+    return learn([b.job.name for b in JOBS], [b.base for b in JOBS], places, levels)
+
+
+def test_a_process_tells_what_it_was_told_and_little_far_away() -> None:
+    places, levels = np.array([[0.0], [1.0], [3.0]]), np.array([0.2, 0.1, -0.3])
+    mean, sd = krige(places, levels, np.array([[0.0], [3.0], [500.0]]), 1.0, 0.3, 1e-3)
+    assert mean[:2] == pytest.approx([0.2, -0.3], abs=0.01)
+    assert mean[2] == pytest.approx(0, abs=1e-6)
+    assert sd[0] < 0.01 < sd[2]
+    assert sd[2] == pytest.approx(0.3, rel=0.01)
+
+
+def test_jobs_that_are_alike_are_told_by_each_other() -> None:
+    slow = np.array([-0.3 if b.job.model.family == "xdeepfm" else 0.0 for b in JOBS])
+    told = known(slow)
+    mine = next(b for b in JOBS if b.base == "xdeepfm-small")
+    other = next(b for b in JOBS if b.base == "rm1")
+    assert told.guess(mine.job, mine.table_scale).level < -0.1
+    assert abs(told.guess(other.job, other.table_scale).level) < 0.1
+
+
+def test_where_nothing_is_alike_nothing_is_claimed() -> None:
+    rng = np.random.default_rng(1)
+    told = known(0.2 * rng.standard_normal(len(JOBS)))
+    huge = Job(model=Model(tables=Tables(count=2000, rows=10**9, dim=1024)))
+    guess = told.guess(huge)
+    assert guess.distance > told.limit
+    assert guess.axis in (*experience.AXES, "family or mode")
+    near = told.guess(JOBS[0].job, JOBS[0].table_scale)
+    assert near.distance == pytest.approx(0, abs=1e-9)
+    assert near.nearest == JOBS[0].job.name
+    assert near.sd <= guess.sd
+
+
+def test_every_job_of_the_bank_lies_within_its_own_limit() -> None:
+    told = known(np.zeros(len(JOBS)))
+    assert all(told.guess(b.job, b.table_scale).distance <= told.limit for b in JOBS)
+
+
+def test_it_is_written_in_plain_numbers() -> None:
+    told = known(np.linspace(-0.1, 0.1, len(JOBS)))
+    again = experience.from_record(json.loads(json.dumps(told.as_record())))
+    assert again.guess(JOBS[5].job) == told.guess(JOBS[5].job)

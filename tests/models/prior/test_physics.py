@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.models.prior import physics
+from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.models.prior.work import work_of
+from sizewright.spec import Job
+
+
+@pytest.fixture(scope="module")
+def rows(made_bank: Bank) -> Rows:
+    return as_rows(made_bank.trials, {key: b.job for key, b in made_bank.jobs.items()})
+
+
+def at(
+    workers: float = 2, ps: float = 2, worker_cpu: float = 0.5, ps_cpu: float = 0.3, sync: float = 0.0
+) -> physics.Places:
+    columns = (np.array([float(value)]) for value in (workers, ps, worker_cpu, ps_cpu, sync))
+    return physics.Places(*columns, work=work_of(Job(), np.array([512.0]), np.array([1.0])))
+
+
+def rate(**change: float) -> float:
+    return float(np.exp(physics.log_rates(physics.START, at(**change))[0]))
+
+
+def test_fitting_finds_the_curves_that_made_the_trials(rows: Rows) -> None:
+    found = physics.fit(rows.at, rows.told)
+    left = rows.told.log_rates - physics.log_rates(found, rows.at)
+    assert np.median(np.abs(left)) < 0.06  # jobs stray by 0.05 and trials by 0.04
+    truth = physics.log_rates(physics.START, rows.at)
+    assert np.median(np.abs(physics.log_rates(found, rows.at) - truth)) < 0.03
+
+
+def test_single_trials_far_out_hardly_move_it(rows: Rows) -> None:
+    wrong = rows.told.log_rates.copy()
+    wrong[::40] += np.log(1000)
+    found = physics.fit(rows.at, rows.told._replace(log_rates=wrong))
+    truth = physics.log_rates(physics.START, rows.at)
+    assert np.median(np.abs(physics.log_rates(found, rows.at) - truth)) < 0.06
+
+
+@pytest.mark.parametrize("sync", [0.0, 1.0])
+def test_more_of_anything_never_slows_an_allocation_down(sync: float) -> None:
+    here = rate(sync=sync)
+    assert rate(sync=sync, worker_cpu=0.6) >= here
+    assert rate(sync=sync, ps_cpu=0.4) >= here
+    assert rate(sync=sync, workers=3) >= here
+
+
+def test_the_servers_limit_is_reached_and_not_passed() -> None:
+    many = at(workers=64, worker_cpu=1.0, ps=1, ps_cpu=0.1)
+    served = physics.cpu_seconds(physics.START, many).ps[0]
+    limit = 512 * 0.1 / served
+    found = np.exp(physics.log_rates(physics.START, many)[0])
+    assert 0.9 * limit < found <= limit * (1 + 1e-9)
+
+
+def test_a_worker_alone_is_held_to_its_quota() -> None:
+    alone = at(workers=1, worker_cpu=0.1, ps=4, ps_cpu=4.0)
+    own = physics.cpu_seconds(physics.START, alone).worker[0] / 0.1
+    assert np.exp(physics.log_rates(physics.START, alone)[0]) == pytest.approx(512 / own, rel=0.02)
+
+
+def test_waiting_for_each_other_costs() -> None:
+    assert rate(sync=1.0, workers=4) < rate(sync=0.0, workers=4)
+
+
+def test_parameters_go_by_name() -> None:
+    record = physics.as_record(physics.START)
+    assert tuple(record) == physics.NAMES
+    assert (physics.from_record(record) == physics.START).all()
+    with pytest.raises(KeyError):
+        physics.from_record({})

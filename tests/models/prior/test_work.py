@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sizewright.datasets.bank.shapes import bank_jobs
+from sizewright.datasets.synthetic import SyntheticLog
+from sizewright.models.memory import table_bytes
+from sizewright.models.prior.work import distinct_rows, network_work, scale_of, work_of
+from sizewright.spec import Job, Model, Tables
+
+
+@pytest.mark.parametrize(
+    ("rows", "zipf", "draws"), [(100, 1.05, 512), (40_000, 0.9, 1024), (5_000, 1.2, 256), (7, 0, 9)]
+)
+def test_distinct_rows_are_those_that_a_synthetic_log_has(rows: int, zipf: float, draws: int) -> None:
+    log = SyntheticLog([rows], dense_features=1, zipf=zipf)
+    batches = log.batches(draws)
+    seen = [len(np.unique(next(batches).ids)) for _ in range(60)]
+    assert distinct_rows(rows, zipf, draws) == pytest.approx(np.mean(seen), rel=0.03)
+
+
+def test_distinct_rows_never_exceed_draws_or_rows_and_grow_with_both() -> None:
+    counts = [distinct_rows(1000, 1.0, draws) for draws in (1, 10, 100, 1000, 1e6)]
+    assert counts == sorted(counts)
+    assert counts[0] == pytest.approx(1.0)
+    assert counts[-1] <= 1000
+    assert distinct_rows(1000, 1.05, 512) < distinct_rows(100_000, 1.05, 512) < 512
+
+
+@pytest.mark.parametrize("family", ["dlrm", "wide_deep", "dcn", "xdeepfm"])
+def test_operations_are_those_that_the_network_makes(family: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from sizewright.training.networks import make_network
+
+    model = Model(
+        family=family, tables=Tables(count=6, rows=50, dim=8), bottom_mlp=(32,), top_mlp=(64, 16), cin=(12, 5)
+    )
+    network, batch = make_network(model), 4
+    embedded = torch.zeros(batch, 6, model.row_width, requires_grad=True)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        network(torch.zeros(batch, 13), embedded).sum().backward()
+    counted = counter.get_total_flops() / batch
+    assert network_work(model)[0] == pytest.approx(counted, rel=0.25)
+
+
+def test_work_is_counted_once_for_each_batch_and_share_of_the_rows() -> None:
+    job = Job()
+    work = work_of(job, np.array([512.0, 256.0, 512.0]), np.array([1.0, 1.0, 0.25]))
+    assert list(work.samples) == [512, 256, 512]
+    assert work.flops[0] == 2 * work.flops[1] == work.flops[2]
+    assert work.rows[2] < work.rows[0]
+    assert work.embedding_bytes[0] == table_bytes(job)
+    assert all(np.isfinite(column).all() for column in work)
+
+
+def test_the_share_of_rows_follows_from_bytes() -> None:
+    job, size = Job(), table_bytes(Job())
+    assert list(scale_of(job, np.array([size, size / 4, np.nan, 0.0, 2.0 * size]))) == [1.0, 0.25, 1.0, 1.0, 1.0]
+
+
+def test_all_jobs_of_the_bank_have_work() -> None:
+    for bank_job in bank_jobs():
+        batch = np.array([float(bank_job.job.training.batch_size)])
+        work = work_of(bank_job.job, batch, np.array([bank_job.table_scale]))
+        assert work.flops[0] > 0
+        assert 0 < work.rows[0] <= work.ids[0]
+
+
+def test_arrays_that_are_mapped_anew_each_step_are_counted() -> None:
+    job = next(b.job for b in bank_jobs() if b.job.name == "xdeepfm-wide-a")
+    work = work_of(job, np.array([512.0, 1024.0]), np.array([1.0, 1.0]))
+    assert work.large_floats[0] == 0
+    assert work.large_floats[1] == work.outer_floats[1] == 1024 * (32 * 32 + 48 * 32) * 8

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fake_trainer import AT_ONCE, SteadyTrainer
+
+from sizewright.errors import TrialVoidError
+from sizewright.profiler._base import Point
+from sizewright.profiler.quiet import QuietMeasure, busy_core_seconds
+from sizewright.spec import Allocation, Job
+
+# Two workers of 0.9 × 0.5 cores, one PS of 0.5 × 0.2, and an engine of 0.2.
+POINT = Point(Allocation.of(2, 1, 0.5, 0.2, 512))
+OWN = 2 * 0.45 + 0.1 + 0.2
+
+
+def host(cores: float) -> Callable[[], float]:
+    """A host whose cores are so busy, by the clock of the test."""
+    import time
+
+    began = time.monotonic()
+    return lambda: cores * (time.monotonic() - began)
+
+
+@pytest.fixture
+def timing() -> object:
+    from dataclasses import replace
+
+    return replace(AT_ONCE, block_s=0.01)
+
+
+def test_a_trial_beside_nothing_else_is_kept(timing) -> None:
+    trial = QuietMeasure(host(OWN))(SteadyTrainer(Job()), POINT, timing)
+    assert trial.usable
+    assert trial.workers == 2
+
+
+def test_a_trial_beside_other_work_is_void(timing) -> None:
+    with pytest.raises(TrialVoidError, match="Other work"):
+        QuietMeasure(host(OWN + 1.0))(SteadyTrainer(Job()), POINT, timing)
+
+
+def test_what_the_host_did_is_read_from_it() -> None:
+    before = busy_core_seconds()
+    sum(i * i for i in range(2_000_000))
+    assert busy_core_seconds() > before

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+import synthetic_trials
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.models.prior import LearnedPrior
+from sizewright.recommender.recommend import recommend
+from sizewright.spec import Bounds, Job, Model, RoleBounds, Tables
+
+BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))
+
+
+@pytest.fixture(scope="module")
+def prior(made_bank: Bank) -> LearnedPrior:
+    return LearnedPrior.fit(made_bank.trials, made_bank.jobs)
+
+
+@pytest.fixture
+def job(made_bank: Bank) -> Job:
+    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    return told.model_copy(update={"bounds": BOUNDS})
+
+
+def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> None:
+    answer = recommend(job, [], prior=prior)
+    assert answer.status == "ok"
+    assert answer.target is not None
+    assert answer.predicted is not None
+    assert answer.evidence.trials == 0
+    assert answer.evidence.model == "prior"
+    assert "before any of its own" in answer.reasons[0]
+    assert any("counted from the tables" in text for text in answer.evidence.assumptions)
+    rate = answer.predicted.throughput
+    assert rate.lower < rate.value < rate.upper
+    assert answer.target.ps[0].memory_bytes > 0
+
+
+def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
+    answer = recommend(job, [])
+    assert answer.status == "not_enough_data"
+    assert any("--prior" in remedy.text for remedy in answer.remedies)
+
+
+def test_a_trial_narrows_what_was_foretold(job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
+    before = recommend(job, [], prior=prior)
+    mine = [t.model_copy(update={"table_scale": 1.0}) for t in made_bank.trials if t.job_hash == job.hash][:6]
+    after = recommend(job, mine, prior=prior)
+    assert after.status == "ok"
+    assert after.evidence.model == "default"
+    assert "with 6 of its own" in after.reasons[0]
+    assert before.predicted is not None
+    assert after.predicted is not None
+    width = [a.predicted.throughput.upper / a.predicted.throughput.lower for a in (before, after) if a.predicted]
+    assert width[1] < width[0]
+
+
+def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
+    strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
+    answer = recommend(strange, [], prior=prior)
+    assert answer.status == "not_enough_data"
+    assert "unlike" in answer.reasons[0]
+    assert answer.target is None
+
+
+def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None:
+    job = synthetic_trials.small_job(model={"tables": {"count": 3000, "rows": 100, "dim": 8}})
+    answer = recommend(job, synthetic_trials.trials(), prior=prior)
+    assert answer.status == "ok"
+    assert any("unlike" in text for text in answer.evidence.assumptions)
+
+
+def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:
+    large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
+    answer = recommend(job.model_copy(update={"bounds": large}), [], prior=prior)
+    assert answer.status == "not_enough_data"
