@@ -249,9 +249,7 @@ def main() -> None:
         "repeat_noise": repeat_noise(bank.trials)._asdict(),
         "rivals": compared,
         "refused": sorted({str(text) for text in rows[rows.rival == "learned"].get("refused", pd.Series()).dropna()}),
-        "few_shot": {
-            f"{row.scoring} {row.way} {row.most}": round(float(row.regret), 4) for row in mean.reset_index().itertuples()
-        },
+        "few_shot": mean.round(4).reset_index().to_dict("records"),
         "few_shot_tables": {str(k): round(v, 4) for k, v in shown["balanced"]["prior"][FEW].items()},
         "sealed": list(SEALED) if WITH_SEALED else [],
     }

@@ -36,7 +36,10 @@ Floats = NDArray[np.float64]
 LEARNED_FROM = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", *PHASES)
 """Columns of a trial that say more than its throughput."""
 # How far the curve that a learned prior foretells is drawn upon: mean and standard deviation of a share's logit.
-FORETOLD = (3.0, 2.0)
+# How far forms and repeats stray is known from the bank too, as if so many trials had told it.
+FORETOLD = (4.0, 2.0)
+_FORETOLD_SD, _FORETOLD_FREEDOM = 0.5, 10
+_LEAST_SD = 0.02
 # Of log E and of waiting for each other, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 _DETERMINED = 0.7  # of the prior's standard deviation
@@ -123,7 +126,7 @@ class ThroughputModel(BaseThroughputModel):
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
-        freedom = max(self.repeats_.counts.sum() - 1, 2)
+        freedom = max(self.repeats_.counts.sum() - 1, 2) + (_FORETOLD_FREEDOM if self.foretold else 0)
         half = stdtrit(freedom, 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half), np.exp(mean + half)
 
@@ -167,7 +170,10 @@ class ThroughputModel(BaseThroughputModel):
         for start in range(0, count, _BLOCK):
             rows = slice(start, start + _BLOCK)
             mean[rows], variance[rows] = self._block(axes.pick(rows), guides.pick(rows), most[rows], some)
-        return mean, variance + (_BEYOND * _distance_beyond(axes, self._axes)) ** 2
+        beyond = _distance_beyond(axes, self._axes)
+        if self.foretold:
+            beyond = np.minimum(beyond, self.foretold.beyond(X))
+        return mean, variance + (_BEYOND * beyond) ** 2
 
     def _block(self, axes: Axes, guides: _Guides, most: Floats, some: slice) -> tuple[Floats, Floats]:
         draws = self.draws_[some]
@@ -194,8 +200,12 @@ class ThroughputModel(BaseThroughputModel):
 
     def _prior(self) -> tuple[Floats, Floats]:
         """Of the parameters, and last of the share of the curve foretold where there is one."""
-        means, sds = curve.prior_of(self.prior)
-        return (np.append(means, FORETOLD[0]), np.append(sds, FORETOLD[1])) if self.foretold else (means, sds)
+        if self.foretold is None:
+            return curve.prior_of(self.prior)
+        stray = {"residual": self.foretold.widen * self.foretold.form_sd, "noise": self.foretold.noise_sd}
+        known = {name: (float(np.log(max(sd, _LEAST_SD))), _FORETOLD_SD) for name, sd in stray.items()}
+        means, sds = curve.prior_of(known | (self.prior or {}))
+        return np.append(means, FORETOLD[0]), np.append(sds, FORETOLD[1])
 
     @property
     def _needed(self) -> int:

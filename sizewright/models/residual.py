@@ -100,10 +100,12 @@ class Features(NamedTuple):
 
     @classmethod
     def draw(cls, dims: int, rng: np.random.Generator) -> Features:
+        """For places of so many dimensions."""
         normal = rng.standard_normal((FEATURES, dims))
         chi2 = rng.chisquare(3, (FEATURES, 1))
         return cls(normal * np.sqrt(3 / chi2) / LENGTH, rng.uniform(0, 2 * np.pi, FEATURES))
 
     def of(self, places: Floats) -> Floats:
+        """Features (n, f) of places (n, a)."""
         waves: Floats = np.sqrt(2 / FEATURES) * np.cos(places @ self.frequencies.T + self.phases)
         return waves

@@ -48,7 +48,7 @@ class Decision:
 def ok(d: Decision) -> Recommendation:
     """A recommendation with its target."""
     lower, upper = _bounds(d)
-    uncapped = int(np.argmin(d.scored.objective))
+    uncapped = d.scored.best()
     return Recommendation(
         status="ok",
         job=d.job.name,
@@ -234,7 +234,7 @@ def _evidence(d: Decision) -> Evidence:
                 *([f"{d.prior.refused}."] if d.prior.refused else []),
                 *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen])),
             ),
-            "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, int(np.argmin(d.scored.objective)))),
+            "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, d.scored.best())),
         }
     )
 

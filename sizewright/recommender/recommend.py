@@ -66,8 +66,7 @@ def recommend(
             return not_enough(job, usable, model, last.verdict.reason, last.verdict.remedy)
         return infeasible(job, usable, model, rulings)
     left = np.flatnonzero(allowed)
-    # Where the objective cannot tell (with prices of 0, say), the sooner is better.
-    chosen = int(left[np.lexsort((-scored.throughput[left], scored.objective[left]))[0]])
+    chosen = scored.best(left)
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
     about = Prior(foretold, refused)
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about))

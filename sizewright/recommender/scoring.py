@@ -19,6 +19,7 @@ from sizewright.spec.units import MIB
 Floats = NDArray[np.float64]
 COVERAGE = 0.9
 _MEMORY_STEP_BYTES = 64 * MIB
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class Scored:
     objective: Floats
     objective_lower: Floats
     objective_upper: Floats
+
+    def best(self, among: NDArray[np.int64] | None = None) -> int:
+        """The row with the least objective, of all or of some; where it cannot tell but for rounding (with prices of 0,
+        say), the fastest."""
+        rows = np.arange(len(self.objective)) if among is None else among
+        tied = rows[self.objective[rows] <= self.objective[rows].min() * (1 + _ROUNDING)]
+        return int(tied[np.argmax(self.throughput[tied])])
 
 
 def score_all(

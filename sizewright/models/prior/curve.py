@@ -47,7 +47,7 @@ class JobCurve:
     def sd(self, table: Table, *, trial: bool = True) -> Floats:
         """Standard deviation (n,) of these, of another trial or of the curve itself."""
         known = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
-        return np.asarray(self.widen * np.sqrt(known + (_BEYOND * self._beyond(table)) ** 2))
+        return np.asarray(self.widen * np.sqrt(known + (_BEYOND * self.beyond(table)) ** 2))
 
     def phase_seconds(self, table: Table) -> dict[str, Floats]:
         """What a step is made of, seconds (n,): a worker's own part under its quota, and the service of its exchange
@@ -60,7 +60,7 @@ class JobCurve:
     def _places(self, table: Table) -> physics.Places:
         return places_of(self.job, as_columns(table, (*AXES, "sync", "table_scale")))
 
-    def _beyond(self, table: Table) -> Floats:
+    def beyond(self, table: Table) -> Floats:
         """E-folds (n,) outside of what was measured, over all axes."""
         columns = as_columns(table, tuple(self.ranges))
         columns["batch_size"] = known(columns["batch_size"], self.job.training.batch_size)

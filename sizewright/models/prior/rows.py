@@ -59,7 +59,9 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
         int,
     )
     if not len(picked):
-        raise NotEnoughDataError(f"None of the {len(trials)} trials ended well, with PS, and of a job that is told.", 30)
+        raise NotEnoughDataError(
+            f"None of the {len(trials)} trials ended well, with PS, and of a job that is told.", 30
+        )
     job = np.array([numbers[str(trials[i].job_hash)] for i in picked], int)
     columns = as_columns([trials[i] for i in picked], _COLUMNS)
     parts = [

@@ -1,4 +1,4 @@
-"""What a job's step has to do, counted from its description: floating-point operations, floats moved, rows exchanged."""
+"""What a job's step has to do, counted from its description: operations, floats moved, rows exchanged."""
 
 from __future__ import annotations
 
