@@ -105,14 +105,14 @@ def check_change(bed: Bed, transport: str, samples: int) -> None:
     assert groups_of(driver.pid) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_spread_servers_and_packed_workers_change_live_and_leave_nothing(bed: Bed) -> None:
-    check_change(bed, "tcp", 120_000)
+    check_change(bed, "tcp", 180_000)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_same_by_calls_through_ray(bed: Bed) -> None:
-    check_change(bed, "ray", 80_000)
+    check_change(bed, "ray", 160_000)
 
 
 @pytest.mark.parametrize(
