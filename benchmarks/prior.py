@@ -42,7 +42,6 @@ WITH_SEALED = os.environ.get("SEALED") != "0" and not QUICK
 LINKED = ("network", "faster-network")
 FEW, MANY = 2, 8
 SEEDS = range(2 if QUICK else 8)
-COVERAGE = 0.9
 TARGETS = {
     "zero_shot_mdape": "≤ 0.15",
     "zero_shot_regret": "≤ 0.08",

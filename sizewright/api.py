@@ -73,8 +73,8 @@ def profile(
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
     job = _counted(job)
+    foretold = _foretold(prior, job)
     with _open(store, create=True) as opened, Session(job, address=address) as session:
-        foretold = _foretold(prior, job)
         scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
         def planner() -> SpreadPlanner | GuidedPlanner:

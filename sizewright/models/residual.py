@@ -84,10 +84,10 @@ class ResidualProcess:
         return level, precision * (turned - level * self._ones)
 
 
-def matern(a: Floats, b: Floats) -> Floats:
+def matern(a: Floats, b: Floats, length: float = LENGTH) -> Floats:
     """The kernel (n, m) of places (n, k) and (m, k)."""
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2 * a @ b.T
-    distance = np.sqrt(3 * np.maximum(squares, 0.0)) / LENGTH
+    distance = np.sqrt(3 * np.maximum(squares, 0.0)) / length
     grown: Floats = (1 + distance) * np.exp(-distance)
     return grown
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.prior.work import work_of
+from sizewright.models.residual import matern
 from sizewright.spec import Job
 from sizewright.spec.model import Family
 
@@ -117,8 +118,8 @@ def krige(
     places: Floats, levels: Floats, at: Floats, length: float, spread: float, own: float
 ) -> tuple[Floats, Floats]:
     """Mean and standard deviation (m,) of levels at `at` (m, a), given those (j,) at `places` (j, a); 0 far away."""
-    kernel = spread**2 * _matern(places, places, length) + own**2 * np.eye(len(places))
-    cross = spread**2 * _matern(at, places, length)
+    kernel = spread**2 * matern(places, places, length) + own**2 * np.eye(len(places))
+    cross = spread**2 * matern(at, places, length)
     solved = np.linalg.solve(kernel, np.column_stack([levels, cross.T]))
     variance = spread**2 + own**2 - (cross * solved[:, 1:].T).sum(axis=1)
     return cross @ solved[:, 0], np.sqrt(np.maximum(variance, own**2))
@@ -142,8 +143,3 @@ def _limit(places: Floats, bases: Sequence[str]) -> float:
     base_of = np.array(bases)
     apart = np.where(base_of[:, None] != base_of[None], gaps, np.inf).min(axis=1)
     return FARTHEST * float(apart.max()) if np.isfinite(apart).all() else FARTHEST
-
-
-def _matern(a: Floats, b: Floats, length: float) -> Floats:
-    distance = np.sqrt(3 * ((a[:, None] - b[None]) ** 2).sum(axis=2)) / length
-    return np.asarray((1 + distance) * np.exp(-distance))

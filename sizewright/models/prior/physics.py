@@ -107,23 +107,35 @@ class Told(NamedTuple):
     cpu: Seconds
 
 
+class _Terms(NamedTuple):
+    """What coefficients multiply, columns (n, k)."""
+
+    worker: Floats
+    ps: Floats
+
+    @classmethod
+    def of(cls, at: Places) -> _Terms:
+        columns = at.work._asdict() | {"step": np.ones_like(at.ps), "ps": at.ps}
+        return cls(*(np.column_stack([columns[name] for name in names]) for names in (WORKER_TERMS, PS_TERMS)))
+
+
 def log_rates(parameters: Floats, at: Places) -> Floats:
     """Logarithm of samples/s (n,)."""
-    _, cpu = _cpu(parameters, at)
-    return np.log(at.workers * at.work.samples) - np.log(_cycle(_shape(parameters), at, cpu))
+    shape, cpu = _cpu(parameters, at, _Terms.of(at))
+    return np.log(at.workers * at.work.samples) - np.log(_cycle(shape, at, cpu))
 
 
 def cpu_seconds(parameters: Floats, at: Places) -> Seconds:
     """Of a step."""
-    return _cpu(parameters, at)[1]
+    return _cpu(parameters, at, _Terms.of(at))[1]
 
 
 def fit(at: Places, told: Told) -> Floats:
     """Parameters (k,) by least squares of logarithms, robust against single trials that are far out."""
-    known = [np.isfinite(column) for column in told.cpu]
+    known, terms = [np.isfinite(column) for column in told.cpu], _Terms.of(at)
 
     def left(parameters: Floats) -> Floats:
-        shape, cpu = _cpu(parameters, at)
+        shape, cpu = _cpu(parameters, at, terms)
         cycle = _cycle(shape, at, cpu)
         rates = np.log(at.workers * at.work.samples) - np.log(cycle)
         between = at.work.samples / np.exp(told.log_rates)  # seconds from one worker's step to the next one's
@@ -154,17 +166,12 @@ def _shape(parameters: Floats) -> dict[str, float]:
     return dict(zip(SHAPE, parameters[-len(SHAPE) :].tolist(), strict=True))
 
 
-def _cpu(parameters: Floats, at: Places) -> tuple[dict[str, float], Seconds]:
+def _cpu(parameters: Floats, at: Places, terms: _Terms) -> tuple[dict[str, float], Seconds]:
     coefficients, shape = np.exp(parameters), _shape(parameters)
     worker, ps = coefficients[: len(WORKER_TERMS)], coefficients[len(WORKER_TERMS) : -len(SHAPE)]
-    of_worker = _terms(WORKER_TERMS, at) @ worker * at.worker_cpu ** -shape["worker_quota"]
-    of_ps = _terms(PS_TERMS, at) @ ps * at.ps_cpu ** -shape["ps_quota"] * np.exp(shape["ps_sync"] * at.sync)
+    of_worker = terms.worker @ worker * at.worker_cpu ** -shape["worker_quota"]
+    of_ps = terms.ps @ ps * at.ps_cpu ** -shape["ps_quota"] * np.exp(shape["ps_sync"] * at.sync)
     return shape, Seconds(of_worker, of_ps)
-
-
-def _terms(names: Mapping[str, object], at: Places) -> Floats:
-    columns = at.work._asdict() | {"step": np.ones_like(at.ps), "ps": at.ps}
-    return np.column_stack([columns[name] for name in names])
 
 
 def _cycle(shape: Mapping[str, float], at: Places, cpu: Seconds) -> Floats:

@@ -82,14 +82,14 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
 def places_of(job: Job, columns: Columns) -> Places:
     """Allocations of one job; what a row does not tell is as the job has it."""
     batch = known(columns["batch_size"], job.training.batch_size)
-    scale = known(columns["table_scale"], np.nan) if "table_scale" in columns else np.full(len(batch), np.nan)
-    by_bytes = scale_of(job, columns.get("embedding_bytes", np.full(len(batch), np.nan)))
+    scale = columns["table_scale"]
+    by_bytes = scale_of(job, columns["embedding_bytes"])
     return Places(
         columns["workers"],
         np.maximum(columns["ps"], 1.0),
         known(columns["worker_cpu"], 1.0),
         known(columns["ps_cpu"], 1.0),
-        known(columns.get("sync", np.full(len(batch), np.nan)), float(job.training.sync == "sync")),
+        known(columns["sync"], float(job.training.sync == "sync")),
         work_of(job, batch, np.where(np.isnan(scale), by_bytes, scale)),
     )
 
