@@ -27,8 +27,6 @@ AXES = (
 _FAMILIES = get_args(Family)
 # A family or mode apart counts as so many standard deviations of an axis.
 _FAMILY_APART, _MODE_APART = 0.7, 1.0
-FARTHEST = 1.5
-"""A job may be so many times as far from any other base shape as the loneliest of the bank is."""
 _LENGTHS, _SPREADS, _OWN = (1.0, 2.0, 4.0, 8.0), (0.05, 0.1, 0.2, 0.3), (0.02, 0.05, 0.1, 0.2)
 
 
@@ -139,7 +137,8 @@ def _held_out_likelihood(
 
 
 def _limit(places: Floats, bases: Sequence[str]) -> float:
+    """As far as the loneliest job is from any other base shape; beyond that nothing shows how wrong physics can be."""
     gaps = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
     base_of = np.array(bases)
     apart = np.where(base_of[:, None] != base_of[None], gaps, np.inf).min(axis=1)
-    return FARTHEST * float(apart.max()) if np.isfinite(apart).all() else FARTHEST
+    return float(apart.max()) if np.isfinite(apart).all() else 1.0

@@ -87,7 +87,7 @@ class LearnedPrior:
         far: list[float] = []
         for held in _folds(base_of_row):
             known = _thinned(rows.pick(~held))
-            again = physics.fit(known.at, known.told)
+            again = physics.fit(known.at, known.told, parameters)
             told = learn(known, again)
             left = rows.told.log_rates - physics.log_rates(again, rows.at)
             for number in np.unique(rows.job[held]):
@@ -211,7 +211,7 @@ def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, .
     if good.all():
         return rows, parameters, ()
     rows = rows.pick(good)
-    return rows, physics.fit(rows.at, rows.told), tuple(flagged)
+    return rows, physics.fit(rows.at, rows.told, parameters), tuple(flagged)
 
 
 def _times(log: float) -> str:

@@ -10,12 +10,13 @@ x CPU seconds at a stretch take a replica that has saved up a period's quota
 
     wall(x, λ) = max(x, x/λ - h·τ·(1 - λ))
 
-With w workers, each with a batch of m, an asynchronous worker's pull travels while it computes, so the slower binds; in
+With nothing to do a PS uses z cores, so ζ = max(λ_s - z, λ_s/5) are left for its service. With w workers, each with a
+batch of m, an asynchronous worker's pull travels while it computes, so the slower binds; in
 a synchronous step computing and exchanging follow each other, and no replica can use more than its quota:
 
-    async   T = ((W/λ_w)^γ + (w·S/(p·λ_s))^γ)^(1/γ)                       γ = g · w^k
-    sync    T = ((W/λ_w)^γ + (w·S/(p·λ_s))^γ + U^γ)^(1/γ)                 γ = g'
-            U = wall(W, λ_w) · (1 + s·ln w) + wall(w·S/p, λ_s) · (1 + q·ln p)
+    async   T = ((W/λ_w)^γ + (w·S/(p·ζ))^γ)^(1/γ)                         γ = g · w^k
+    sync    T = ((W/λ_w)^γ + (w·S/(p·ζ))^γ + U^γ)^(1/γ)                   γ = g'
+            U = wall(W, λ_w) · (1 + s·ln w) + wall(w·S/p, ζ) · (1 + q·ln p)
     samples/s = w·m / T
 """
 
@@ -80,6 +81,10 @@ _SDS = np.array([sd for _, sd in (*WORKER_TERMS.values(), *PS_TERMS.values(), *S
 # How far logarithms of CPU seconds and of samples/s stray from these equations.
 _CPU_SD, _RATE_SD = 0.2, 0.15
 _STEPS = 60
+_LEAST_FREE = 0.2
+# An outer product is written, laid out anew and read, forward and back: four times as often as what a layer puts out.
+_OUTER, _LAYER = NAMES.index("worker_outer_floats"), NAMES.index("worker_layer_floats")
+_PASSES = 4.0
 
 
 class Places(NamedTuple):
@@ -130,8 +135,11 @@ def cpu_seconds(parameters: Floats, at: Places) -> Seconds:
     return _cpu(parameters, at, _Terms.of(at))[1]
 
 
-def fit(at: Places, told: Told) -> Floats:
-    """Parameters (k,) by least squares of logarithms, robust against single trials that are far out."""
+def fit(at: Places, told: Told, guess: Floats = START) -> Floats:
+    """Parameters (k,) by least squares of logarithms, robust against single trials that are far out.
+
+    A good `guess` shortens the search.
+    """
     known, terms = [np.isfinite(column) for column in told.cpu], _Terms.of(at)
 
     def left(parameters: Floats) -> Floats:
@@ -146,9 +154,11 @@ def fit(at: Places, told: Told) -> Floats:
     def errors(parameters: Floats) -> Floats:
         far = left(parameters)
         robust = np.sign(far) * np.sqrt(2 * (np.sqrt(1 + far**2) - 1))  # soft L1, but not of the prior
-        return np.concatenate([robust, (parameters - START) / _SDS])
+        start = START.copy()
+        start[_OUTER] = parameters[_LAYER] + np.log(_PASSES)
+        return np.concatenate([robust, (parameters - start) / _SDS])
 
-    found = least_squares(errors, START, method="trf", max_nfev=_STEPS, x_scale=_SDS)
+    found = least_squares(errors, guess, method="trf", max_nfev=_STEPS, x_scale=_SDS, ftol=1e-4)
     return np.asarray(found.x)
 
 
@@ -177,10 +187,11 @@ def _cpu(parameters: Floats, at: Places, terms: _Terms) -> tuple[dict[str, float
 def _cycle(shape: Mapping[str, float], at: Places, cpu: Seconds) -> Floats:
     """Seconds of a step (n,)."""
     own = cpu.worker / at.worker_cpu
-    served = at.workers * cpu.ps / (at.ps * at.ps_cpu)
+    free = np.maximum(at.ps_cpu - np.exp(shape["idle"]), _LEAST_FREE * at.ps_cpu)
+    served = at.workers * cpu.ps / (at.ps * free)
     saved = np.exp(shape["saved"])
     stretch = _wall(cpu.worker, at.worker_cpu, saved) * (1 + np.exp(shape["straggle"]) * np.log(at.workers))
-    exchange = _wall(at.workers * cpu.ps / at.ps, at.ps_cpu, saved) * (1 + np.exp(shape["straggle_ps"]) * np.log(at.ps))
+    exchange = _wall(at.workers * cpu.ps / at.ps, free, saved) * (1 + np.exp(shape["straggle_ps"]) * np.log(at.ps))
     smooth = np.where(
         at.sync > 0,
         np.exp(shape["smooth_sync"]),
