@@ -1,0 +1,214 @@
+"""A database: an SQLite file, or any other that SQLAlchemy speaks, with a version for each kind of row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateTable
+
+from sizewright.datasets._columns import as_utc
+from sizewright.errors import NoTrialsError, StoreError
+
+BUSY_TIMEOUT_S = 30.0
+_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
+_OTHER_STORE = "Name another store; `sizewright profile` makes a new one."
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """Databases without time zones hold the UTC time; it comes back aware."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """In UTC."""
+        return None if value is None else as_utc(value)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """In UTC."""
+        return None if value is None else as_utc(value)
+
+
+metadata = sa.MetaData()
+_meta = sa.Table(
+    "sizewright_meta",
+    metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("value", sa.String(64), nullable=False),
+)
+
+
+class Kind(NamedTuple):
+    """Tables that are of one version: what their rows are called, the key of their version, and the one known here."""
+
+    rows: str
+    key: str
+    version: int
+    tables: tuple[sa.Table, ...]
+
+
+class Database:
+    """Connections, and errors that a user can act on.
+
+    `url` is an SQLAlchemy URL or the path of an SQLite file. With `create=False` it must exist.
+    Raises StoreError, here and in every method, when it cannot be used.
+    """
+
+    def __init__(self, url: str | Path, *, create: bool) -> None:
+        parsed = _parse(url)
+        self.name = parsed.database or "" if _is_file(parsed) else parsed.render_as_string()
+        if _is_file(parsed):
+            _check_path(Path(self.name), create)
+        self._engine = _engine(parsed, self.name)
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection."""
+        with self._guard(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction: on disk when it ends, undone when it fails."""
+        with self._guard(), self._engine.begin() as connection:
+            yield connection
+
+    def tables(self) -> set[str]:
+        """Names of the tables that are there. Raises StoreError for another application's database."""
+        with self.reading() as connection:
+            tables = set(sa.inspect(connection).get_table_names())
+        if tables and _meta.name not in tables:
+            raise StoreError(f"{self.name} is another application's database, not a trial store.", _OTHER_STORE)
+        return tables
+
+    def holds(self, kind: Kind) -> bool:
+        """Whether the tables of a kind are there. Raises StoreError for those of another version."""
+        tables = self.tables()
+        if not {table.name for table in kind.tables} <= tables:
+            return False
+        self._check_version(kind)
+        self._check_columns(kind)
+        return True
+
+    def create(self, kind: Kind) -> None:
+        """Make the tables of a kind, where they are not there yet."""
+        # The version comes before the rows, so that a second process that looks in between sees a store.
+        with self.writing() as connection:
+            connection.execute(CreateTable(_meta, if_not_exists=True))
+        try:
+            with self.writing() as connection:
+                connection.execute(_meta.insert().values(key=kind.key, value=str(kind.version)))
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):  # else another process was first
+                raise
+        self._check_version(kind)
+        with self.writing() as connection:
+            for table in kind.tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._engine.dispose()
+
+    def _check_version(self, kind: Kind) -> None:
+        query = sa.select(_meta.c.value).where(_meta.c.key == kind.key)
+        with self.reading() as connection:
+            version = connection.execute(query).scalar_one_or_none()
+        if version is None or not version.isdecimal():
+            raise StoreError(f"{self.name} does not tell the version of its {kind.rows}.", _OTHER_STORE)
+        if int(version) > kind.version:
+            raise StoreError(
+                f"{self.name} was written by a newer Sizewright ({kind.rows} of version {version}; "
+                f"this one knows up to {kind.version}).",
+                "Run: pip install --upgrade sizewright",
+            )
+
+    def _check_columns(self, kind: Kind) -> None:
+        missing: list[str] = []
+        with self.reading() as connection:
+            for table in kind.tables:
+                present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+                missing += [name for name in table.c.keys() if name not in present]  # noqa: SIM118
+        if missing:
+            raise StoreError(
+                f"{self.name} lacks the columns {', '.join(missing)} of today's {kind.rows}.",
+                f"Export its {kind.rows} with the Sizewright that wrote them and import them into a new store.",
+            )
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError, OverflowError, ValueError) as error:
+            raise _explained(self.name, error) from error
+
+
+def _parse(url: str | Path) -> sa.URL:
+    if "://" not in str(url):
+        return sa.URL.create("sqlite", database=str(Path(url).expanduser()))
+    try:
+        return sa.make_url(str(url))
+    except (ArgumentError, ValueError):
+        raise StoreError(
+            "The URL of the trial store cannot be read.",
+            "Write sqlite:///trials.db or postgresql://user@host/database.",
+        ) from None
+
+
+def _is_file(url: sa.URL) -> bool:
+    name = url.database or ""
+    return url.get_backend_name() == "sqlite" and name not in ("", ":memory:") and not name.startswith("file:")
+
+
+def _check_path(path: Path, create: bool) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a trial store.", f"Name a file in it: {path / 'sizewright.db'}")
+    if not path.exists() and not create:
+        raise no_trials(str(path))
+    if not path.parent.is_dir():
+        raise StoreError(f"The folder {path.parent} of the trial store does not exist.", f"Run: mkdir -p {path.parent}")
+
+
+def _engine(url: sa.URL, name: str) -> sa.Engine:
+    # A fresh connection for each call notices when an SQLite file was deleted or replaced meanwhile.
+    options: dict[str, Any] = {"poolclass": NullPool} if _is_file(url) else {}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": BUSY_TIMEOUT_S}
+    try:
+        return sa.create_engine(url, **options)
+    except NoSuchModuleError:
+        raise StoreError(
+            f"{url.drivername!r} is no kind of database that is known here.",
+            "Use sqlite:///trials.db or postgresql://…",
+        ) from None
+    except ImportError as error:
+        module = error.name or url.drivername
+        raise StoreError(
+            f"The trial store {name} needs {module}, which is not installed.",
+            f"Run: pip install {_PACKAGES.get(module, module)}",
+        ) from None
+    except (SQLAlchemyError, TypeError, ValueError) as error:
+        raise _explained(name, error) from None
+
+
+def no_trials(name: str) -> NoTrialsError:
+    """What to say where there is no store yet, or nothing in it."""
+    return NoTrialsError(f"There are no trials at {name} yet.", "Run: sizewright profile")
+
+
+def _explained(name: str, error: Exception) -> StoreError:
+    reason = str(getattr(error, "orig", None) or error).partition("\n")[0].rstrip(".")
+    if "not a database" in reason:
+        return StoreError(f"{name} is not a trial store: it is not a database at all.", _OTHER_STORE)
+    if "readonly" in reason or "read-only" in reason:
+        return StoreError(f"The trial store {name} is read-only.", "Make it and its folder writable, or name another.")
+    if "locked" in reason:
+        return StoreError(f"The trial store {name} is held by another process.", "Wait for it to end, then try again.")
+    return StoreError(f"The trial store {name} cannot be used: {reason}.", "Check its path or URL and your rights.")

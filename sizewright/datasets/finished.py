@@ -1,0 +1,78 @@
+"""A finished job: what it was, what it was given over time, what became of it, and what had been expected of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sizewright.datasets._columns import as_utc
+from sizewright.spec import Allocation, Estimate, Job, Outcome
+from sizewright.spec._base import Record
+
+HISTORY_SCHEMA_VERSION = 1
+Source = Literal["run", "file", "prometheus"]
+Moment = Annotated[datetime, AfterValidator(as_utc)]
+"""In UTC; a time without a zone is taken as UTC."""
+
+
+class Stretch(Record):
+    """A part of a job's life during which its allocation stayed the same."""
+
+    at_s: float = Field(ge=0, description="when it began, seconds since the job did")
+    duration_s: float = Field(ge=0)
+    allocation: Allocation
+    samples: int | None = Field(None, ge=0, description="trained in it")
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples/s; None where its samples were not counted."""
+        return self.samples / self.duration_s if self.samples and self.duration_s > 0 else None
+
+
+class Usage(Record):
+    """What the replicas of one role used. Bytes are peaks of one replica, cores the mean of one."""
+
+    memory_peak_bytes: int | None = Field(None, ge=0)
+    cpu_used: float | None = Field(None, ge=0)
+
+
+class FinishedJob(Record):
+    """One run of a job, from its launch to its end."""
+
+    id: str = Field(min_length=1, max_length=200, description="unique to the run")
+    name: str
+    job_hash: str | None = Field(None, description="of the description, where there is one")
+    job: Job | None = None
+    source: Source = "file"
+    executor: str = ""
+    started_at: Moment | None = None
+    stretches: tuple[Stretch, ...] = ()
+    outcome: Outcome
+    worker: Usage = Usage()
+    ps: Usage = Usage()
+    expected: Estimate | None = Field(None, description="samples/s that its plan foretold, with the 90 % interval")
+    expected_by: str = Field("", description="the model that foretold it")
+
+    @model_validator(mode="after")
+    def _hash_of_the_job(self) -> FinishedJob:
+        if self.job and self.job_hash not in (None, self.job.hash):
+            raise ValueError(f"job_hash is {self.job_hash} and that of its job {self.job.hash}")
+        return self
+
+    @property
+    def key(self) -> str | None:
+        """The hash under which trials of the same job are kept."""
+        return self.job.hash if self.job else self.job_hash
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples/s of the stretch that lasted longest, which is what a plan's expectation is held against."""
+        told = [stretch for stretch in self.stretches if stretch.throughput]
+        return max(told, key=lambda stretch: stretch.duration_s).throughput if told else None
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether memory ended a replica: what was measured then tells of the limit, not of the job."""
+        return any(failure.cause == "oom" for failure in self.outcome.failures)

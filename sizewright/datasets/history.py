@@ -1,0 +1,109 @@
+"""Job history: descriptions of jobs, and how each of their runs ended, beside the trials in the same database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+
+from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata
+from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
+from sizewright.errors import InputError, StoreError
+from sizewright.spec import Job
+
+_jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("hash", sa.String(12), primary_key=True),
+    sa.Column("description", sa.Text, nullable=False),
+)
+_finished = sa.Table(
+    "finished_jobs",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("id", sa.String(200), nullable=False, unique=True),
+    sa.Column("job_hash", sa.String(12)),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("started_at", UtcDateTime),
+    sa.Column("record", sa.Text, nullable=False),
+)
+_KIND = Kind("finished jobs", "history_schema_version", HISTORY_SCHEMA_VERSION, (_jobs, _finished))
+
+
+class History:
+    """Jobs and their runs; its tables are made when the first is kept."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_job(self, job: Job) -> None:
+        """Keep a description, so that trials of its hash can be learned from."""
+        self._write([], [job])
+
+    def jobs(self) -> dict[str, Job]:
+        """Descriptions by hash; those that this version cannot read any more are passed over."""
+        if not self._database.holds(_KIND):
+            return {}
+        with self._database.reading() as connection:
+            rows = connection.execute(sa.select(_jobs.c.hash, _jobs.c.description).order_by(_jobs.c.hash)).all()
+        told = {key: _job(text) for key, text in rows}
+        return {key: job for key, job in told.items() if job is not None and job.hash == key}
+
+    def add(self, finished: Sequence[FinishedJob]) -> int:
+        """Keep runs with their jobs, all or none; those whose id is there already stay as they are.
+
+        The answer is how many were new.
+        """
+        return self._write(finished, [run.job for run in finished if run.job])
+
+    def finished(self, *, job_hash: str | None = None) -> list[FinishedJob]:
+        """Runs of one job or of all, in the order in which they were kept."""
+        if not self._database.holds(_KIND):
+            return []
+        query = sa.select(_finished.c.id, _finished.c.record).order_by(_finished.c.number)
+        if job_hash is not None:
+            query = query.where(_finished.c.job_hash == job_hash)
+        with self._database.reading() as connection:
+            return [self._read(run, text) for run, text in connection.execute(query)]
+
+    def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
+        if not self._database.holds(_KIND):
+            self._database.create(_KIND)
+        try:
+            return self._insert(finished, jobs)
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            return self._insert(finished, jobs)  # another process was first with some of them
+
+    def _insert(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
+        with self._database.writing() as connection:
+            described = {row.hash for row in connection.execute(sa.select(_jobs.c.hash))}
+            for key, job in {job.hash: job for job in jobs if job.hash not in described}.items():
+                connection.execute(_jobs.insert().values(hash=key, description=job.model_dump_json(by_alias=True)))
+            there = {row.id for row in connection.execute(sa.select(_finished.c.id))}
+            new = {run.id: run for run in finished if run.id not in there}
+            for key, run in new.items():
+                told = {"id": key, "job_hash": run.key, "name": run.name, "started_at": run.started_at}
+                connection.execute(_finished.insert().values(told | {"record": run.model_dump_json()}))
+        return len(new)
+
+    def _read(self, run: str, text: str) -> FinishedJob:
+        try:
+            return FinishedJob.model_validate_json(text)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise StoreError(
+                f"Run {run} in {self._database.name} is no finished job: {where}: {fault['msg']}.",
+                "Correct or delete that row.",
+            ) from None
+
+
+def _job(text: str) -> Job | None:
+    try:
+        return Job.model_validate_json(text)
+    except (ValidationError, InputError):
+        return None

@@ -1,0 +1,171 @@
+"""Finished jobs in files: JSON holds all of a run, CSV one row a run of a single allocation."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from sizewright.datasets.finished import FinishedJob, Moment, Stretch, Usage
+from sizewright.errors import StoreError
+from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
+from sizewright.spec._base import Record
+from sizewright.spec.outcome import Status
+
+_SHOWN_FAULTS = 4
+
+
+class RunRow(Record):
+    """One line of a CSV of finished jobs; what is not known is left empty."""
+
+    id: str
+    name: str
+    status: Status = "finished"
+    message: str = ""
+    oom: bool = Field(False, description="whether memory ended a replica")
+    job_hash: str | None = None
+    executor: str = ""
+    started_at: Moment | None = None
+    duration_s: float = Field(ge=0)
+    samples: int | None = Field(None, ge=0)
+    workers: int = Field(ge=1)
+    ps: int = Field(0, ge=0)
+    worker_cpu: float = Field(1.0, gt=0)
+    ps_cpu: float = Field(1.0, gt=0)
+    worker_memory_bytes: int = Field(0, ge=0, description="asked for by one worker")
+    ps_memory_bytes: int = Field(0, ge=0)
+    batch_size: int = Field(ge=1)
+    worker_memory_peak_bytes: int | None = Field(None, ge=0)
+    ps_memory_peak_bytes: int | None = Field(None, ge=0)
+    worker_cpu_used: float | None = Field(None, ge=0)
+    ps_cpu_used: float | None = Field(None, ge=0)
+    expected: float | None = Field(None, gt=0, description="samples/s foretold")
+    expected_lower: float | None = Field(None, gt=0)
+    expected_upper: float | None = Field(None, gt=0)
+    expected_by: str = ""
+
+    def finished(self, job: Job | None) -> FinishedJob:
+        """The run, of `job` where the row names no other hash."""
+        allocation = Allocation.of(
+            self.workers, self.ps, self.worker_cpu, self.ps_cpu, self.batch_size,
+            self.worker_memory_bytes, self.ps_memory_bytes,
+        )  # fmt: skip
+        failures = (Failure(at_s=self.duration_s, replica="", cause="oom"),) if self.oom else ()
+        expected = None
+        if self.expected:
+            ends = self.expected_lower or self.expected, self.expected_upper or self.expected
+            expected = Estimate(value=self.expected, lower=ends[0], upper=ends[1])
+        return FinishedJob(
+            id=self.id, name=self.name, executor=self.executor, started_at=self.started_at,
+            job_hash=self.job_hash, job=job if job and self.job_hash in (None, job.hash) else None,
+            stretches=(Stretch(at_s=0.0, duration_s=self.duration_s, allocation=allocation, samples=self.samples),),
+            outcome=Outcome(
+                status=self.status, message=self.message, samples=self.samples or 0, duration_s=self.duration_s,
+                failures=failures,
+            ),
+            worker=Usage(memory_peak_bytes=self.worker_memory_peak_bytes, cpu_used=self.worker_cpu_used),
+            ps=Usage(memory_peak_bytes=self.ps_memory_peak_bytes, cpu_used=self.ps_cpu_used),
+            expected=expected, expected_by=self.expected_by,
+        )  # fmt: skip
+
+
+def import_history(path: str | Path, *, job: Job | None = None) -> list[FinishedJob]:
+    """Read finished jobs from `.json` (a list of records, or one a line) or `.csv`.
+
+    `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in (".json", ".jsonl", ".csv"):
+        raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
+    rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path)
+    read = _read_row if kind == ".csv" else _read_record
+    found, faults = [], []
+    for where, row in rows:
+        try:
+            found.append(read(row, job))
+        except ValidationError as error:
+            faults += [f"{where}, {'.'.join(map(str, f['loc'])) or 'row'}: {f['msg']}" for f in error.errors()]
+    if faults:
+        more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
+        raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these, nothing was imported.")
+    if not found:
+        raise StoreError(f"{path} holds no finished jobs.", f"Give the columns {', '.join(_needed())}.")
+    return found
+
+
+def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
+    """Write finished jobs as JSON. Raises StoreError when that cannot be."""
+    records = [json.loads(run.model_dump_json(by_alias=True)) for run in finished]
+    try:
+        Path(path).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error}.", "Check the path and its rights.") from None
+
+
+def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
+    return RunRow.model_validate(row).finished(job)
+
+
+def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
+    run = FinishedJob.model_validate(row)
+    return (
+        run if run.job or job is None or run.job_hash not in (None, job.hash) else run.model_copy(update={"job": job})
+    )
+
+
+def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        if path.suffix.lower() == ".json" or not lines:
+            raise StoreError(f"{path} is not JSON: {error}.", "Export it again.") from None
+        try:
+            yield from ((f"line {number}", json.loads(line)) for number, line in lines)
+        except ValueError as fault:
+            raise StoreError(f"{path} is not JSON, one record a line: {fault}.", "Export it again.") from None
+        return
+    yield from (
+        (f"record {number}", row) for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1)
+    )
+
+
+def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    reader = csv.DictReader(text.splitlines(), strict=True, restkey="", restval=None)
+    names = [name.strip() for name in reader.fieldnames or []]
+    _check_columns(names, path)
+    reader.fieldnames = names
+    try:
+        for number, row in enumerate(reader, 1):
+            yield f"row {number}", {name: value for name, value in row.items() if value not in ("", None)}
+    except csv.Error as error:
+        raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again.") from None
+
+
+def _check_columns(names: Sequence[str], path: Path) -> None:
+    for name in names:
+        if name not in RunRow.model_fields:
+            close = difflib.get_close_matches(name.lower(), RunRow.model_fields, n=1, cutoff=0.5)
+            hint = f" (did you mean '{close[0]}'?)" if close else ""
+            raise StoreError(
+                f"{path}: unknown column {name!r}{hint}.",
+                f"Rename or drop what is not one of: {', '.join(RunRow.model_fields)}.",
+            )
+    if missing := [name for name in _needed() if name not in names]:
+        raise StoreError(f"{path} lacks the columns {', '.join(missing)}.", "Add them; the others may be left out.")
+
+
+def _needed() -> list[str]:
+    return [name for name, field in RunRow.model_fields.items() if field.is_required()]

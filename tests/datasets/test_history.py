@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizewright.datasets.finished import FinishedJob, Stretch, Usage
+from sizewright.datasets.history_files import export_history, import_history
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.errors import StoreError
+from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
+
+JOB = Job(name="ctr")
+ALLOCATION = Allocation.of(2, 1, 1.0, 0.5, 512)
+
+
+def run(number: int = 0, **told: object) -> FinishedJob:
+    stretches = (
+        Stretch(at_s=0.0, duration_s=10.0, allocation=ALLOCATION, samples=1000),
+        Stretch(at_s=10.0, duration_s=40.0, allocation=Allocation.of(4, 1, 1.0, 0.5, 512), samples=8000),
+    )
+    usual = {
+        "id": f"ctr-{number}",
+        "name": "ctr",
+        "job": JOB,
+        "source": "run",
+        "started_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
+        "stretches": stretches,
+        "outcome": Outcome(status="finished", samples=9000, duration_s=50.0),
+        "worker": Usage(memory_peak_bytes=1 << 30, cpu_used=0.9),
+        "expected": Estimate(value=210.0, lower=150.0, upper=260.0),
+        "expected_by": "prior",
+    }
+    return FinishedJob.model_validate(usual | told)
+
+
+def test_runs_and_their_jobs_come_back_as_they_were(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "s.db") as store:
+        store.add(Trial(workers=1, ps=1, throughput=1.0))
+        assert store.history.add([run(0), run(1), run(0)]) == 2
+        assert store.history.add([run(1), run(2)]) == 1
+    with TrialStore(tmp_path / "s.db", create=False) as store:
+        assert store.history.finished() == [run(0), run(1), run(2)]
+        assert store.history.finished(job_hash="another") == []
+        assert store.history.finished(job_hash=JOB.hash) == [run(0), run(1), run(2)]
+        assert store.history.jobs() == {JOB.hash: JOB}
+        assert store.count() == 1
+
+
+def test_a_store_of_before_has_no_history_and_stays_as_it_is_until_one_is_kept(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "s.db") as store:
+        assert store.history.finished() == []
+        assert store.history.jobs() == {}
+        tables = set(sqlite3.connect(tmp_path / "s.db").execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        assert ("finished_jobs",) not in tables
+        store.history.add_job(JOB)
+        store.history.add_job(JOB)
+        assert store.history.jobs() == {JOB.hash: JOB}
+
+
+def test_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "s.db") as store:
+        store.history.add([run()])
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        connection.execute("UPDATE sizewright_meta SET value = '99' WHERE key = 'history_schema_version'")
+    with (
+        TrialStore(tmp_path / "s.db") as store,
+        pytest.raises(StoreError, match=r"newer Sizewright .finished jobs of version 99"),
+    ):
+        store.history.finished()
+
+
+def test_a_row_that_was_tampered_with_is_named(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "s.db") as store:
+        store.history.add([run()])
+        with sqlite3.connect(tmp_path / "s.db") as connection:
+            connection.execute("""UPDATE finished_jobs SET record = '{"id": "x"}'""")
+        with pytest.raises(StoreError, match=r"Run ctr-0 .* is no finished job"):
+            store.history.finished()
+
+
+def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "s.db") as store:
+        faults: list[BaseException] = []
+
+        def write(first: int) -> None:
+            try:
+                for number in range(first, first + 5):
+                    store.history.add([run(number)])
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=write, args=(3 * k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not faults
+        assert {each.id for each in store.history.finished()} == {f"ctr-{k}" for k in range(14)}
+
+
+def test_throughput_is_that_of_the_longest_stretch() -> None:
+    assert run().throughput == 200.0
+    assert run(stretches=()).throughput is None
+    uncounted = Stretch(at_s=0.0, duration_s=99.0, allocation=ALLOCATION)
+    assert run(stretches=(uncounted, *run().stretches)).throughput == 200.0
+
+
+def test_a_hash_that_is_not_the_jobs_is_refused() -> None:
+    with pytest.raises(ValueError, match="job_hash is ffff"):
+        run(job_hash="ffff")
+
+
+def test_memory_that_ran_out_is_known() -> None:
+    assert not run().ran_out_of_memory
+    oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))
+    assert run(outcome=oom).ran_out_of_memory
+
+
+def test_json_and_back(tmp_path: Path) -> None:
+    export_history([run(0), run(1)], tmp_path / "h.json")
+    assert import_history(tmp_path / "h.json") == [run(0), run(1)]
+    lines = "\n".join(json.dumps(row) for row in json.loads((tmp_path / "h.json").read_text()))
+    (tmp_path / "h.jsonl").write_text(lines)
+    assert import_history(tmp_path / "h.jsonl") == [run(0), run(1)]
+
+
+def test_csv_of_a_platform(tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text(
+        "id,name,status,workers,ps,worker_cpu,ps_cpu,batch_size,duration_s,samples,oom,ps_memory_peak_bytes,"
+        "started_at,expected\n"
+        "a-1,ctr,finished,4,2,2,1,512,100,50000,,2147483648,2026-01-02T03:04:05,480\n"
+        "a-2,ctr,failed,4,2,2,1,512,30,,true,,,\n"
+    )
+    first, second = import_history(tmp_path / "h.csv", job=JOB)
+    assert first.throughput == 500.0
+    assert first.key == JOB.hash
+    assert first.ps.memory_peak_bytes == 2 << 30
+    assert first.started_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    assert first.expected == Estimate(value=480.0, lower=480.0, upper=480.0)
+    assert second.throughput is None
+    assert second.ran_out_of_memory
+
+
+@given(
+    workers=st.integers(1, 99), ps=st.integers(0, 9), seconds=st.floats(0.1, 1e6),
+    samples=st.none() | st.integers(0, 10**12),
+)  # fmt: skip
+def test_any_row_of_csv_says_what_it_said(workers: int, ps: int, seconds: float, samples: int | None) -> None:
+    from sizewright.datasets.history_files import RunRow
+
+    row = RunRow(id="x", name="x", workers=workers, ps=ps, duration_s=seconds, samples=samples, batch_size=64)
+    told = row.finished(None).stretches[0]
+    assert (told.allocation.replicas("worker"), told.allocation.replicas("ps")) == (workers, ps)
+    assert told.throughput == (samples / seconds if samples else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("h.txt", "", "neither .json nor .csv"),
+        ("h.json", "{", "is not JSON"),
+        ("h.jsonl", "{}\n{", "one record a line"),
+        ("h.json", "[]", "holds no finished jobs"),
+        ("h.json", '[{"id": "a"}]', "record 1, name: Field required"),
+        ("h.json", "[3]", "record 1, row: Input should be"),
+        ("h.csv", "", "lacks the columns id, name"),
+        ("h.csv", "id,name,duration,workers,batch_size\n", "unknown column 'duration' .did you mean 'duration_s'"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,-3,1,1\n", "row 1, duration_s: Input should be greater"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,nan,1,1\n", "duration_s"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1\n", "row 1, workers: Field required"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1,9,9\n", "row 1"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StoreError, match=told):
+        import_history(tmp_path / name)
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="There is no file"):
+        import_history(tmp_path / "no.json")
