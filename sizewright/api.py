@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import InputError, NoTrialsError
+from sizewright.errors import InputError, NoTrialsError, StoreError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from sizewright.datasets.click_logs import ReadReport
+    from sizewright.datasets.finished import FinishedJob
     from sizewright.executors.run import RunProgress
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
@@ -72,9 +74,10 @@ def profile(
     if job.command:
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
-    job = _counted(job)
+    job = counted(job)
     foretold = _foretold(prior, job)
     with _open(store, create=True) as opened, Session(job, address=address) as session:
+        opened.history.add_job(job)
         scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
         def planner() -> SpreadPlanner | GuidedPlanner:
@@ -106,6 +109,7 @@ def _profile_command(
     from sizewright.training.command.session import CommandSession
 
     with _open(store, create=True) as opened, CommandSession(job, address=address, trial=True) as session:
+        opened.history.add_job(job)
 
         def planner() -> CommandPlanner:
             whole = session.whole_cores
@@ -131,7 +135,7 @@ def recommend(
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
     jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
     """
-    job = _counted(load_job(job))
+    job = counted(job)
     if trials is None:
         trials = _trials_of(job, store, needed=prior is None)
     told = load_prior(prior) if prior is not None else None
@@ -195,14 +199,16 @@ def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | 
         )
     reason = " ".join(recommendation.reasons[:2])
     if current is not None:
-        return adjust_plan(job, current, recommendation.target, reason)
-    return launch_plan(job, recommendation.target, reason)
+        return adjust_plan(job, current, recommendation.target, reason).expecting(recommendation)
+    return launch_plan(job, recommendation.target, reason).expecting(recommendation)
 
 
 def run(
     plan: Plan | str | Path,
     *,
     executor: str | Executor = "local",
+    store: str | TrialStore | None = None,
+    record: bool = True,
     progress: Callable[[RunProgress], None] | None = None,
     **options: Any,
 ) -> Outcome:
@@ -210,10 +216,11 @@ def run(
 
     `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
     `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
-    its outcome, `stopped`; one that failed on the way is an outcome too.
+    its outcome, `stopped`; one that failed on the way is an outcome too. Whatever became of it is kept in the store's
+    history, with what its plan had foretold, unless `record` is false.
 
-    Raises InputError for a plan or option that cannot be used, MissingExtraError without torch and ray,
-    EngineError when Ray or the host refuses.
+    Raises StoreError, before anything starts, for a store that cannot be used, InputError for a plan or option that
+    cannot be, MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
     """
     from sizewright.executors import get_executor
     from sizewright.executors.run import run_plan
@@ -222,7 +229,11 @@ def run(
         raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    return run_plan(made, plan.model_copy(update={"job": _counted(plan.job)}), progress=progress)
+    plan = plan.model_copy(update={"job": counted(plan.job)})
+    if not record:
+        return run_plan(made, plan, progress=progress)
+    with _open(store, create=True) as opened:
+        return run_plan(made, plan, progress=progress, record=lambda run: _keep(opened, run))
 
 
 def memory(
@@ -275,6 +286,16 @@ def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     return TrialStore(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, create=create)
 
 
+def counted(job: JobLike) -> Job:
+    """The job with its tables counted in its data, where it asks for that."""
+    job = load_job(job)
+    if job.command or job.model.tables.known:
+        return job
+    from sizewright.datasets.vocabulary import count_rows
+
+    return job.with_rows(count_rows(job).rows)
+
+
 def check_log(job: Job) -> ReadReport | None:
     """What the first rows of the job's click log are like; None for synthetic data.
 
@@ -293,12 +314,12 @@ def check_log(job: Job) -> ReadReport | None:
 
 def job_hash(job: JobLike) -> str:
     """The hash under which the store keeps the trials of a job."""
-    return _counted(load_job(job)).hash
+    return counted(job).hash
 
 
 def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
     """The same trials as measurements of `job`; batch size and mode are taken from it where a row has none."""
-    job = _counted(load_job(job))
+    job = counted(job)
     return [
         trial.model_copy(
             update={
@@ -315,6 +336,14 @@ def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
 def _open(store: str | TrialStore | None, *, create: bool) -> AbstractContextManager[TrialStore]:
     """A caller's own store stays open."""
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
+
+
+def _keep(store: TrialStore, run: FinishedJob) -> None:
+    """A run that has ended is not lost to its user because it cannot be recorded."""
+    try:
+        store.history.add([run])
+    except StoreError as error:
+        logging.getLogger(__name__).warning("The run is not in the history: %s", error)
 
 
 def _trials_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> list[Trial]:
@@ -334,12 +363,3 @@ def _foretold(prior: PriorLike, job: Job) -> JobCurve | None:
 
 def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
     return Cluster.load(cluster) if isinstance(cluster, (str, Path)) else cluster
-
-
-def _counted(job: Job) -> Job:
-    """The job with its tables counted in its data, where it asks for that."""
-    if job.command or job.model.tables.known:
-        return job
-    from sizewright.datasets.vocabulary import count_rows
-
-    return job.with_rows(count_rows(job).rows)

@@ -22,6 +22,12 @@ from sizewright.spec import Job
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What names no store writes none beside the tests."""
+    monkeypatch.setenv("SIZEWRIGHT_STORE", str(tmp_path / "sizewright.db"))
+
+
 @pytest.fixture
 def example() -> Path:
     return ROOT / "examples" / "criteo.yaml"

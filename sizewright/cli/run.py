@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import Output
+from sizewright.cli.options import Output, Store
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def run(
     ps_cpu: Annotated[_Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
     worker_memory: Annotated[_Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
     ps_memory: Annotated[_Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
+    store: Store = None,
+    record: Annotated[bool, typer.Option(help="Keep the run in the store's history.")] = True,
 ) -> None:
     """Train a plan's job until all samples are trained. Exits 1 when it failed, 130 when it was stopped by Ctrl-C."""
     import sys
@@ -48,7 +50,9 @@ def run(
     given = {"workers": workers, "ps": ps, "worker_cpu": worker_cpu, "ps_cpu": ps_cpu}
     given |= {"worker_memory": worker_memory, "ps_memory": ps_memory}
     loaded = plan_from_file(plan, {name: size for name, size in given.items() if size is not None})
-    options = {"samples": samples, "folder": folder, "resume": resume} | ({"address": address} if address else {})
+    options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume} | (
+        {"address": address} if address else {}
+    )
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr()) as bar:
         task = bar.add_task("starting", total=samples or loaded.job.training.samples)
@@ -59,7 +63,7 @@ def run(
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 executor = "ray" if address else "local"
-                outcome = api.run(loaded, executor=executor, progress=advance, **options)
+                outcome = api.run(loaded, executor=executor, store=store, record=record, progress=advance, **options)
         except KeyboardInterrupt:
             stderr().print("Stopped before it trained.")
             raise typer.Exit(_EXIT_CODES["stopped"]) from None

@@ -63,6 +63,8 @@ def import_(
     if job:
         trials = api.assign_job(trials, job)
     with api.open_store(store, create=True) as opened:
+        if job:
+            opened.history.add_job(api.counted(job))
         there = set(opened.trials())
         new = [trial for trial in trials if trial not in there]
         for trial in new:

@@ -40,7 +40,7 @@ class History:
 
     def add_job(self, job: Job) -> None:
         """Keep a description, so that trials of its hash can be learned from."""
-        self._write([], [job])
+        self._write([], [job.with_absolute_path()])
 
     def jobs(self) -> dict[str, Job]:
         """Descriptions by hash; those that this version cannot read any more are passed over."""

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sizewright.datasets.finished import FinishedJob
+from sizewright.datasets.trials import now
 from sizewright.errors import SizewrightError
+from sizewright.executors.recorder import Recorder
 from sizewright.executors.registry import unsupported
-from sizewright.spec import Executor, Metrics, Outcome, Plan
+from sizewright.spec import Executor, Handle, Metrics, Outcome, Plan
 
 Clock = Callable[[], float]
 _NEEDED = ("launch", "observe", "stop")
@@ -28,10 +31,13 @@ def run_plan(
     plan: Plan,
     *,
     progress: Callable[[RunProgress], None] | None = None,
+    record: Callable[[FinishedJob], None] | None = None,
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
 ) -> Outcome:
     """Launch a plan and wait until all samples are trained; `progress` is called every `every_s` seconds.
+
+    However it ended, `record` is called with what was seen of it.
 
     An interrupt (Ctrl-C) stops the job, whose outcome says so. A job that failed is an outcome too.
     Raises UnsupportedError for an executor that only renders, and any error that kept the job from training.
@@ -39,12 +45,30 @@ def run_plan(
     for capability in _NEEDED:
         if not getattr(executor.capabilities, capability):
             raise unsupported(executor.name, capability)
+    started_at = now()
     handle = executor.launch(plan)
+    recorder = Recorder(plan, handle, clock, started_at)
+    outcome = _until_ended(executor, handle, recorder, progress, every_s, clock)
+    if record:
+        record(recorder.finished(outcome))
+    return outcome
+
+
+def _until_ended(
+    executor: Executor,
+    handle: Handle,
+    recorder: Recorder,
+    progress: Callable[[RunProgress], None] | None,
+    every_s: float,
+    clock: Clock,
+) -> Outcome:
     try:
         meter = _Meter(clock)
         while not executor.wait(handle, every_s):
+            metrics = executor.observe(handle)
+            recorder.look(metrics)
             if progress:
-                progress(meter.read(executor.observe(handle)))
+                progress(meter.read(metrics))
     except KeyboardInterrupt:
         return executor.stop(handle)
     except SizewrightError as error:

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
+from sizewright.spec.recommendation import Estimate, Recommendation
 
 
 class Plan(Record):
@@ -25,11 +26,20 @@ class Plan(Record):
     current: Allocation | None = None
     reason: str
     cooldown_s: float = Field(0.0, ge=0)
+    expected: Estimate | None = Field(None, description="samples/s at the target, with the 90 % interval")
+    expected_by: str = Field("", description="what foretold it")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Read a plan file. Raises JobError with one sentence for every user mistake."""
         return parse(cls, load_yaml(path, "plan"), str(path))
+
+    def expecting(self, recommendation: Recommendation) -> Plan:
+        """The same plan with what was foretold of its target, so that the run can be held against it."""
+        if recommendation.predicted is None:
+            return self
+        told = {"expected": recommendation.predicted.throughput, "expected_by": recommendation.evidence.model}
+        return self.model_copy(update=told)
 
     @property
     def changes_nothing(self) -> bool:

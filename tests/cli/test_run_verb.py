@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sizewright import api
-from sizewright.errors import EngineError
+from sizewright.datasets.history import History
+from sizewright.errors import EngineError, StoreError
 from sizewright.executors import registry
 from sizewright.executors.local import LocalExecutor
 from sizewright.spec import Allocation, Job, Plan
@@ -126,3 +127,32 @@ def test_the_function_takes_files_records_and_executors(plan):
     assert api.run(plan, executor=executor) == api.run(Plan.load(plan), executor=FakeExecutor(samples=100))
     with pytest.raises(api.InputError, match="made by name"):
         api.run(plan, executor=executor, samples=3)
+
+
+def test_runs_are_kept_in_the_history_unless_it_is_not_wanted(call, plan, fake, tmp_path):
+    assert call("run", plan, "--store", tmp_path / "h.db").code == 0
+    with api.open_store(str(tmp_path / "h.db")) as store:
+        (run,) = store.history.finished()
+        assert (run.outcome.samples, run.executor, run.key) == (5000, "local", Plan.load(plan).job.hash)
+        assert list(store.history.jobs()) == [run.key]
+    assert call("run", plan, "--store", tmp_path / "none.db", "--no-record").code == 0
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_that_cannot_be_used_is_told_before_anything_starts(call, plan, fake, tmp_path):
+    (tmp_path / "h.db").write_text("no database")
+    result = call("run", plan, "--store", tmp_path / "h.db")
+    assert (result.code, result.err.count("Error: ")) == (1, 1)
+    assert "not a database at all" in result.err
+    assert not fake.calls
+
+
+def test_a_run_that_cannot_be_recorded_still_tells_its_outcome(call, plan, fake, tmp_path, monkeypatch, caplog):
+    def broken(*_: Any) -> Any:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(History, "add", broken)
+    result = call("run", plan, "--store", tmp_path / "h.db")
+    assert result.code == 0
+    assert "The run is not in the history: The disk is full." in caplog.text
+    assert "5,000 samples" in result.out
