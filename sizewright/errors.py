@@ -8,6 +8,7 @@
     │   │   └── NoTrialsError          there is no trial store yet
     │   ├── NotEnoughDataError         too few trials for a curve (exit code 4)
     │   └── UnsupportedError           an executor is asked for what it cannot do
+    ├── RegistryError                  the MLflow server does not answer, or holds what cannot be trusted
     ├── MissingExtraError              an optional dependency is not installed
     ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
     │   ├── EngineDiedError            Ray itself has ended: no further trial can run
@@ -80,6 +81,10 @@ class NotEnoughDataError(InputError):
 
 class UnsupportedError(InputError):
     """An executor is asked for what it cannot do; its `capabilities` tell beforehand."""
+
+
+class RegistryError(SizewrightError):
+    """The model registry does not answer, or holds what cannot be trusted."""
 
 
 class MissingExtraError(SizewrightError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -113,6 +116,35 @@ class Database:
             for table in kind.tables:
                 connection.execute(CreateTable(table, if_not_exists=True))
 
+    @contextmanager
+    def exclusively(self, work: str) -> Iterator[None]:
+        """While it lasts, nobody else does this work. Raises StoreError when another process does already.
+
+        A process of this host that has ended lets go of it.
+        """
+        with self.reading() as connection:
+            holder = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == work)).scalar_one_or_none()
+        mine = f"{platform.node()[:40]} {os.getpid()}"
+        if holder is not None and not _has_ended(holder):
+            raise StoreError(
+                f"Another {work} uses {self.name} (process {holder.split()[-1]} on {holder.split()[0]}).",
+                f"Wait for it to end. If it has died: DELETE FROM {_meta.name} WHERE key = '{work}'.",
+            )
+        with self.writing() as connection:
+            connection.execute(_meta.delete().where((_meta.c.key == work) & (_meta.c.value == holder)))
+        try:
+            with self.writing() as connection:
+                connection.execute(_meta.insert().values(key=work, value=mine))
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            raise StoreError(f"Another {work} of {self.name} has just begun.", "Wait for it to end.") from None
+        try:
+            yield
+        finally:
+            with self.writing() as connection:
+                connection.execute(_meta.delete().where((_meta.c.key == work) & (_meta.c.value == mine)))
+
     def close(self) -> None:
         """Let go of it."""
         self._engine.dispose()
@@ -148,6 +180,12 @@ class Database:
             yield
         except (SQLAlchemyError, OSError, OverflowError, ValueError) as error:
             raise _explained(self.name, error) from error
+
+
+def _has_ended(holder: str) -> bool:
+    """Whether a process of this host is no more; of another host that is not known."""
+    host, _, pid = holder.rpartition(" ")
+    return host == platform.node()[:40] and pid.isdecimal() and not psutil.pid_exists(int(pid))
 
 
 def _parse(url: str | Path) -> sa.URL:

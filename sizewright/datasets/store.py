@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -86,6 +87,10 @@ class TrialStore:
         chosen = (_trials.c.series == series) & _trials.c.throughput.is_not(None)
         with self._database.writing() as connection:
             connection.execute(_trials.update().where(chosen).values(throughput_se=wider))
+
+    def exclusively(self, work: str) -> AbstractContextManager[None]:
+        """While it lasts, no other process does this work on this store. Raises StoreError when one does already."""
+        return self._database.exclusively(work)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -121,8 +121,8 @@ class LearnedPrior:
             self.form_sd, self.noise_sd, self.widen, self.ranges, self.trials,
         )  # fmt: skip
 
-    def save(self, path: str | Path) -> None:
-        """Write it as JSON. Raises StoreError where that cannot be."""
+    def to_json(self) -> str:
+        """All of it, as `from_json` reads it."""
         record = {
             "version": VERSION,
             "trial_schema_version": TRIAL_SCHEMA_VERSION,
@@ -132,10 +132,14 @@ class LearnedPrior:
             "ranges": {axis: list(ends) for axis, ends in self.ranges.items()},
             "flagged": list(self.flagged),
         }
+        return json.dumps(record, indent=1) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON. Raises StoreError where that cannot be."""
         path = Path(path)
         written = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            written.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            written.write_text(self.to_json(), encoding="utf-8")
             written.replace(path)
         except OSError as error:
             raise StoreError(f"Cannot write the prior to {path}: {error}.", "Check the path and its rights.") from None
@@ -145,14 +149,24 @@ class LearnedPrior:
         """Read it, or the one that is shipped. Raises StoreError when it is missing, damaged or of another version."""
         path = SHIPPED if path is None else Path(path)
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise StoreError(f"There is no prior at {path}.", _LEARN) from None
         except (OSError, ValueError) as error:
             raise StoreError(f"The prior {path} cannot be read: {error}.", _LEARN) from None
+        return cls.from_json(text, str(path))
+
+    @classmethod
+    def from_json(cls, text: str, name: str) -> Self:
+        """As `to_json` wrote it; `name` is what errors call it. Raises StoreError when it is damaged or of another
+        version."""
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            raise StoreError(f"The prior {name} cannot be read: {error}.", _LEARN) from None
         version = record.get("version") if isinstance(record, dict) else None
         if version != VERSION:
-            raise StoreError(f"{path} is no prior of version {VERSION} (it tells {version!r}).", _LEARN)
+            raise StoreError(f"{name} is no prior of version {VERSION} (it tells {version!r}).", _LEARN)
         try:
             return cls(
                 parameters=physics.from_record(record["physics"]),
@@ -165,7 +179,7 @@ class LearnedPrior:
                 flagged=tuple(map(str, record["flagged"])),
             )._checked()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise StoreError(f"The prior {path} is damaged: {error!r}.", _LEARN) from None
+            raise StoreError(f"The prior {name} is damaged: {error!r}.", _LEARN) from None
 
     def _checked(self) -> Self:
         known = self.experience

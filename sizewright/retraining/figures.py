@@ -1,0 +1,68 @@
+"""What a retraining looks like: predicted against measured, error and coverage by family, regret."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sizewright.retraining.evaluation import JobScore, by_family
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scores = Mapping[str, Sequence[JobScore]]
+"""By how the jobs were left out: each base shape, each family, or those that are held out for good."""
+
+
+def draw(scores: Scores) -> dict[str, Figure]:
+    """By name."""
+    return {
+        "predicted_against_measured": _predicted(scores),
+        "error_by_family": _by_family(scores, "mdape", "median error"),
+        "interval_coverage": _by_family(scores, "coverage", "share of allocations in the 90 % interval", line=0.9),
+        "regret": _by_family(scores, "regret", "mean regret by time × cost"),
+    }
+
+
+def _predicted(scores: Scores) -> Figure:
+    figure = _figure()
+    axes = figure.add_subplot()
+    for number, (name, told) in enumerate(scores.items()):
+        known = [score for score in told if score.foretold]
+        x = list(itertools.chain(*(score.measured for score in known)))
+        y = list(itertools.chain(*(score.foretold for score in known)))
+        axes.scatter(x, y, s=8, alpha=0.5, label=f"{name} left out", color=f"C{number}")
+    ends = [*axes.get_xlim()]
+    axes.plot(ends, ends, color="grey", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="measured samples/s", ylabel="foretold samples/s")
+    axes.legend()
+    return figure
+
+
+def _by_family(scores: Scores, what: str, label: str, line: float | None = None) -> Figure:
+    figure = _figure()
+    axes = figure.add_subplot()
+    families = sorted({score.family for told in scores.values() for score in told})
+    width = 0.8 / max(len(scores), 1)
+    for number, (name, told) in enumerate(scores.items()):
+        values = by_family(told)
+        heights = [values.get(family, {}).get(what, np.nan) for family in families]
+        axes.bar(np.arange(len(families)) + number * width, heights, width, label=f"{name} left out")
+    if line is not None:
+        axes.axhline(line, color="grey", linewidth=1)
+    axes.set_xticks(np.arange(len(families)) + 0.4 - width / 2, families)
+    axes.set_ylabel(label)
+    axes.legend()
+    return figure
+
+
+def _figure() -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure

@@ -1,0 +1,115 @@
+"""What there is to learn from: the bank, trials in the store, and runs that ended, each job with its base shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.bank.shapes import BankJob
+from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.spec import Job
+
+LEAST_STRETCH_S = 30.0
+"""Runs tell a throughput only where they trained so long at one allocation."""
+_HELD_OUT_OF = 4
+
+
+class Lessons(NamedTuple):
+    """Trials with the jobs that they measured, by hash, and how many were passed over for which reason."""
+
+    trials: list[Trial]
+    jobs: dict[str, BankJob]
+    passed_over: dict[str, int]
+
+    def only(self, keep: Callable[[BankJob], bool]) -> Lessons:
+        """Those of some jobs."""
+        jobs = {key: job for key, job in self.jobs.items() if keep(job)}
+        return self._replace(trials=[t for t in self.trials if t.job_hash in jobs], jobs=jobs)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all trials and jobs, whatever their order."""
+        lines = sorted(trial.model_dump_json(exclude={"host"}) for trial in self.trials)
+        lines += sorted(f"{key} {job.base} {job.table_scale}" for key, job in self.jobs.items())
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
+    """All that can be learned from. Trials without a throughput, of jobs that nobody described or that run their own
+    code, and runs that memory ended are passed over."""
+    trials = list(bank.trials) if bank else []
+    jobs = dict(bank.jobs) if bank else {}
+    passed_over: Counter[str] = Counter()
+    if store is not None:
+        described = store.history.jobs()
+        found = [*store.trials(), *_trials_of_runs(store.history.finished(), passed_over)]
+        mine = []
+        for trial in found:
+            why = _unfit(trial, described)
+            passed_over.update([why] if why else [])
+            mine += [] if why else [trial]
+        for key in dict.fromkeys(str(trial.job_hash) for trial in mine):
+            jobs.setdefault(key, BankJob(base_of(described[key], jobs), described[key], _usual_scale(mine, key)))
+        trials += mine
+    return Lessons(trials, jobs, dict(passed_over))
+
+
+def base_of(job: Job, known: dict[str, BankJob]) -> str:
+    """The base shape that a job is taken to be a variation of: that of the same family over as many tables."""
+    shape = job.model.family, job.model.tables.count
+    for other in known.values():
+        if (other.job.model.family, other.job.model.tables.count) == shape:
+            return other.base
+    return f"{shape[0]}-{shape[1]}"
+
+
+def is_held_out(base: str) -> bool:
+    """Whether a base shape is for judging only. It depends on the name alone, so that it stays so for all time."""
+    return int(hashlib.sha256(f"kept {base}".encode()).hexdigest(), 16) % _HELD_OUT_OF == 0
+
+
+def _unfit(trial: Trial, described: dict[str, Job]) -> str:
+    job = described.get(str(trial.job_hash))
+    if not trial.usable:
+        return f"{trial.status} or without throughput"
+    if job is None:
+        return "of a job that is not described"
+    if job.command or not trial.ps or job.training.device != "cpu" or job.training.embedding_device != "cpu":
+        return "of a job that the prior tells nothing of"
+    return ""
+
+
+def _trials_of_runs(runs: list[FinishedJob], passed_over: Counter[str]) -> Iterator[Trial]:
+    for run in runs:
+        if run.job is None:
+            passed_over["runs of a job that is not described"] += 1
+        elif run.ran_out_of_memory:
+            passed_over["runs that memory ended"] += 1
+        else:
+            told = [stretch for stretch in run.stretches if stretch.throughput]
+            long_enough = [stretch for stretch in told if stretch.duration_s >= LEAST_STRETCH_S]
+            passed_over["stretches of runs that were too short"] += len(told) - len(long_enough)
+            yield from (_trial(run, run.job, stretch, len(told) == 1) for stretch in long_enough)
+
+
+def _trial(run: FinishedJob, job: Job, stretch: Stretch, alone: bool) -> Trial:
+    """CPU use is told of a whole run, so only that of a single stretch is known."""
+    a = stretch.allocation
+    workers, ps = a.replicas("worker"), a.replicas("ps")
+    return Trial(
+        workers=workers, ps=ps, throughput=stretch.throughput, job=run.name, job_hash=run.key, series=f"run-{run.id}",
+        worker_cpu=a.cores("worker") / workers, ps_cpu=a.cores("ps") / ps if ps else None, batch_size=a.batch_size,
+        sync=job.training.sync, duration_s=stretch.duration_s, started_at=run.started_at,
+        worker_cpu_used=run.worker.cpu_used if alone else None, ps_cpu_used=run.ps.cpu_used if alone else None,
+    )  # fmt: skip
+
+
+def _usual_scale(trials: list[Trial], key: str) -> float:
+    return float(np.median([t.table_scale or 1.0 for t in trials if t.job_hash == key]))

@@ -1,0 +1,177 @@
+"""The registry of priors: an MLflow server's, or an MLflow database of one's own. Aliases tell which one is used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError
+from sizewright.models.prior import LearnedPrior
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+    from mlflow.tracking import MlflowClient
+
+NAME = "sizewright-prior"
+CHAMPION, CHALLENGER = "champion", "challenger"
+PRIOR, TWIN = "prior.json", "held-out-prior.json"
+"""What a version holds: the prior, and one that has learned the same without the held-out base shapes."""
+FOLDER = "prior"
+# A server that does not answer is told in seconds, not in the minutes that MLflow tries by itself.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+_QUIET = {"MLFLOW_DISABLE_AUTO_LOGGING_USER_CONTEXT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+
+
+class Version(NamedTuple):
+    """One registered prior."""
+
+    number: int
+    aliases: tuple[str, ...]
+    tags: dict[str, str]
+    run_id: str
+    created_ms: int
+
+    @property
+    def source(self) -> str:
+        """What recommendations that rest on it name."""
+        return f"{NAME} version {self.number}"
+
+
+class Registry:
+    """At an MLflow tracking URI. Raises RegistryError where it does not answer."""
+
+    def __init__(self, uri: str) -> None:
+        for name, value in (_PATIENCE | _QUIET).items():
+            os.environ.setdefault(name, value)
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise MissingExtraError("track", "mlflow") from None
+        self.uri = uri
+        with self.guard():
+            self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    def versions(self) -> list[Version]:
+        """All of them, the newest first."""
+        with self.guard():
+            if not self._there():
+                return []
+            found = self.client.search_model_versions(f"name = '{NAME}'")
+            aliases = self.client.get_registered_model(NAME).aliases
+        return sorted((_version(each, aliases) for each in found), key=lambda version: -version.number)
+
+    def version(self, which: str) -> Version:
+        """By number or alias. Raises InputError for one that is not there."""
+        found = self.versions()
+        for version in found:
+            if which.removeprefix("@") in (str(version.number), *version.aliases):
+                return version
+        known = ", ".join(str(version.number) for version in found)
+        raise InputError(
+            f"{NAME} has no version {which!r} at {self.uri}.",
+            f"Known: {known}." if known else "Make one: sizewright retrain --tracking-uri URI.",
+        )
+
+    def champion(self) -> Version | None:
+        """The one that is in use; None before the first."""
+        return next((version for version in self.versions() if CHAMPION in version.aliases), None)
+
+    def load(self, version: Version, what: str = PRIOR) -> LearnedPrior:
+        """Its prior. Raises RegistryError for one that is not what was registered."""
+        from mlflow.artifacts import download_artifacts
+
+        with self.guard(), tempfile.TemporaryDirectory() as folder:
+            path = download_artifacts(
+                run_id=version.run_id, artifact_path=f"{FOLDER}/{what}", dst_path=folder, tracking_uri=self.uri
+            )
+            text = Path(path).read_text(encoding="utf-8")
+        if digest(text) != version.tags.get(f"sha256.{what}"):
+            raise RegistryError(
+                f"{version.source} at {self.uri} was changed after it was registered: {what} is not what was hashed.",
+                "Roll back to another version: sizewright models rollback.",
+            )
+        try:
+            return LearnedPrior.from_json(text, version.source)
+        except StoreError as error:
+            raise RegistryError(error.message, "Retrain: sizewright retrain.") from None
+
+    def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
+        """A new version with all its tags, which is the challenger now."""
+        with self.guard():
+            if not self._there():
+                self.client.create_registered_model(NAME, description="Samples/s of jobs that were never measured.")
+            made = self.client.create_model_version(NAME, source, run_id, tags=dict(tags))
+            self.client.set_registered_model_alias(NAME, CHALLENGER, made.version)
+        return self.version(str(made.version))
+
+    def tag(self, version: Version, key: str, value: str) -> None:
+        """Tell something of a version."""
+        with self.guard():
+            self.client.set_model_version_tag(NAME, str(version.number), key, value)
+
+    def promote(self, version: Version) -> None:
+        """Make it the champion. What it replaces is written down first: the alias moves last, in one step."""
+        before = self.champion()
+        if before and before.number == version.number:
+            return
+        if before:
+            self.tag(version, "replaces", str(before.number))
+        with self.guard():
+            self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
+        if CHALLENGER in version.aliases:
+            with self.guard():
+                self.client.delete_registered_model_alias(NAME, CHALLENGER)
+
+    def rollback(self) -> Version:
+        """Give the alias back to the version that the champion replaced. Raises InputError where there is none."""
+        now = self.champion()
+        before = now.tags.get("replaces") if now else None
+        if now is None or before is None:
+            raise InputError(
+                f"The champion of {NAME} at {self.uri} replaced none." if now else f"{NAME} has no champion yet.",
+                "Name one: sizewright models promote VERSION.",
+            )
+        version = self.version(before)
+        with self.guard():
+            self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
+        self.tag(now, "rolled_back_to", before)
+        return version
+
+    def _there(self) -> bool:
+        return any(model.name == NAME for model in self.client.search_registered_models(f"name = '{NAME}'"))
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Whatever MLflow raises is told as a RegistryError."""
+        from mlflow.exceptions import MlflowException
+        from requests.exceptions import RequestException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
+            raise RegistryError(
+                f"The model registry at {self.uri} cannot be used: {_short(error)}.",
+                "Start it (mlflow server), or name another with --tracking-uri.",
+            ) from error
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a file's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _version(told: ModelVersion, aliases: Mapping[str, Any]) -> Version:
+    number = int(told.version)
+    mine = tuple(sorted(alias for alias, version in aliases.items() if int(version) == number))
+    return Version(number, mine, dict(told.tags), str(told.run_id), int(told.creation_timestamp or 0))
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:200].rstrip(".") + ("…" if len(text) > 200 else "")

@@ -1,0 +1,117 @@
+"""One retraining as an MLflow run: parameters, metrics, figures, and the model with signature and example.
+
+All goes through a client of its own, so that a pipeline's own MLflow run and tracking URI are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from sizewright.models.prior import LearnedPrior
+from sizewright.retraining.estimator import COLUMNS, TRUSTED, PriorRegressor
+from sizewright.retraining.figures import Scores, draw
+from sizewright.retraining.lessons import Lessons
+from sizewright.retraining.registry import FOLDER, PRIOR, TWIN, Registry
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+EXPERIMENT = "sizewright"
+_MODEL = "model"
+_REQUIRED = ("sizewright", "scikit-learn", "skops", "pandas", "numpy")
+
+
+def log_run(
+    registry: Registry,
+    lessons: Lessons,
+    prior: LearnedPrior,
+    twin: LearnedPrior,
+    parameters: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    scores: Scores,
+) -> str:
+    """Write the run; the answer is its id. Raises RegistryError where the server does not take it."""
+    with registry.guard():
+        client = registry.client
+        run_id = str(client.create_run(_experiment(client, registry.uri), run_name="retrain").info.run_id)
+        try:
+            _write(client, run_id, lessons, prior, twin, parameters, metrics, scores)
+        except BaseException:
+            client.set_terminated(run_id, "FAILED")
+            raise
+        client.set_terminated(run_id)
+    return run_id
+
+
+def model_source(run_id: str) -> str:
+    """Where the model of a run lies, for the registry."""
+    return f"runs:/{run_id}/{_MODEL}"
+
+
+def _write(
+    client: MlflowClient,
+    run_id: str,
+    lessons: Lessons,
+    prior: LearnedPrior,
+    twin: LearnedPrior,
+    parameters: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    scores: Scores,
+) -> None:
+    from mlflow.entities import Metric, Param
+
+    now = int(time.time() * 1000)
+    client.log_batch(
+        run_id,
+        metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
+        params=[Param(name, str(value)) for name, value in parameters.items()],
+    )
+    client.log_dict(run_id, {"passed_over": lessons.passed_over, "flagged": list(prior.flagged)}, "left_out.json")
+    for name, figure in draw(scores).items():
+        client.log_figure(run_id, figure, f"figures/{name}.png")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, each in ((PRIOR, prior), (TWIN, twin)):
+            Path(folder, name).write_text(each.to_json(), encoding="utf-8")
+        client.log_artifacts(run_id, folder, FOLDER)
+    with tempfile.TemporaryDirectory() as folder:
+        _save_model(Path(folder, _MODEL), lessons, prior)
+        client.log_artifacts(run_id, str(Path(folder, _MODEL)), _MODEL)
+
+
+def _save_model(path: Path, lessons: Lessons, prior: LearnedPrior) -> None:
+    import mlflow.sklearn
+    from mlflow.models import infer_signature
+
+    model = PriorRegressor(prior.to_json())
+    asked = example(lessons)
+    mlflow.sklearn.save_model(
+        model, str(path), signature=infer_signature(asked, model.predict(asked)), input_example=asked,
+        serialization_format="skops", skops_trusted_types=list(TRUSTED),
+        pip_requirements=[f"{name}=={version(name)}" for name in _REQUIRED],
+    )  # fmt: skip
+
+
+def example(lessons: Lessons) -> pd.DataFrame:
+    """Some rows that the model can be asked about."""
+    key, bank_job = next(iter(lessons.jobs.items()))
+    rows = [t.model_dump(include=set(COLUMNS)) for t in lessons.trials if t.job_hash == key][:3]
+    told = json.dumps(bank_job.job.model_dump(mode="json", by_alias=True))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(float).assign(job=told)
+
+
+def _experiment(client: MlflowClient, uri: str) -> str:
+    found = client.get_experiment_by_name(EXPERIMENT)
+    if found is not None:
+        return str(found.experiment_id)
+    where = None
+    if uri.startswith("sqlite:///"):  # else artifacts would lie in whatever folder one works in
+        where = str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlflow-artifacts")
+    return str(client.create_experiment(EXPERIMENT, artifact_location=where))
