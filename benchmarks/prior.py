@@ -53,6 +53,7 @@ TARGETS = {
     "few_shot_2_regret": "≤ plain_8_regret",
     "train_10k_s": "≤ 30",
     "predict_100k_s": "≤ 0.5",
+    "load_s": "≤ 0.3",
 }
 
 
@@ -196,12 +197,16 @@ def speeds(bank: Bank) -> dict[str, float]:
         curve.log_rates(frame)
         curve.sd(frame)
         seconds.append(time.perf_counter() - began)
-    return {"train_10k_s": train_s, "predict_100k_s": float(np.median(seconds))}
+    began = time.perf_counter()
+    LearnedPrior.load()
+    loaded_s = time.perf_counter() - began
+    return {"train_10k_s": train_s, "predict_100k_s": float(np.median(seconds)), "load_s": loaded_s}
 
 
 def summary(rows: pd.DataFrame, kind: str, rival: str = "learned") -> dict[str, float]:
     of = rows[(rows.kind == kind) & (rows.rival == rival)]
-    told = of[of.regret.notna()]
+    refused = rows[(rows.kind == kind) & rows.get("refused", pd.Series(index=rows.index)).notna()].job
+    told = of[~of.job.isin(refused)]  # the same jobs for every rival
     return {
         "mdape": float(np.median(list(itertools.chain(*told.errors)))) if len(told) else float("nan"),
         "regret": float(told.regret.mean()),
@@ -251,6 +256,7 @@ def main() -> None:
         "few_shot": mean.round(4).reset_index().to_dict("records"),
         "few_shot_tables": {str(k): round(v, 4) for k, v in shown["balanced"]["prior"][FEW].items()},
         "sealed": list(SEALED) if WITH_SEALED else [],
+        "jobs": json.loads(per_job[["kind", "job", "mdape", "regret", "rank"]].round(4).to_json(orient="records")),
     }
     finish("prior", figures, TARGETS, details, keep=WITH_SEALED)
 

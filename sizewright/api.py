@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import InputError, NoTrialsError, StoreError
+from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError, StoreError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
@@ -38,6 +38,7 @@ _TABLE_SHARE_OF_MEMORY = 0.5
 _CHECKED_ROWS = 100_000
 
 JobLike = Job | str | Path
+_LOG = logging.getLogger(__name__)
 SHIPPED_PRIOR = "shipped"
 
 
@@ -57,9 +58,9 @@ def profile(
 
     `trials` allocations are measured, the first of them at three table scales and once more at the end. Where the host
     can hold all that the bounds allow, each trial goes where the best allocation may be, and the series ends as soon as
-    another is not worth it; else they are spread. With a `prior`, "shipped" or a file, the first trial
-    is where that expects the best, and two may be enough. An
-    unfinished series of this host goes on where it stopped unless `fresh`. `progress` is called with each trial
+    another is not worth it; else they are spread. With a `prior`, "shipped" or a file, the first of trials that are not
+    spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
+    stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
     with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
 
@@ -72,6 +73,7 @@ def profile(
 
     job = load_job(job)
     if job.command:
+        _foretold(prior, job)
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
     job = counted(job)
@@ -88,6 +90,11 @@ def profile(
             return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
 
         first = planner()
+        if foretold is not None and isinstance(first, SpreadPlanner):
+            _LOG.warning(
+                "The prior does not choose these trials: the bounds allow more than this host can hold, so "
+                "they are spread. `recommend --prior` uses both."
+            )
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
         session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
         return profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress)
@@ -343,7 +350,7 @@ def _keep(store: TrialStore, run: FinishedJob) -> None:
     try:
         store.history.add([run])
     except StoreError as error:
-        logging.getLogger(__name__).warning("The run is not in the history: %s", error)
+        _LOG.warning("The run is not in the history: %s", error)
 
 
 def _trials_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> list[Trial]:
@@ -358,7 +365,10 @@ def _trials_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> lis
 
 
 def _foretold(prior: PriorLike, job: Job) -> JobCurve | None:
-    return load_prior(prior).curve(job) if prior is not None else None
+    try:
+        return load_prior(prior).curve(job) if prior is not None else None
+    except NotEnoughDataError as error:
+        raise InputError(error.message, "Profile it without a prior.") from None
 
 
 def _load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:

@@ -92,8 +92,9 @@ def made_bank() -> Bank:
                     workers=a.replicas("worker"), ps=a.replicas("ps"), worker_cpu=a.worker[0].cpu, ps_cpu=a.ps[0].cpu,
                     batch_size=a.batch_size, sync=bank_job.job.training.sync, table_scale=point.table_scale,
                     throughput=rates[i], job=bank_job.job.name, job_hash=bank_job.job.hash, series=f"first-{number}",
-                    worker_cpu_used=cpu.worker[i] * steps[i] / a.replicas("worker"),
-                    ps_cpu_used=cpu.ps[i] * steps[i] / a.replicas("ps"), limited_by="cgroup",
+                    worker_cpu_used=min(a.worker[0].cpu, cpu.worker[i] * steps[i] / a.replicas("worker")),
+                    ps_cpu_used=min(a.ps[0].cpu, cpu.ps[i] * steps[i] / a.replicas("ps")), limited_by="cgroup",
                 )
             )  # fmt: skip
-    return Bank(trials, jobs, {"discarded": []})
+    about = {"host": {"cores": 2, "versions": {}}, "how": {}, "discarded": [], "failed": 0}
+    return Bank(trials, jobs, about | {"measured_from": None, "measured_to": None})

@@ -83,7 +83,10 @@ def learn(
     """Learn a prior: what the jobs of a bank tell of one that was not measured."""
     from sizewright import api
     from sizewright.cli.output import stderr
+    from sizewright.errors import InputError
 
+    if not file.endswith(".json"):
+        raise InputError(f"{file} is not named .json, which a prior is.", "Name it such as prior.json.")
     prior = api.learn_prior(folder, leave_out=leave_out or ())
     prior.save(file)
     console = stderr()
@@ -99,5 +102,5 @@ def learn(
 
 def _describe(step: BankStep) -> str:
     trial = step.trial
-    rate = f"{trial.throughput:,.0f} samples/s" if trial.throughput else trial.status
+    rate = f"{trial.throughput:,.0f} samples/s" if trial.usable else f"{trial.status}: {trial.message}"
     return f"{step.job}: {rate}"

@@ -56,8 +56,8 @@ class Trial(Record):
     ps_memory_bytes: int | None = Field(None, description="greatest peak of a PS")
     device: str | None = None
     device_memory_bytes: int | None = None
-    worker_cpu_used: float | None = Field(None, description="cores used, mean over workers")
-    ps_cpu_used: float | None = None
+    worker_cpu_used: float | None = Field(None, ge=0, description="cores used, mean over workers")
+    ps_cpu_used: float | None = Field(None, ge=0)
     uncharged_cpu_s: float | None = Field(None, description="CPU seconds of the engine itself")
     throttled_s: float | None = Field(None, description="seconds held back by CPU quotas, all replicas")
     network_bytes: float | None = Field(None, description="bytes between workers and PS, per step of one worker")
@@ -66,7 +66,7 @@ class Trial(Record):
     limited_by: LimitedBy | None = None
     cfs_period_ms: float | None = None
     host: str | None = None
-    host_speed: float | None = None
+    host_speed: float | None = Field(None, gt=0)
     started_at: datetime | None = None
 
     @property

@@ -47,7 +47,8 @@ class ForetoldModel(BaseThroughputModel):
         """Logarithms of samples/s (d, n): whole curves that are possible; near allocations stray alike."""
         curve = self.foretold
         level = curve.widen * curve.guess.sd * rng.standard_normal((_PATHS, 1))
-        return curve.log_rates(X) + level + curve.widen * curve.form_sd * _forms(X, rng)
+        slope = curve.widen * curve.beyond_sd(X) * rng.standard_normal((_PATHS, 1))
+        return curve.log_rates(X) + level + slope + curve.widen * curve.form_sd * _forms(X, rng)
 
     def explain(self) -> Explanation:
         """The physics that all jobs share."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from scipy.special import stdtr
 
 Floats = NDArray[np.float64]
@@ -21,6 +20,8 @@ def line_over(x: Floats, peaks: Floats) -> tuple[float, float]:
     x, peaks = x[there], peaks[there]
     if np.ptp(x) == 0:
         return float(peaks.max()), 0.0
+    from scipy.optimize import nnls  # half a second, which few need
+
     (base, slope), _ = nnls(np.column_stack([np.ones_like(x), x]), peaks)
     return float(base + max(0.0, (peaks - base - slope * x).max())), float(slope)
 

@@ -22,7 +22,7 @@ from sizewright.profiler._base import Point
 from sizewright.profiler.bank_points import first_points, repeated_points
 from sizewright.profiler.measure import Timing
 from sizewright.profiler.quiet import MOST_OTHER_CORES, QuietMeasure
-from sizewright.profiler.series import Measure, run_series
+from sizewright.profiler.series import Measure, is_at, run_series
 from sizewright.profiler.spread import QueuePlanner
 
 STORE, HOST = "trials.db", "host.json"
@@ -97,17 +97,15 @@ def measure_bank(
     with TrialStore(folder / STORE) as store:
         left = most_series
         for one in planned:
-            finished = store.trials(series=one.name)
-            missing = _missing(one, finished)
+            missing = _missing(one, store.trials(series=one.name))
+            done += len(one.points) - len(missing)
             if not missing or left == 0:
-                done += len(one.points) - missing
                 continue
             left = left - 1 if left is not None else None
-            with open_session(one.bank_job, one.points) as session:
+            with open_session(one.bank_job, missing) as session:
                 steps = run_series(
-                    session, _Again(one.points), store, one.name,
-                    finished=finished, timing=TIMING, measure=measure or QuietMeasure(),
-                )  # fmt: skip
+                    session, _Again(missing), store, one.name, timing=TIMING, measure=measure or QuietMeasure()
+                )
                 for step in steps:
                     done += step.trial.status != "void"
                     if progress:
@@ -130,9 +128,10 @@ def open_session(bank_job: BankJob, points: Sequence[Point]) -> AbstractContextM
     return session
 
 
-def _missing(series: Series, finished: Sequence[Trial]) -> int:
-    """Trials that are still to be measured; a trial that failed is a result."""
-    return max(0, len(series.points) - sum(trial.status != "void" for trial in finished))
+def _missing(series: Series, finished: Sequence[Trial]) -> list[Point]:
+    """What is still to be measured; a trial that failed is a result."""
+    results = [trial for trial in finished if trial.status != "void"]
+    return [point for point in series.points if not any(is_at(trial, point) for trial in results)]
 
 
 def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,13 +169,18 @@ def _check_folder(folder: Path, resume: bool) -> dict[str, Any]:
         "versions": {package: _version(package) for package in _PACKAGES},
     }  # fmt: skip
     told = folder / HOST
-    if not told.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        told.write_text(json.dumps({**here, "name": platform.node()}) + "\n", encoding="utf-8")
-        return here
-    if not resume:
-        raise StoreError(f"{folder} holds a bank already.", "Go on with --resume, or name another folder.")
-    before = json.loads(told.read_text(encoding="utf-8"))
+    try:
+        if not told.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise StoreError(f"{folder} holds other files already.", "Name a folder that is new or empty.")
+            told.write_text(json.dumps({**here, "name": platform.node()}) + "\n", encoding="utf-8")
+            return here
+        if not resume:
+            raise StoreError(f"{folder} holds a bank already.", "Go on with --resume, or name another folder.")
+        before = dict(json.loads(told.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{folder} cannot be used for a bank: {error}.", "Name a folder that is new.") from None
     differs = [key for key, value in {**here, "name": platform.node()}.items() if before.get(key) != value]
     if differs:
         raise StoreError(

@@ -59,7 +59,7 @@ def run_series(
     warm_up_s = timing.first_warm_up_s
     while not planner.done():
         point = planner.ask()
-        known = next((trial for trial in left if _is_at(trial, point)), None)
+        known = next((trial for trial in left if is_at(trial, point)), None)
         if known is not None:
             left.remove(known)
             trial = known
@@ -127,7 +127,8 @@ def _place(trial: Trial) -> tuple[object, ...]:
     return (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, trial.batch_size, trial.table_scale)
 
 
-def _is_at(trial: Trial, point: Point) -> bool:
+def is_at(trial: Trial, point: Point) -> bool:
+    """Whether it measured this point."""
     a = point.allocation
     cores = (_cores_of(a.worker), _cores_of(a.ps))
     place = (a.replicas("worker"), a.replicas("ps"), *cores, a.batch_size)

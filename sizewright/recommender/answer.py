@@ -26,6 +26,8 @@ class Prior(NamedTuple):
 
     foretold: JobCurve | None = None
     refused: str = ""
+    doubts: tuple[str, ...] = ()
+    """Trials of the job that contradict it."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,22 @@ def ok(d: Decision) -> Recommendation:
         evidence=_evidence(d),
         reasons=(
             *foretold(d.prior.foretold, len(d.trials)),
+            *d.prior.doubts,
             *reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials),
         ),
     )
 
 
 def not_enough(
-    job: Job, trials: Sequence[Trial], model: BaseThroughputModel | None, why: str, remedy: str = ""
+    job: Job,
+    trials: Sequence[Trial],
+    model: BaseThroughputModel | None,
+    why: str,
+    remedy: str = "",
+    *,
+    refused: bool = False,
 ) -> Recommendation:
-    """ "Not enough data", with what would be enough."""
+    """ "Not enough data", with what would be enough; `refused` by the prior, which is not named as a way out then."""
     account = model.explain() if model else None
     missing = max(1, account.needed - account.distinct_allocations) if account else 9
     missing_in_all = max(9, missing + (account.distinct_allocations if account else 0))
@@ -79,7 +88,7 @@ def not_enough(
     remedies.append(
         f"Run: sizewright profile JOB --trials {missing_in_all} --fresh ({missing} distinct allocations more)."
     )
-    if not trials and not job.command:
+    if not trials and not job.command and not refused:
         remedies.append("Or ask the prior that was learned from other jobs: sizewright recommend JOB --prior shipped.")
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
     if account and account.pinned and not account.enough:

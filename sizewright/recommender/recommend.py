@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.models.reader import ReaderModel
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.answer import Decision, Prior, infeasible, not_enough, ok
+from sizewright.recommender.belief import weigh
 from sizewright.recommender.caps import Candidates, apply_caps
 from sizewright.recommender.objective import DEADLINE_COVERAGE, completion_time_s
 from sizewright.recommender.pareto import pareto_front
@@ -42,8 +44,14 @@ def recommend(
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     foretold, refused = _foretell(prior, job)
     if not usable and foretold is None:
-        return not_enough(job, trials, None, "; ".join(filter(None, (_why_none(trials), refused))))
+        why = ". ".join(filter(None, (_why_none(trials), refused)))
+        return not_enough(job, trials, None, why, refused=bool(refused))
     filled = [_filled(job, trial) for trial in usable]
+    doubts: tuple[str, ...] = ()
+    if foretold is not None:
+        believed, doubts, refused = weigh(filled, foretold)
+        usable, filled = (list(compress(rows, believed)) for rows in (usable, filled))
+        foretold = None if refused else foretold
     model = model or (ForetoldModel(foretold) if foretold and not usable else default_model(job, foretold))
     try:
         model.fit(filled)
@@ -68,7 +76,7 @@ def recommend(
     left = np.flatnonzero(allowed)
     chosen = scored.best(left)
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
-    about = Prior(foretold, refused)
+    about = Prior(foretold, refused, doubts)
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about))
 
 

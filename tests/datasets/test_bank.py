@@ -40,7 +40,7 @@ def test_no_two_of_what_varies_go_along_with_each_other() -> None:
 
 @pytest.fixture
 def saved(made_bank: Bank, tmp_path: Path) -> Path:
-    save_bank(tmp_path, made_bank.trials, list(made_bank.jobs.values()), {"discarded": []})
+    save_bank(tmp_path, made_bank.trials, list(made_bank.jobs.values()), made_bank.card)
     return tmp_path
 
 
@@ -70,8 +70,10 @@ def changed(card: dict[str, Any], **more: Any) -> dict[str, Any]:
     [
         ({"schema_version": 0}, "trials of version 0"),
         ({"schema_version": ...}, "trials of version None"),
-        ({"jobs": []}, "no card of a bank"),
-        ({"sha256": ...}, "no card of a bank"),
+        ({"jobs": []}, "tells jobs wrongly"),
+        ({"sha256": ...}, "tells sha256 wrongly"),
+        ({"host": ...}, "tells host wrongly"),
+        ({"discarded": 3}, "tells discarded wrongly"),
         ({"trials": 3}, "another number of trials"),
         ({"jobs": {}}, "jobs it does not describe"),
     ],
@@ -83,7 +85,16 @@ def test_a_card_that_does_not_fit_is_refused(saved: Path, more: dict[str, Any], 
         load_bank(saved)
 
 
-@pytest.mark.parametrize("told", [{"base": "rm1"}, {"base": "rm1", "table_scale": 1.0, "job": {"name": "x"}}, 3])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"base": "rm1"},
+        {"base": "rm1", "table_scale": 1.0, "job": {"name": "x"}},
+        {"base": "rm1", "table_scale": 0.0, "job": {}},
+        {"base": None, "table_scale": 1.0, "job": {}},
+        3,
+    ],
+)
 def test_a_job_that_is_told_wrongly_is_refused(saved: Path, told: Any) -> None:
     path = saved / "card.json"
     card = json.loads(path.read_text())
@@ -114,6 +125,8 @@ def test_noise_is_that_of_repeats_in_other_sessions() -> None:
     assert noise.raw == pytest.approx(0.0711, rel=0.01)  # of one trial: 0.1 over the root of two
     assert noise.exponent == 0
     assert noise.at_usual_speed == noise.raw
+    poisoned = [*trials, trial("s-1", 100.0, None, "job-x"), trial("s-2", 100_000.0, None, "job-x")]
+    assert repeat_noise(poisoned) == noise
     assert repeat_noise(trials[:1]).pairs == 0
     same = [trial("s", 100, None), trial("s", 120, None)]
     assert repeat_noise(same).pairs == 0

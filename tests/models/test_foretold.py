@@ -53,6 +53,12 @@ def test_its_paths_spread_as_its_interval_does(curve: JobCurve) -> None:
     assert beside > 0.5
 
 
+def test_its_paths_spread_beyond_what_was_measured_too(curve: JobCurve) -> None:
+    far = pd.DataFrame({"workers": [30.0], "ps": [12.0], "worker_cpu": [4.0], "ps_cpu": [2.0]})
+    paths = ForetoldModel(curve).paths(far, np.random.default_rng(0))
+    assert 0.8 < paths.std() / curve.sd(far, trial=False)[0] < 1.2
+
+
 def test_one_trial_sets_the_level_and_the_prior_the_shape(curve: JobCurve) -> None:
     model = ThroughputModel(foretold=curve).fit(trials(curve, [5], factor=1.5))
     error = np.log(model.predict(GRID.assign(batch_size=512))) - curve.log_rates(GRID) - np.log(1.5)

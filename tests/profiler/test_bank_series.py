@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 from fake_trainer import AT_ONCE, SteadyTrainer
 
-from sizewright.datasets.bank.files import load_bank
+from sizewright.datasets.bank.files import SHIPPED, load_bank
 from sizewright.datasets.bank.noise import repeat_noise
 from sizewright.datasets.bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.trials import Trial
-from sizewright.errors import StoreError, TrialVoidError
+from sizewright.errors import StoreError, TrialError, TrialVoidError
 from sizewright.profiler._base import Point
 from sizewright.profiler.bank_points import MOST_CORES, PS, REPEATED, WORKERS
 from sizewright.profiler.bank_series import BankStep, Series, all_series, measure_bank
@@ -85,8 +86,37 @@ def test_an_interrupted_series_loses_nothing(tmp_path: Path) -> None:
         measure_bank(tmp_path, Host(fails={3: KeyboardInterrupt()}).session, series=planned, measure=at_once)
     steps: list[BankStep] = []
     measure_bank(tmp_path, Host().session, series=planned, measure=at_once, resume=True, progress=steps.append)
-    assert len(steps) == 3
+    assert [(s.done, s.total) for s in steps] == [(3, 3)]
     assert len(load_bank(tmp_path).trials) == 3
+
+
+def test_a_failed_trial_is_a_result_and_hides_none_that_is_missing(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"series": some(1), "measure": at_once}
+    void = TrialVoidError("Other work ran.")
+    fails = {1: TrialError("It broke."), 2: void, 4: void, 5: void}
+    card = measure_bank(tmp_path, Host(fails=fails).session, **options)
+    assert (card["trials"], card["failed"]) == (2, 1)
+    host = Host()
+    card = measure_bank(tmp_path, host.session, resume=True, **options)
+    assert (card["trials"], card["failed"], len(host.opened)) == (3, 1, 1)
+    measure_bank(tmp_path, host.session, resume=True, **options)
+    assert len(host.opened) == 1
+
+
+def test_a_bank_that_was_measured_elsewhere_is_not_written_over(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED, tmp_path / "copy")
+    for resume in (False, True):
+        with pytest.raises(StoreError, match="holds other files"):
+            measure_bank(tmp_path / "copy", Host().session, series=some(1), measure=at_once, resume=resume)
+    assert len(load_bank(tmp_path / "copy").trials) > 600
+
+
+@pytest.mark.parametrize("told", ["{", "[1]", "3"])
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, told: str) -> None:
+    (tmp_path / "host.json").write_text(told)
+    for folder in (tmp_path, tmp_path / "host.json", tmp_path / "host.json" / "x"):
+        with pytest.raises(StoreError, match="cannot be used for a bank"):
+            measure_bank(folder, Host().session, series=some(1), measure=at_once, resume=True)
 
 
 def test_what_was_void_is_measured_again_and_counted(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import synthetic_trials
 
 from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.trials import Trial
 from sizewright.models.prior import LearnedPrior
 from sizewright.recommender.recommend import recommend
 from sizewright.spec import Bounds, Job, Model, RoleBounds, Tables
@@ -76,3 +78,42 @@ def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prio
     large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
     answer = recommend(job.model_copy(update={"bounds": large}), [], prior=prior)
     assert answer.status == "not_enough_data"
+
+
+def measured(prior: LearnedPrior, job: Job, factors: list[float]) -> list[Trial]:
+    """Trials as foretold, times these factors."""
+    places = [Trial(workers=1 + i % 4, ps=1 + i % 2, worker_cpu=0.3, ps_cpu=0.2) for i in range(len(factors))]
+    rates = np.exp(prior.curve(job).log_rates(places))
+    told = [t.model_copy(update={"throughput": r * f}) for t, r, f in zip(places, rates, factors, strict=True)]
+    return [t.model_copy(update={"batch_size": job.training.batch_size}) for t in told]
+
+
+@pytest.mark.parametrize("factors", [[1000.0], [0.001], [1.1, 2000.0], [1.2, 1.3, 1.1, 1000.0], [1.0, 1.0, 1.0, 0.01]])
+def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
+    job: Job, prior: LearnedPrior, factors: list[float]
+) -> None:
+    sound = [factor for factor in factors if 0.1 < factor < 10]
+    answer, clean = (recommend(job, measured(prior, job, told), prior=prior) for told in (factors, sound))
+    assert answer.predicted == clean.predicted
+    assert answer.evidence.trials == len(sound)
+    assert sum("is left out" in reason for reason in answer.reasons) == len(factors) - len(sound)
+
+
+def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior: LearnedPrior) -> None:
+    trials = measured(prior, job, [50.0] * 8)
+    answer = recommend(job, trials, prior=prior)
+    assert answer.evidence.trials == 8
+    assert any("50 times what it foretells" in text for text in answer.evidence.assumptions)
+    assert answer.predicted == recommend(job, trials).predicted
+
+
+def test_a_host_twice_as_fast_contradicts_nothing(job: Job, prior: LearnedPrior) -> None:
+    for count in (1, 2, 8):
+        answer = recommend(job, measured(prior, job, [2.0] * count), prior=prior)
+        assert answer.evidence.trials == count
+        assert not any("left out" in reason for reason in answer.reasons)
+
+
+def test_a_job_that_was_refused_is_not_sent_back_to_the_prior(prior: LearnedPrior) -> None:
+    strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
+    assert not any("--prior" in remedy.text for remedy in recommend(strange, [], prior=prior).remedies)

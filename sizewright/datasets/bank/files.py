@@ -6,18 +6,21 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
 
 from sizewright.datasets.bank.shapes import BankJob
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
-from sizewright.errors import InputError, StoreError
+from sizewright.errors import StoreError
 from sizewright.spec import Job
 
 SHIPPED = Path(__file__).parent / "measured"
 TRIALS, CARD = "trials.parquet", "card.json"
-_AGAIN = "Write it anew with `sizewright bank measure`, or leave the option out for the bank that is shipped."
+_AGAIN = "Finish it with `sizewright bank measure FOLDER --resume`, or leave the option out for the shipped bank."
 
 
 class Bank(NamedTuple):
@@ -26,6 +29,36 @@ class Bank(NamedTuple):
     trials: list[Trial]
     jobs: dict[str, BankJob]
     card: dict[str, Any]
+
+
+class _CardJob(BaseModel):
+    base: str = Field(min_length=1)
+    table_scale: float = Field(gt=0, le=1)
+    job: Job
+
+
+class _Host(BaseModel):
+    cores: int = Field(ge=1)
+    versions: dict[str, str]
+
+
+class _Discarded(BaseModel):
+    reason: str
+    trials: int
+
+
+class _Card(BaseModel):
+    """What a card has to tell."""
+
+    sha256: str
+    trials: int
+    failed: int
+    jobs: dict[str, _CardJob]
+    host: _Host
+    how: dict[str, str]
+    discarded: list[_Discarded]
+    measured_from: datetime | None
+    measured_to: datetime | None
 
 
 def save_bank(
@@ -77,7 +110,7 @@ def _card(folder: Path) -> dict[str, Any]:
         raise StoreError(f"There is no bank at {folder}: {CARD} is missing.", _AGAIN) from None
     except (OSError, ValueError) as error:
         raise StoreError(f"The card of the bank {folder} cannot be read: {error}.", _AGAIN) from None
-    if not isinstance(card, dict) or not isinstance(card.get("jobs"), dict) or not {"sha256", "trials"} <= set(card):
+    if not isinstance(card, dict):
         raise StoreError(f"{folder / CARD} is no card of a bank.", _AGAIN)
     version = card.get("schema_version")
     if version != TRIAL_SCHEMA_VERSION:
@@ -86,15 +119,17 @@ def _card(folder: Path) -> dict[str, Any]:
             f"{TRIAL_SCHEMA_VERSION}.",
             _AGAIN,
         )
+    try:
+        _Card.model_validate(card)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise StoreError(f"The card of the bank {folder} tells {where} wrongly: {fault['msg']}.", _AGAIN) from None
     return card
 
 
 def _job(folder: Path, key: str, told: Any) -> BankJob:
-    try:
-        job = BankJob(str(told["base"]), Job.model_validate(told["job"]), float(told["table_scale"]))
-    except (KeyError, TypeError, ValueError, InputError) as error:
-        reason = str(error).partition("\n")[0]
-        raise StoreError(f"The card of the bank {folder} tells job {key} wrongly: {reason}.", _AGAIN) from None
+    job = BankJob(told["base"], Job.model_validate(told["job"]), told["table_scale"])
     if job.job.hash != key:
         raise StoreError(f"The card of the bank {folder} tells another job than {key}.", _AGAIN)
     return job

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 _MOST_EXPONENT = 2.0
 _LEAST_PAIRS = 8
+_UNSOUND = np.log(4.0)
+"""Trials of one allocation that are so far apart do not tell of noise: one of them is wrong."""
 
 
 class RepeatNoise(NamedTuple):
@@ -70,7 +72,10 @@ def _pairs(trials: Sequence[Trial], speeds: dict[str | None, float]) -> tuple[Fl
         if before.series != trial.series:
             assert before.throughput is not None
             assert trial.throughput is not None
-            rate.append(np.log(trial.throughput / before.throughput))
+            apart = np.log(trial.throughput / before.throughput)
+            if abs(apart) > _UNSOUND:
+                continue
+            rate.append(apart)
             speed.append(np.log(speeds.get(trial.series, 1.0) / speeds.get(before.series, 1.0)))
             job.append(trial.job_hash)
     return np.array(speed), np.array(rate), job

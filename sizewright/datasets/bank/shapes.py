@@ -1,4 +1,4 @@
-"""The jobs of the bank: published model shapes, scaled to a small host, three variations of each.
+"""The jobs of the bank: model shapes after published ones, scaled to a small host, three variations of each.
 
 Widths, numbers of tables and cardinalities follow MLPerf's DLRM and DCNv2 (facebookresearch/dlrm, MLPerf logs), the
 Criteo Kaggle log (DeepRec's model zoo), and RM1 to RM3, Wide&Deep, NCF, DIN and DIEN (DeepRecSys). Scaled: the largest

@@ -47,7 +47,11 @@ class JobCurve:
     def sd(self, table: Table, *, trial: bool = True) -> Floats:
         """Standard deviation (n,) of these, of another trial or of the curve itself."""
         known = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
-        return np.asarray(self.widen * np.sqrt(known + (_BEYOND * self.beyond(table)) ** 2))
+        return np.asarray(self.widen * np.sqrt(known + self.beyond_sd(table) ** 2))
+
+    def beyond_sd(self, table: Table) -> Floats:
+        """What allocations outside of what was measured add to it (n,)."""
+        return _BEYOND * self.beyond(table)
 
     def phase_seconds(self, table: Table) -> dict[str, Floats]:
         """What a step is made of, seconds (n,): a worker's own part under its quota, and the service of its exchange

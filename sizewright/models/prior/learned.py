@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,25 +16,25 @@ from typing_extensions import Self
 
 from sizewright.datasets.bank.noise import repeat_noise
 from sizewright.datasets.bank.shapes import BankJob
-from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
+from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError, StoreError
 from sizewright.models.prior import experience, physics
 from sizewright.models.prior.curve import JobCurve
-from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.models.prior.rows import Rows, as_rows, ps_told, worker_told
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
 
 SHIPPED = Path(__file__).parent / "shipped.json"
-VERSION = 1
+VERSION = 2
 LEAST_BASES, LEAST_TRIALS = 3, 30
 # A trial this far, in log, from what the others of its job foretell, or a job from all others, is not believed.
 _UNSOUND_TRIAL, _UNSOUND_JOB = np.log(4.0), np.log(20.0)
 _MOST_ROWS_A_FOLD, _MOST_FOLDS = 2000, 10
 _USUAL_NOISE = 0.05
 _COVERAGE, _NORMAL = 0.9, 1.645
-_LEARN = "Learn another with `sizewright bank learn`, or leave the option out for the prior that is shipped."
+_LEARN = "Learn another with `sizewright bank learn`, or use the shipped one: --prior shipped."
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +99,9 @@ class LearnedPrior:
                     far += list(np.abs(left[mine] - guess.level) / np.hypot(guess.sd, form_and_noise))
         widen = max(1.0, float(np.quantile(far, _COVERAGE)) / _NORMAL) if far else 2.0
         return cls(
-            parameters, learn(rows, parameters), form, noise, widen, _ranges(trials, rows), len(rows.job), flagged
-        )
+            parameters, learn(rows, parameters), form, noise, widen, _ranges(trials, rows), len(rows.job),
+            (*flagged, *_beyond_quota(trials)),
+        )  # fmt: skip
 
     def curve(self, job: Job, table_scale: float = 1.0) -> JobCurve:
         """What it foretells for a job, with this share of its rows.
@@ -125,14 +127,13 @@ class LearnedPrior:
         """All of it, as `from_json` reads it."""
         record = {
             "version": VERSION,
-            "trial_schema_version": TRIAL_SCHEMA_VERSION,
             "physics": physics.as_record(self.parameters),
             "experience": self.experience.as_record(),
             **{name: getattr(self, name) for name in ("form_sd", "noise_sd", "widen", "trials")},
             "ranges": {axis: list(ends) for axis, ends in self.ranges.items()},
             "flagged": list(self.flagged),
         }
-        return json.dumps(record, indent=1) + "\n"
+        return json.dumps(record | {"sha256": _digest(record)}, indent=1) + "\n"
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON. Raises StoreError where that cannot be."""
@@ -142,6 +143,7 @@ class LearnedPrior:
             written.write_text(self.to_json(), encoding="utf-8")
             written.replace(path)
         except OSError as error:
+            written.unlink(missing_ok=True)
             raise StoreError(f"Cannot write the prior to {path}: {error}.", "Check the path and its rights.") from None
 
     @classmethod
@@ -167,6 +169,8 @@ class LearnedPrior:
         version = record.get("version") if isinstance(record, dict) else None
         if version != VERSION:
             raise StoreError(f"{name} is no prior of version {VERSION} (it tells {version!r}).", _LEARN)
+        if record.pop("sha256", None) != _digest(record):
+            raise StoreError(f"The prior {name} is damaged: it is not what was written.", _LEARN)
         try:
             return cls(
                 parameters=physics.from_record(record["physics"]),
@@ -183,12 +187,17 @@ class LearnedPrior:
 
     def _checked(self) -> Self:
         known = self.experience
-        numbers = (self.parameters, known.places, known.centre, known.scale, known.levels)
-        if not all(np.isfinite(column).all() for column in numbers):
-            raise ValueError("a number is not finite")
+        sizes = np.array([known.length, known.spread, known.own, known.limit, *known.scale])
+        numbers = (self.parameters, known.places, known.centre, known.levels, sizes)
+        if not all(np.isfinite(column).all() for column in numbers) or not (sizes > 0).all():
+            raise ValueError("a number is not finite, or not above 0")
         if not len(known.names) == len(known.bases) == len(known.levels) == len(known.places):
             raise ValueError("not as many jobs everywhere")
         return self
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _not_told(job: Job) -> str:
@@ -228,6 +237,11 @@ def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, .
     return rows, physics.fit(rows.at, rows.told, parameters), tuple(flagged)
 
 
+def _beyond_quota(trials: Sequence[Trial]) -> list[str]:
+    wrong = sum(not (worker_told(t) and ps_told(t)) for t in trials if t.usable)
+    return [f"CPU use of {wrong} trials: it is more than their cores (the trials themselves stay)"] if wrong else []
+
+
 def _times(log: float) -> str:
     factor = np.exp(abs(log))
     return f"{factor:,.1f} times what" if log > 0 else f"1/{factor:,.1f} of what"
@@ -254,8 +268,18 @@ def _thinned(rows: Rows) -> Rows:
 
 
 def _ranges(trials: Sequence[Trial], rows: Rows) -> dict[str, tuple[float, float]]:
+    """Of each axis, what at least two jobs reached: one alone may be wrong."""
     columns = as_columns([trials[i] for i in rows.trial], ALLOCATION_AXES)
-    return {axis: (float(np.nanmin(column)), float(np.nanmax(column))) for axis, column in columns.items()}
+    known = {axis: column for axis, column in columns.items() if np.isfinite(column).any()}
+    return {axis: (-_second(-column, rows.job), _second(column, rows.job)) for axis, column in known.items()}
+
+
+def _second(column: Floats, job: NDArray[np.int64]) -> float:
+    """The greatest that a second job reached."""
+    most = sorted(
+        float(np.nanmax(column[job == number])) for number in np.unique(job) if np.isfinite(column[job == number]).any()
+    )
+    return most[-2] if len(most) > 1 else most[-1]
 
 
 def _positive(number: Any) -> float:

@@ -18,6 +18,8 @@ a synchronous step computing and exchanging follow each other, and no replica ca
     sync    T = ((W/λ_w)^γ + (w·S/(p·ζ))^γ + U^γ)^(1/γ)                   γ = g'
             U = wall(W, λ_w) · (1 + s·ln w) + wall(w·S/p, ζ) · (1 + q·ln p)
     samples/s = w·m / T
+
+where γ is kept within 1 and 50.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from sizewright.models.prior.work import Work
 
@@ -140,6 +141,8 @@ def fit(at: Places, told: Told, guess: Floats = START) -> Floats:
 
     A good `guess` shortens the search.
     """
+    from scipy.optimize import least_squares  # half a second, which only learning needs
+
     known, terms = [np.isfinite(column) for column in told.cpu], _Terms.of(at)
 
     def left(parameters: Floats) -> Floats:

@@ -24,6 +24,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_MOST_OF_QUOTA = 1.1
+
+
 class Rows(NamedTuple):
     """Trials (n,) that can be learned from."""
 
@@ -75,8 +78,19 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
         columns["worker_cpu_used"] * at.workers / steps,
         columns["ps_cpu_used"] * at.ps / steps,
     )
-    cpu = Seconds(*(np.where(column > 0, column, np.nan) for column in cpu))
+    sound = [[told(trials[i]) for i in picked] for told in (worker_told, ps_told)]
+    cpu = Seconds(*(np.where((column > 0) & ok, column, np.nan) for column, ok in zip(cpu, sound, strict=True)))
     return Rows(at, Told(np.log(columns["throughput"] * factors[picked]), cpu), job, picked)
+
+
+def worker_told(trial: Trial) -> bool:
+    """Whether its workers did not use more than their cores."""
+    return (trial.worker_cpu_used or 0.0) <= _MOST_OF_QUOTA * (trial.worker_cpu or np.inf)
+
+
+def ps_told(trial: Trial) -> bool:
+    """The same of its PS."""
+    return (trial.ps_cpu_used or 0.0) <= _MOST_OF_QUOTA * (trial.ps_cpu or np.inf)
 
 
 def places_of(job: Job, columns: Columns) -> Places:

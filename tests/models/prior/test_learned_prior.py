@@ -12,7 +12,7 @@ import pytest
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError, StoreError
-from sizewright.models.prior import LearnedPrior
+from sizewright.models.prior import LearnedPrior, learned
 from sizewright.spec import Job, Model, Tables, Training
 from sizewright.spec.command import Command
 
@@ -102,6 +102,18 @@ def test_a_job_in_other_units_is_left_out_as_a_whole(made_bank: Bank) -> None:
     assert "all 12 trials" in told.flagged[0]
 
 
+def test_what_one_job_alone_claims_widens_no_experience(made_bank: Bank, prior: LearnedPrior) -> None:
+    trials = list(made_bank.trials)
+    trials[50] = trials[50].model_copy(update={"worker_cpu": 1000.0, "workers": 500})
+    trials[60] = trials[60].model_copy(update={"worker_cpu_used": 50.0})
+    told = LearnedPrior.fit(trials, made_bank.jobs)
+    assert told.ranges["worker_cpu"][1] <= prior.ranges["worker_cpu"][1]
+    assert told.ranges["workers"] == prior.ranges["workers"]
+    assert any("more than their cores" in reason for reason in told.flagged)
+    axes = {"workers": [1, 4], "ps": [1, 2], "worker_cpu": [0.5, 0.3], "ps_cpu": [0.3, 0.3]}
+    assert told.curve(Job()).log_rates(axes) == pytest.approx(prior.curve(Job()).log_rates(axes), abs=0.05)
+
+
 @pytest.mark.parametrize("cell", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_throughput_is_no_trial(cell: float) -> None:
     with pytest.raises(ValueError, match="throughput"):
@@ -134,6 +146,8 @@ def change(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("experience.levels", [0.1]),
         ("experience", {}),
         ("widen", -1),
+        ("experience.limit", float("nan")),
+        ("experience.length", 0),
         ("ranges", {"workers": [1]}),
         ("ranges", 3),
     ],
@@ -141,7 +155,12 @@ def change(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_a_damaged_file_is_refused(prior: LearnedPrior, tmp_path: Path, path: str, value: Any) -> None:
     file = tmp_path / "prior.json"
     prior.save(file)
-    file.write_text(json.dumps(change(json.loads(file.read_text()), path, value)))
+    record = change(json.loads(file.read_text()), path, value)
+    file.write_text(json.dumps(record))
+    with pytest.raises(StoreError, match="damaged: it is not what was written"):
+        LearnedPrior.load(file)
+    del record["sha256"]
+    file.write_text(json.dumps(record | {"sha256": learned._digest(record)}))
     with pytest.raises(StoreError, match="damaged"):
         LearnedPrior.load(file)
 
@@ -163,7 +182,7 @@ def test_loading_and_asking_needs_no_learning_library(prior: LearnedPrior, tmp_p
     prior.save(file)
     code = f"""
 import sys
-from sizewright.models.prior import LearnedPrior
+from sizewright.models.prior import LearnedPrior, learned
 from sizewright.spec import Job
 print(LearnedPrior.load({str(file)!r}).curve(Job()).guess.nearest)
 print(sorted({{m.partition('.')[0] for m in sys.modules}} & {{'torch', 'ray', 'sklearn', 'lightgbm', 'pandas'}}))

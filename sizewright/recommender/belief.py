@@ -1,0 +1,52 @@
+"""Whether a job's trials and what was foretold of it can both be true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.models.prior import JobCurve
+
+# No host is so many times as fast as another, and no trial so far from the others of its job.
+_UNSOUND_LEVEL, _UNSOUND_TRIAL = np.log(20.0), np.log(4.0)
+_MANY = 3
+"""So many trials that agree are believed more than a prior."""
+
+
+class Belief(NamedTuple):
+    """Which trials (n,) are believed, why the others are not, and why the prior is not, if it is not."""
+
+    believed: NDArray[np.bool_]
+    doubts: tuple[str, ...] = ()
+    against_prior: str = ""
+
+
+def weigh(trials: Sequence[Trial], foretold: JobCurve) -> Belief:
+    """Trials that tell their cores and batch size, against a curve."""
+    if not trials:
+        return Belief(np.ones(0, bool))
+    rates = np.array([trial.throughput or np.nan for trial in trials])
+    gaps = np.log(rates) - foretold.log_rates(trials)
+    centre = float(np.median(gaps)) if len(gaps) >= _MANY else 0.0
+    if abs(centre) > _UNSOUND_LEVEL:
+        told = f"the job's {len(trials)} trials are {_times(centre)} what it foretells"
+        return Belief(np.ones(len(trials), bool), against_prior=f"The prior is left out: {told}")
+    limit = _UNSOUND_TRIAL if len(gaps) >= _MANY else _UNSOUND_LEVEL
+    far = np.abs(gaps - centre) > np.maximum(limit, 4 * foretold.sd(trials))
+    return Belief(~far, tuple(_doubt(trials[i], float(gaps[i])) for i in map(int, np.flatnonzero(far))))
+
+
+def _doubt(trial: Trial, gap: float) -> str:
+    return (
+        f"A trial with {trial.throughput:,.0f} samples/s at {trial.workers} workers and {trial.ps} PS is left out: "
+        f"that is {_times(gap)} what other jobs foretell. Measure it again."
+    )
+
+
+def _times(log: float) -> str:
+    factor = np.exp(abs(log))
+    return f"{factor:,.0f} times" if log > 0 else f"1/{factor:,.0f} of"
