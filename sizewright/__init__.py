@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sizewright.api import (
+        drift,
         learn_prior,
         load_job,
         load_prior,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         plan,
         profile,
         recommend,
+        retrain,
         run,
     )
     from sizewright.datasets.trials import Trial
@@ -40,6 +42,7 @@ _HOMES = {
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
+    "drift": "sizewright.api",
     "learn_prior": "sizewright.api",
     "load_job": "sizewright.api",
     "load_prior": "sizewright.api",
@@ -50,6 +53,7 @@ _HOMES = {
     "plan": "sizewright.api",
     "profile": "sizewright.api",
     "recommend": "sizewright.api",
+    "retrain": "sizewright.api",
     "run": "sizewright.api",
 }
 
@@ -63,6 +67,7 @@ __all__ = [
     "Recommendation",
     "SizewrightError",
     "Trial",
+    "drift",
     "learn_prior",
     "load_job",
     "load_prior",
@@ -73,6 +78,7 @@ __all__ = [
     "plan",
     "profile",
     "recommend",
+    "retrain",
     "run",
 ]
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.series import Progress
+    from sizewright.retraining.drift import Drift
+    from sizewright.retraining.retrain import Retraining
 
     PriorLike: TypeAlias = LearnedPrior | str | Path | None
 
@@ -39,7 +41,9 @@ _CHECKED_ROWS = 100_000
 
 JobLike = Job | str | Path
 _LOG = logging.getLogger(__name__)
-SHIPPED_PRIOR = "shipped"
+SHIPPED_PRIOR = SHIPPED_BANK = "shipped"
+DEFAULT_TRACKING = "sqlite:///sizewright-models.db"
+TRACKING_VARIABLE = "SIZEWRIGHT_TRACKING_URI"
 
 
 def profile(
@@ -136,17 +140,26 @@ def recommend(
     cluster: Cluster | str | Path | None = None,
     extrapolate: bool = False,
     prior: PriorLike = None,
+    tracking_uri: str | None = None,
 ) -> Recommendation:
     """What the job should ask for, from `trials`, or from those of this job in the store.
 
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
     jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
+    With `tracking_uri` it is the champion of that MLflow registry; while that does not answer the last good one, which
+    the reasons say.
     """
     job = counted(job)
-    if trials is None:
-        trials = _trials_of(job, store, needed=prior is None)
     told = load_prior(prior) if prior is not None else None
-    return recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told)
+    why = ""
+    if told is None and tracking_uri:
+        from sizewright.retraining.champion import champion_prior
+
+        told, why = champion_prior(tracking_uri)
+    if trials is None:
+        trials = _trials_of(job, store, needed=told is None)
+    found = recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told)
+    return found.model_copy(update={"reasons": (*found.reasons, why)}) if why else found
 
 
 def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior:
@@ -173,6 +186,50 @@ def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()
         raise InputError(f"The bank has no base shape {unknown[0]!r}.", f"Name any of: {', '.join(sorted(bases))}.")
     jobs = {key: job for key, job in loaded.jobs.items() if job.base not in leave_out}
     return LearnedPrior.fit([trial for trial in loaded.trials if trial.job_hash in jobs], jobs)
+
+
+def retrain(
+    *,
+    store: str | TrialStore | None = None,
+    tracking_uri: str | None = None,
+    bank: str | Path | None = SHIPPED_BANK,
+    dry_run: bool = False,
+    margin: float = 0.02,
+    worst_family: float = 0.05,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Retraining:
+    """Learn the prior anew from the store's trials and runs and a bank's, log it to MLflow, and register it.
+
+    It becomes the champion if its median error on the held-out jobs is less than the champion's by the share `margin`
+    and that of no family more by the share `worst_family`; else it stays challenger, with the reason. `bank` is a
+    folder, "shipped", or None to learn from the store alone. In a `dry_run` nothing is logged or registered.
+
+    Raises NotEnoughDataError where the store tells nothing new, RegistryError where the registry does not answer,
+    MissingExtraError without mlflow.
+    """
+    from sizewright.datasets.bank.files import load_bank
+    from sizewright.retraining.registry import Registry
+    from sizewright.retraining.retrain import check_apart
+    from sizewright.retraining.retrain import retrain as retrain_from_store
+
+    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING
+    with _open(store, create=False) as opened:
+        check_apart(opened, uri)
+        loaded = load_bank(None if bank == SHIPPED_BANK else bank) if bank is not None else None
+        return retrain_from_store(
+            opened, Registry(uri), loaded, dry_run=dry_run, margin=margin, worst_family=worst_family, progress=progress
+        )
+
+
+def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:
+    """Whether runs still go as foretold: by the champion of the registry, or by whatever foretold them without one."""
+    from sizewright.retraining.drift import drift as drift_of
+    from sizewright.retraining.registry import Registry
+
+    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
+    champion = Registry(uri).champion() if uri else None
+    with _open(store, create=False) as opened:
+        return drift_of(opened.history.finished(), champion.source if champion else "")
 
 
 def measure_bank(

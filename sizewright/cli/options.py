@@ -26,3 +26,11 @@ DataPath = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),
 ]
+Tracking = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--tracking-uri",
+        help="MLflow server, or sqlite:///FILE, of the learned priors.",
+        envvar="SIZEWRIGHT_TRACKING_URI",
+    ),
+]

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Prior, Store
+from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Prior, Store, Tracking
 from sizewright.cli.output import Format
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
@@ -23,6 +23,7 @@ def recommend(
     cluster: ClusterFile = None,
     data: DataPath = None,
     prior: Prior = None,
+    tracking_uri: Tracking = None,
     objective: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--objective", help="balanced, cost, time or deadline, instead of the job's own."),
@@ -56,7 +57,10 @@ def recommend(
         from sizewright.datasets.trial_files import import_trials
 
         given = import_trials(trials)
-    answer = api.recommend(described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior)
+    answer = api.recommend(
+        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        tracking_uri=tracking_uri,
+    )  # fmt: skip
     manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
     if manifest and out:
         write_file(out, manifest)

@@ -55,6 +55,26 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
     return table
 
 
+def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a registered prior, the newest first."""
+    table = _table("Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning")
+    for row in rows:
+        errors = (row.get(f"metric.held_out_{name}") for name in ("mdape", "coverage"))
+        shares = ["–" if told is None else f"{float(told):.1%}" for told in errors]
+        names = ", ".join(row["aliases"])
+        table.add_row(str(row["version"]), names, row["made"], row.get("trials", "–"), *shares, row.get("reason", ""))
+    return table
+
+
+def priors_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a registered prior and family."""
+    table = _table("Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage")
+    for row in rows:
+        shares = [f"{row[name]:.1%}" for name in ("mdape", "regret", "coverage")]
+        table.add_row(str(row["version"]), row["family"], f"{row['jobs']:.0f}", *shares)
+    return table
+
+
 def print_recommendation(console: Console, answer: Recommendation, job: Job) -> None:
     """The whole answer; the candidates' table marks the chosen row."""
     if answer.target is None or answer.predicted is None:

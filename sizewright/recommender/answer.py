@@ -239,6 +239,7 @@ def _evidence(d: Decision) -> Evidence:
             "extrapolated": not measured[d.chosen],
             "parameters": account.parameters,
             "pinned": account.pinned,
+            "prior": d.prior.foretold.source if d.prior.foretold else "",
             "assumptions": (
                 *([f"{d.prior.refused}."] if d.prior.refused else []),
                 *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen])),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.bank.shapes import BankJob
+from sizewright.datasets.bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
@@ -56,18 +57,24 @@ def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
             passed_over.update([why] if why else [])
             mine += [] if why else [trial]
         for key in dict.fromkeys(str(trial.job_hash) for trial in mine):
-            jobs.setdefault(key, BankJob(base_of(described[key], jobs), described[key], _usual_scale(mine, key)))
+            jobs.setdefault(key, BankJob(base_of(described[key]), described[key], _usual_scale(mine, key)))
         trials += mine
     return Lessons(trials, jobs, dict(passed_over))
 
 
-def base_of(job: Job, known: dict[str, BankJob]) -> str:
-    """The base shape that a job is taken to be a variation of: that of the same family over as many tables."""
+def base_of(job: Job) -> str:
+    """The base shape that a job is taken to be a variation of: the bank's own, else that of the same family over as
+    many tables, so that it has the same name whether or not the bank is learned from."""
+    by_hash, by_shape = _bases()
     shape = job.model.family, job.model.tables.count
-    for other in known.values():
-        if (other.job.model.family, other.job.model.tables.count) == shape:
-            return other.base
-    return f"{shape[0]}-{shape[1]}"
+    return by_hash.get(job.hash) or by_shape.get(shape) or f"{shape[0]}-{shape[1]}"
+
+
+@lru_cache(1)
+def _bases() -> tuple[dict[str, str], dict[tuple[str, int], str]]:
+    jobs = bank_jobs()
+    by_shape = {(b.job.model.family, b.job.model.tables.count): b.base for b in reversed(jobs)}
+    return {b.job.hash: b.base for b in jobs}, by_shape
 
 
 def is_held_out(base: str) -> bool:

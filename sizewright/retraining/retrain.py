@@ -45,13 +45,15 @@ def retrain(
     registry: Registry | None,
     bank: Bank | None,
     *,
+    dry_run: bool = False,
     margin: float = gate.MARGIN,
     worst_family: float = gate.WORST_FAMILY,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Retraining:
     """Learn from the store's trials and runs and a bank's, and promote what is better than the champion.
 
-    Without a `registry` nothing is logged or registered: that is a dry run, judged against the prior of the bank.
+    In a dry run, or without a `registry`, nothing is logged or registered. Where there is no champion it is judged
+    against the prior of the bank.
     Raises NotEnoughDataError for a store with nothing to learn from, RegistryError where the registry fails on the
     way, which then holds at most a challenger more; StoreError while another retraining uses this store.
     """
@@ -69,7 +71,7 @@ def retrain(
             passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=lessons.digest,
             metrics=metrics,
         )  # fmt: skip
-        if registry is None:
+        if registry is None or dry_run:
             return told
         progress(f"logging to {registry.uri}")
         return _registered(told, registry, champion, learned, lessons, verdict, margin, worst_family)

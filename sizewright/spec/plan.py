@@ -38,8 +38,9 @@ class Plan(Record):
         """The same plan with what was foretold of its target, so that the run can be held against it."""
         if recommendation.predicted is None:
             return self
-        told = {"expected": recommendation.predicted.throughput, "expected_by": recommendation.evidence.model}
-        return self.model_copy(update=told)
+        evidence = recommendation.evidence
+        by = f"{evidence.model} with {evidence.prior}" if evidence.prior else evidence.model
+        return self.model_copy(update={"expected": recommendation.predicted.throughput, "expected_by": by})
 
     @property
     def changes_nothing(self) -> bool:

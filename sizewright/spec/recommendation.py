@@ -49,6 +49,7 @@ class Evidence(Record):
     distinct_allocations: int = 0
     stage: str = "pre_submission"
     model: str = ""
+    prior: str = Field("", description="where what other jobs tell was read from, if it was used")
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False

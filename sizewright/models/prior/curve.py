@@ -39,6 +39,8 @@ class JobCurve:
     """Least and greatest of each axis that was measured."""
     trials: int
     """So many it rests on."""
+    source: str = ""
+    """The prior's."""
 
     def log_rates(self, table: Table) -> Floats:
         """Logarithm of samples/s (n,) of allocations; batch, tables and mode as the job has them where not told."""

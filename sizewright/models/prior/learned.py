@@ -50,6 +50,8 @@ class LearnedPrior:
     trials: int
     flagged: tuple[str, ...] = ()
     """Trials that were left out, with the reason."""
+    source: str = ""
+    """Where it was read from."""
 
     @classmethod
     def fit(cls, trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Self:
@@ -120,7 +122,7 @@ class LearnedPrior:
             )
         return JobCurve(
             job, self.parameters, guess, self.experience.limit,
-            self.form_sd, self.noise_sd, self.widen, self.ranges, self.trials,
+            self.form_sd, self.noise_sd, self.widen, self.ranges, self.trials, self.source,
         )  # fmt: skip
 
     def to_json(self) -> str:
@@ -156,7 +158,7 @@ class LearnedPrior:
             raise StoreError(f"There is no prior at {path}.", _LEARN) from None
         except (OSError, ValueError) as error:
             raise StoreError(f"The prior {path} cannot be read: {error}.", _LEARN) from None
-        return cls.from_json(text, str(path))
+        return cls.from_json(text, "the shipped prior" if path == SHIPPED else str(path))
 
     @classmethod
     def from_json(cls, text: str, name: str) -> Self:
@@ -181,6 +183,7 @@ class LearnedPrior:
                 ranges={str(axis): (_positive(ends[0]), _positive(ends[1])) for axis, ends in record["ranges"].items()},
                 trials=int(record["trials"]),
                 flagged=tuple(map(str, record["flagged"])),
+                source=name,
             )._checked()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise StoreError(f"The prior {name} is damaged: {error!r}.", _LEARN) from None

@@ -1,0 +1,66 @@
+"""`sizewright retrain`: learn the prior anew, and promote it if it is better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import Output, Store, Tracking
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sizewright.retraining.retrain import Retraining
+
+
+def retrain(
+    store: Store = None,
+    tracking_uri: Tracking = None,
+    bank: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--bank", help="A folder, instead of the shipped bank; `none` learns from the store alone."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Learn and judge; log and register nothing.")] = False,
+    if_drifted: Annotated[bool, typer.Option("--if-drifted", help="Only when runs go unlike foretold.")] = False,
+    margin: Annotated[
+        float, typer.Option("--margin", min=0, max=1, help="Share by which the median error must fall.")
+    ] = 0.02,
+    worst_family: Annotated[
+        float, typer.Option("--worst-family", min=0, help="Share by which that of one family may rise.")
+    ] = 0.05,
+    output: Output = Format.table,
+) -> None:
+    """Learn the prior anew from the store's trials and runs; it is tracked in MLflow and promoted only if better."""
+    from sizewright import api
+    from sizewright.cli.output import show, stderr
+
+    console = stderr()
+    if if_drifted:
+        drift = api.drift(store=store, tracking_uri=tracking_uri)
+        if not drift.drifted:
+            show(drift, output, lambda out: out.print(f"Nothing is retrained. {drift.reason}", soft_wrap=True))
+            return
+        console.print(drift.reason, soft_wrap=True)
+    told = api.retrain(
+        store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
+        worst_family=worst_family, progress=lambda text: console.print(f"{text} …", soft_wrap=True),
+    )  # fmt: skip
+    show(told, output, lambda out: _print(out, told))
+
+
+def _bank(name: str | None) -> str | None:
+    return None if name == "none" else name or "shipped"
+
+
+def _print(console: Console, told: Retraining) -> None:
+    what = f"version {told.version}" if told.version else "a dry run: nothing was registered"
+    console.print(f"{'Champion' if told.promoted else 'Challenger'}: {what}", style="bold")
+    console.print(told.reason, soft_wrap=True)
+    console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")
+    for why, count in told.passed_over.items():
+        if count:
+            console.print(f"passed over: {count} × {why}", style="dim")
+    for text in told.flagged:
+        console.print(f"left out: {text}", style="yellow", soft_wrap=True)

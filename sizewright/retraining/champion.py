@@ -1,0 +1,62 @@
+"""The prior that is in use: the registry's champion, the last good one while that does not answer, else the shipped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from sizewright.errors import RegistryError, StoreError
+from sizewright.models.prior import LearnedPrior
+from sizewright.retraining.registry import NAME, Registry
+
+_CACHE_VARIABLE = "XDG_CACHE_HOME"
+
+
+class InUse(NamedTuple):
+    """A prior, and in a sentence why it is not the champion, if it is not."""
+
+    prior: LearnedPrior
+    told: str = ""
+
+
+def champion_prior(uri: str) -> InUse:
+    """What recommendations rest on where a registry is named. Raises MissingExtraError without mlflow."""
+    last_good = _cache(uri)
+    try:
+        registry = Registry(uri)
+        version = registry.champion()
+        if version is None:
+            return InUse(LearnedPrior.load(), f"{NAME} has no champion at {uri} yet; the shipped prior is used.")
+        prior = registry.load(version)
+    except RegistryError as error:
+        return _without(last_good, error)
+    _keep(last_good, prior)
+    return InUse(prior)
+
+
+def _without(last_good: Path, error: RegistryError) -> InUse:
+    try:
+        told = json.loads(last_good.read_text(encoding="utf-8"))
+        prior = LearnedPrior.from_json(told["prior"], told["source"])
+    except (OSError, ValueError, KeyError, TypeError, StoreError):
+        return InUse(LearnedPrior.load(), f"{error.message} None was used here before; the shipped prior is used.")
+    return InUse(prior, f"{error.message} The last good one is used: {prior.source}.")
+
+
+def _keep(last_good: Path, prior: LearnedPrior) -> None:
+    """For the day on which the registry does not answer; no harm where it cannot be kept."""
+    written = last_good.with_name(f"{last_good.name}.{os.getpid()}")
+    try:
+        last_good.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(json.dumps({"source": prior.source, "prior": prior.to_json()}), encoding="utf-8")
+        written.replace(last_good)
+    except OSError:
+        return
+
+
+def _cache(uri: str) -> Path:
+    folder = Path(os.environ.get(_CACHE_VARIABLE) or Path.home() / ".cache") / "sizewright"
+    return folder / f"champion-{hashlib.sha256(uri.encode()).hexdigest()[:16]}.json"

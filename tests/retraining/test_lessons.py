@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from made_runs import ALLOCATION, run_of
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.bank.shapes import BASES
+from sizewright.datasets.finished import Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.retraining.lessons import gather, is_held_out
+from sizewright.spec import Allocation, Failure, Job, Model, Outcome, Tables
+from sizewright.spec.command import Command
+
+JOB = Job(name="ctr", model=Model(tables=Tables(count=19, rows=1000, dim=8)))
+
+
+def trial(**told: object) -> Trial:
+    usual = {"workers": 1, "ps": 1, "throughput": 100.0, "job_hash": JOB.hash, "worker_cpu": 1.0, "ps_cpu": 1.0}
+    return Trial.model_validate(usual | told)
+
+
+def test_trials_of_described_jobs_are_learned_from(store: TrialStore, made_bank: Bank) -> None:
+    store.history.add_job(JOB)
+    store.add(trial())
+    lessons = gather(store, made_bank)
+    assert len(lessons.trials) == len(made_bank.trials) + 1
+    assert lessons.jobs[JOB.hash].base == "dlrm-19"
+    assert lessons.passed_over == {}
+
+
+def test_what_cannot_be_learned_from_is_counted(store: TrialStore) -> None:
+    own = Job(command=Command(run="python train.py"))
+    for job in (JOB, own):
+        store.history.add_job(job)
+    for told in (
+        trial(throughput=None, status="failed"),
+        trial(status="oom", throughput=None),
+        trial(status="void"),
+        trial(job_hash="nobody"),
+        trial(job_hash=own.hash),
+        trial(ps=0, ps_cpu=None),
+    ):
+        store.add(told)
+    lessons = gather(store, None)
+    assert lessons.trials == []
+    assert sum(lessons.passed_over.values()) == 6
+    assert lessons.passed_over["of a job that is not described"] == 1
+    assert lessons.passed_over["of a job that the prior tells nothing of"] == 2
+
+
+def test_runs_tell_of_each_allocation_that_they_trained_long_enough_at(store: TrialStore) -> None:
+    two = (
+        Stretch(at_s=0, duration_s=50, allocation=ALLOCATION, samples=50_000),
+        Stretch(at_s=50, duration_s=40, allocation=Allocation.of(4, 1, 0.5, 0.25, 512), samples=80_000),
+        Stretch(at_s=90, duration_s=5, allocation=ALLOCATION, samples=9_000),
+    )
+    store.history.add([run_of(JOB, stretches=two)])
+    lessons = gather(store, None)
+    assert [(t.workers, t.throughput, t.worker_cpu, t.ps_cpu) for t in lessons.trials] == [
+        (2, 1000.0, 0.5, 0.25),
+        (4, 2000.0, 0.5, 0.25),
+    ]
+    assert lessons.passed_over == {"stretches of runs that were too short": 1}
+
+
+def test_runs_that_memory_ended_teach_nothing(store: TrialStore) -> None:
+    oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))
+    store.history.add([run_of(JOB, 1, outcome=oom), run_of(None, 2)])
+    lessons = gather(store, None)
+    assert lessons.trials == []
+    assert lessons.passed_over["runs that memory ended"] == 1
+    assert lessons.passed_over["runs of a job that is not described"] == 1
+
+
+def test_an_own_job_is_left_out_with_the_base_shape_that_it_is_alike(store: TrialStore, made_bank: Bank) -> None:
+    like = Job(model=Model(family="dlrm", tables=Tables(count=24, rows=77, dim=4)))
+    store.history.add_job(like)
+    store.add(trial(job_hash=like.hash))
+    assert gather(store, made_bank).jobs[like.hash].base == "rm1"
+
+
+def test_the_digest_tells_data_apart_and_not_its_order(store: TrialStore, made_bank: Bank) -> None:
+    whole = gather(None, made_bank)
+    assert whole._replace(trials=whole.trials[::-1]).digest == whole.digest
+    assert whole._replace(trials=whole.trials[1:]).digest != whole.digest
+    assert gather(store, made_bank).digest == whole.digest
+
+
+def test_some_base_shapes_of_every_family_are_held_out_for_good() -> None:
+    held_out = [base for base in BASES if is_held_out(base.name)]
+    assert {base.family for base in held_out} == {base.family for base in BASES}
+    assert len(held_out) < len(BASES) / 2
+    assert is_held_out("rm1")
+    assert not is_held_out("din")

@@ -1,0 +1,209 @@
+"""Retraining against an MLflow database of its own; a server is started by `test_mlflow_server.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.store import TrialStore
+from sizewright.errors import InputError, NotEnoughDataError, RegistryError, StoreError
+from sizewright.retraining import champion
+from sizewright.retraining import registry as registries
+from sizewright.retraining.champion import champion_prior
+from sizewright.retraining.compare import compare_versions
+from sizewright.retraining.lessons import gather
+from sizewright.retraining.registry import PRIOR, Registry
+from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, check_apart, retrain
+from sizewright.spec import Job
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, parts: tuple[Bank, Bank]) -> TrialStore:
+    """A store with the trials of all families."""
+    store = TrialStore(tmp_path_factory.mktemp("store") / "trials.db")
+    for part in parts:
+        for job in part.jobs.values():
+            store.history.add_job(job.job)
+        for trial in part.trials:
+            store.add(trial)
+    return store
+
+
+@pytest.fixture(scope="module")
+def first(filled: TrialStore, registry: Registry) -> Retraining:
+    """There is nothing to compare it with: it becomes the champion."""
+    return retrain(filled, registry, None)
+
+
+def test_a_retraining_is_logged_registered_and_told(first: Retraining, filled: TrialStore, registry: Registry) -> None:
+    assert first.promoted
+    lessons = gather(filled, None)
+    assert first.trials == len(lessons.trials)
+    assert first.data_sha256 == lessons.digest
+    run = registry.client.get_run(str(first.run_id))
+    assert run.info.status == "FINISHED"
+    assert run.data.params["data_sha256"] == lessons.digest
+    assert 0 < run.data.metrics["base_out_mdape"] < 0.3
+    assert {"family_out_mdape", "held_out_coverage", "held_out_mdape_dlrm"} <= set(run.data.metrics)
+    figures = {Path(f.path).stem for f in registry.client.list_artifacts(str(first.run_id), "figures")}
+    assert figures == {"predicted_against_measured", "error_by_family", "interval_coverage", "regret"}
+    (version,) = [v for v in registry.versions() if v.number == first.version]
+    assert version.tags["data_sha256"] == lessons.digest
+    assert version.tags["reason"] == first.reason
+
+
+def test_the_model_is_served_with_signature_and_example(first: Retraining, registry: Registry) -> None:
+    import mlflow.artifacts
+    import mlflow.pyfunc
+    from mlflow.models import Model
+
+    path = mlflow.artifacts.download_artifacts(run_id=first.run_id, artifact_path="model", tracking_uri=registry.uri)
+    told = Model.load(path)
+    assert {"job", "workers", "worker_cpu"} <= set(told.signature.inputs.input_names())
+    asked = told.load_input_example(path)
+    assert told.flavors["sklearn"]["serialization_format"] == "skops"
+    answer = mlflow.pyfunc.load_model(path).predict(asked)
+    version = registry.version(str(first.version))
+    job = Job.model_validate_json(asked["job"][0])
+    curve = registry.load(version).curve(job)
+    assert answer == pytest.approx(np.exp(curve.log_rates(asked.drop(columns="job"))))
+
+
+def test_what_is_no_better_stays_challenger(
+    first: Retraining, filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank], monkeypatch: Any
+) -> None:
+    champion_before = registry.champion()
+    assert champion_before is not None
+    assert champion_before.number == first.version
+    again = retrain(filled, registry, None)
+    assert not again.promoted
+    challenger = registry.version("challenger")
+    assert challenger.number == again.version
+    assert "mdape" in challenger.tags["reason"]
+    assert registry.champion() == champion_before
+
+    registry.promote(challenger)
+    now = registry.champion()
+    assert now is not None
+    assert now.number == again.version
+    assert registry.rollback().number == champion_before.number
+    assert registry.version("champion").number == champion_before.number
+    rows = compare_versions(registry, registry.versions(), gather(None, parts[0]))
+    assert {row["version"] for row in rows} == {v.number for v in registry.versions()}
+
+    # The registry vanishes between the two steps of a promotion.
+    def gone(*_: object) -> None:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(registry.client, "set_registered_model_alias", gone)
+    with pytest.raises(RegistryError, match="cannot be used: gone"):
+        registry.promote(registry.version(str(again.version)))
+    monkeypatch.undo()
+    assert registry.version("champion").number == champion_before.number
+
+
+def test_recommendations_use_the_champion_and_the_last_good_one_without_a_registry(
+    first: Retraining, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    now = registry.champion()
+    assert now is not None
+    prior, told = champion_prior(registry.uri)
+    assert told == ""
+    assert prior.source == f"sizewright-prior version {now.number}"
+    assert prior.to_json() == registry.load(now).to_json()
+
+    def gone(uri: str) -> Registry:
+        raise RegistryError("The model registry cannot be used: gone.")
+
+    monkeypatch.setattr(champion, "Registry", gone)
+    last, told = champion_prior(registry.uri)
+    assert last.to_json() == prior.to_json()
+    assert f"The last good one is used: {prior.source}." in told
+    other, told = champion_prior("http://another")
+    assert other.source == "the shipped prior"
+    assert "the shipped prior is used" in told
+
+
+def test_a_version_that_was_tampered_with_is_refused(
+    first: Retraining, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    now = registry.champion()
+    assert now is not None
+    where = registry.client.get_run(now.run_id).info.artifact_uri.removeprefix("file://")
+    path = Path(where, registries.FOLDER, PRIOR)
+    text = path.read_text()
+    path.write_text(text.replace('"trials": ', '"trials": 1'))
+    try:
+        with pytest.raises(RegistryError, match="was changed after it was registered"):
+            registry.load(now)
+        prior, told = champion_prior(registry.uri)
+        assert prior.source == "the shipped prior"
+        assert "was changed" in told
+    finally:
+        path.write_text(text)
+    assert registry.load(now)
+
+
+def test_a_dry_run_leaves_no_trace(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:
+    before = registry.versions()
+    told = retrain(filled, registry, parts[0], dry_run=True)
+    assert (told.version, told.run_id, told.promoted) == (None, None, False)
+    assert told.reason
+    assert registry.versions() == before
+
+
+def test_one_at_a_time(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:
+    with (
+        filled.exclusively(ONE_AT_A_TIME),
+        pytest.raises(StoreError, match=r"Another retraining uses .* \(process \d+ on"),
+    ):
+        retrain(filled, registry, parts[0])
+    with filled.exclusively(ONE_AT_A_TIME):
+        pass
+
+
+def test_a_retraining_that_died_does_not_lock_the_store(filled: TrialStore, tmp_path: Path) -> None:
+    import platform
+    import sqlite3
+
+    with sqlite3.connect(filled.name) as connection:
+        dead = f"{platform.node()[:40]} 4194305"  # beyond the greatest pid
+        connection.execute("INSERT INTO sizewright_meta VALUES (?, ?)", (ONE_AT_A_TIME, dead))
+    with filled.exclusively(ONE_AT_A_TIME):
+        pass
+
+
+def test_an_empty_store_is_told(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
+    with pytest.raises(NotEnoughDataError, match="holds nothing to learn from"):
+        retrain(store, None, parts[0])
+
+
+def test_mlflow_needs_a_database_of_its_own(store: TrialStore) -> None:
+    with pytest.raises(InputError, match="a database of its own"):
+        check_apart(store, f"sqlite:///{store.name}")
+    check_apart(store, "sqlite:///another.db")
+
+
+def test_versions_that_are_not_there_are_told(first: Retraining, registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no version '99' .* Known: "):
+        registry.version("99")
+    empty = Registry(f"sqlite:///{tmp_path}/m.db")
+    assert empty.versions() == []
+    assert empty.champion() is None
+    with pytest.raises(InputError, match="sizewright retrain"):
+        empty.version("1")
+    with pytest.raises(InputError, match="no champion yet"):
+        empty.rollback()
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    with pytest.raises(RegistryError, match="cannot be used"):
+        Registry("http://127.0.0.1:9").versions()
+    with pytest.raises(RegistryError, match="cannot be used"):
+        Registry("nonsense://x").versions()
