@@ -96,7 +96,7 @@ def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -
 
 
 def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
-    samples = 12_000
+    samples = 40_000
     with session(samples, step_s=0.02) as running:
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 48))  # not the job's own batch size
         running.wait(1.0)
