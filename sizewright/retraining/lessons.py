@@ -73,7 +73,7 @@ def base_of(job: Job) -> str:
 @lru_cache(1)
 def _bases() -> tuple[dict[str, str], dict[tuple[str, int], str]]:
     jobs = bank_jobs()
-    by_shape = {(b.job.model.family, b.job.model.tables.count): b.base for b in reversed(jobs)}
+    by_shape = {(str(b.job.model.family), b.job.model.tables.count): b.base for b in reversed(jobs)}
     return {b.job.hash: b.base for b in jobs}, by_shape
 
 
