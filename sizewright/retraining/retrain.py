@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from sizewright.datasets.bank.files import Bank
@@ -87,34 +88,28 @@ def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
 
 
 def _learn(lessons: Lessons) -> _Learned:
-    """The priors and how each way of leaving jobs out went, on all cores."""
-    from joblib import Parallel, delayed
-
-    bases = evaluation.folds_of(len({job.base for job in lessons.jobs.values()}))
-    families = evaluation.folds_of(len({job.job.model.family for job in lessons.jobs.values()}))
+    """The priors, and how each way of leaving jobs out went."""
+    prior = LearnedPrior.fit(lessons.trials, lessons.jobs)
     kept = lessons.only(lambda job: not is_held_out(job.base))
-    work = [delayed(LearnedPrior.fit)(each.trials, each.jobs) for each in (lessons, kept)]
-    work += [delayed(_left_out)(lessons, "base", fold, bases) for fold in range(bases)]
-    work += [delayed(_left_out)(lessons, "family", fold, families) for fold in range(families) if families > 1]
-    prior, twin, *parts = Parallel(n_jobs=-1)(work)
-    scores: dict[str, list[JobScore]] = {"base": [], "family": []}
-    for number, part in enumerate(parts):
-        scores["base" if number < bases else "family"] += part
+    twin = LearnedPrior.fit(kept.trials, kept.jobs)
+    scores = {by: _left_out(lessons, by) for by in ("base", "family")}
     held_out = lessons.only(lambda job: is_held_out(job.base))
     return _Learned(prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
 
 
-def _left_out(lessons: Lessons, by: str, fold: int, folds: int) -> list[JobScore]:
-    """What cannot be learned without the fold is scored as refused."""
+def _left_out(lessons: Lessons, by: str) -> list[JobScore]:
+    """Scores of all jobs whose group can be left out."""
 
     def group(key: str) -> str:
         job = lessons.jobs[key]
         return job.base if by == "base" else job.job.model.family
 
-    try:
-        return evaluation.leave_out(lessons, group, fold, folds)
-    except NotEnoughDataError:
-        return []
+    folds = evaluation.folds_of(len({group(key) for key in lessons.jobs}))
+    scores: list[JobScore] = []
+    for fold in range(folds):
+        with suppress(NotEnoughDataError):  # without this fold there is too little to learn from
+            scores += evaluation.leave_out(lessons, group, fold, folds)
+    return scores
 
 
 def _judged(
