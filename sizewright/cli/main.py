@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from sizewright.cli import bank, init, memory, models, profile, recommend, retrain, schema, trials
+from sizewright.cli import bank, history, init, memory, models, profile, recommend, retrain, schema, trials
 from sizewright.cli import run as run_verb
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("run")(run_verb.run)
 app.command("memory")(memory.memory)
 app.command("retrain")(retrain.retrain)
 app.add_typer(trials.app, name="trials")
+app.add_typer(history.app, name="history")
 app.add_typer(models.app, name="models")
 app.add_typer(bank.app, name="bank")
 app.command("schema")(schema.schema)
@@ -31,11 +32,14 @@ app.command("schema")(schema.schema)
 
 def run() -> None:
     """Run a command line; a user's mistake is one sentence on stderr and a non-zero exit code."""
+    import logging
     import signal
 
     from sizewright.errors import SizewrightError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, under nohup too
+    for chatty in ("mlflow", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         app()
     except SizewrightError as error:

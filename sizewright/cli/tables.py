@@ -14,11 +14,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sizewright.datasets.bank.noise import RepeatNoise
+    from sizewright.datasets.finished import FinishedJob
     from sizewright.datasets.trials import Trial
     from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
 
 
-_WORDS = ("", "status", "held by", "record", "key", "meaning", "table", "model", "base shape", "family", "modes")
+_WORDS = (
+    "",
+    "job",
+    "started",
+    "aliases",
+    "made",
+    "status",
+    "held by",
+    "record",
+    "key",
+    "meaning",
+    "table",
+    "model",
+    "base shape",
+    "family",
+    "modes",
+)
 """Columns that hold no numbers."""
 
 
@@ -52,6 +69,23 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
         score = "–" if row["interval_score"] is None else f"{row['interval_score']:.2f}"
         name = ("→ " if row["anywhere"] == min(errors) else "") + row["model"]
         table.add_row(row["table"], name, *shares, score, f"{row['fitted']:.0%}")
+    return table
+
+
+def history_table(runs: Sequence[FinishedJob]) -> Table:
+    """One row a finished job."""
+    table = _table(
+        "Finished jobs (replicas × cores)", "job", "started", "status", "workers", "PS", "samples/s", "expected",
+        "peak of a worker", "of a PS",
+    )  # fmt: skip
+    for run in runs:
+        longest = max(run.stretches, key=lambda stretch: stretch.duration_s, default=None)
+        sizes = [_sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
+        rates = [f"{rate:,.0f}" if rate else "–" for rate in (run.throughput, run.expected and run.expected.value)]
+        peaks = (run.worker.memory_peak_bytes, run.ps.memory_peak_bytes)
+        bytes_ = [format_bytes(peak) if peak else "–" for peak in peaks]
+        started = f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–"
+        table.add_row(run.name, started, run.outcome.status, *sizes, *rates, *bytes_)
     return table
 
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+CSV = (
+    "id,name,status,workers,ps,batch_size,duration_s,samples,expected,expected_lower,expected_upper\n"
+    "a-1,ctr,finished,4,2,512,100,50000,480,400,560\n"
+    "a-2,ctr,failed,4,2,512,30,,,,\n"
+)
+
+
+@pytest.fixture
+def imported(call, tmp_path: Path, example: Path) -> Path:
+    (tmp_path / "runs.csv").write_text(CSV)
+    result = call("history", "import", tmp_path / "runs.csv", "--job", example, "--store", tmp_path / "h.db")
+    assert result.code == 0, result.err
+    assert "Added 2 finished jobs" in result.out
+    return tmp_path / "h.db"
+
+
+def test_runs_are_imported_listed_and_exported(call, imported, tmp_path):
+    again = call("history", "import", tmp_path / "runs.csv", "--store", imported)
+    assert "Added 0 finished jobs" in again.out
+    assert "(2 were there already)" in again.out
+    listed = call("history", "list", "--store", imported).out
+    assert "ctr" in listed
+    assert "500" in listed
+    assert "480" in listed
+    told = json.loads(call("history", "list", "--store", imported, "-o", "json").out)
+    assert [run["id"] for run in told] == ["a-1", "a-2"]
+    assert call("history", "export", tmp_path / "out.json", "--store", imported).code == 0
+    assert "Added 2" in call("history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db").out
+
+
+def test_faults_are_one_sentence_each(call, tmp_path):
+    for words in (
+        ("import", tmp_path / "none.csv"),
+        ("import", tmp_path),
+        ("prometheus", "http://127.0.0.1:9"),
+        ("prometheus", "nowhere"),
+        ("prometheus", "http://127.0.0.1:9", "--since", "soon"),
+        ("prometheus", "http://127.0.0.1:9", "--step", "0s"),
+        ("list", "--store", tmp_path / "none.db"),
+    ):
+        result = call("history", *words)
+        assert result.code == 1, words
+        assert len(result.err.strip().splitlines()) == 1, result.err
+        assert result.err.startswith("Error: ")
+
+
+def test_drift_of_what_was_imported(call, tmp_path):
+    header, row = CSV.splitlines()[:2]
+    good = [row.replace("a-1", f"g-{i}") for i in range(12)]
+    bad = [row.replace("a-1", f"b-{i}").replace("50000", "20000") for i in range(12)]
+    for name, rows, code in (("good", good, 0), ("bad", bad, 5)):
+        (tmp_path / "runs.csv").write_text("\n".join([header, *rows]))
+        store = tmp_path / f"{name}.db"
+        assert call("history", "import", tmp_path / "runs.csv", "--store", store).code == 0
+        told = call("models", "drift", "--store", store, "-o", "json")
+        assert told.code == code, told.err
+        assert json.loads(told.out)["drifted"] == (code == 5)

@@ -1,0 +1,87 @@
+"""Retraining from the command line, against an MLflow database of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.store import TrialStore
+
+
+@pytest.fixture
+def words(tmp_path: Path, made_bank: Bank, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options of a store with some base shapes, and of a registry."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with TrialStore(tmp_path / "s.db") as store:
+        for key, job in made_bank.jobs.items():
+            if job.base in ("rm1", "rm3", "din", "ncf", "wide-and-deep"):
+                store.history.add_job(job.job)
+                for trial in made_bank.trials:
+                    if trial.job_hash == key:
+                        store.add(trial)
+    return ["--store", str(tmp_path / "s.db"), "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
+
+
+def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, words, tmp_path, example):
+    first = call("retrain", *words, "--bank", "none", "-o", "json")
+    assert first.code == 0, first.err
+    assert json.loads(first.out)["promoted"]
+    second = call("retrain", *words, "--bank", "none")
+    assert second.code == 0, second.err
+    assert "Challenger: version 2" in second.out
+    uri = words[2:]
+    listed = json.loads(call("models", "list", *uri, "-o", "json").out)
+    assert [(row["version"], row["aliases"]) for row in listed] == [(2, ["challenger"]), (1, ["champion"])]
+    assert "champion" in call("models", "list", *uri).out
+    shown = call("models", "show", "challenger", *uri)
+    assert "reason: " in shown.out
+    assert "version 2 is the champion now" in call("models", "promote", "2", *uri).out
+    assert "version 1 is the champion again" in call("models", "rollback", *uri).out
+    compared = call("models", "compare", "1", "2", *uri)
+    assert compared.code == 0, compared.err
+    assert "dlrm" in compared.out
+    store = ["--store", str(tmp_path / "none.db")]
+    answer = call("recommend", example, *store, *uri, "-o", "json")
+    told = json.loads(answer.out)
+    if told["status"] == "ok":
+        assert told["evidence"]["prior"] == "sizewright-prior version 1"
+    else:
+        assert "unlike" in told["reasons"][0]
+
+
+def test_faults_are_one_sentence_each(call, words, tmp_path):
+    uri = words[2:]
+    gone = ["--tracking-uri", "http://127.0.0.1:9"]
+    for wrong in (
+        ("retrain", "--store", tmp_path / "none.db", *uri),
+        ("retrain", *words[:2], *gone, "--bank", "none"),
+        ("retrain", *words, "--bank", tmp_path),
+        ("retrain", *words[:2], "--tracking-uri", f"sqlite:///{words[1]}"),
+        ("models", "list", *gone),
+        ("models", "show", "7", *uri),
+        ("models", "promote", "7", *uri),
+        ("models", "rollback", *uri),
+        ("models", "compare", "7", "8", *uri),
+        ("models", "show", "champion", "--tracking-uri", "nonsense://x"),
+    ):
+        result = call(*wrong)
+        assert result.code in (1, 4), wrong
+        errors = [line for line in result.err.splitlines() if line.startswith("Error: ")]
+        assert len(errors) == 1, result.err
+        assert "Traceback" not in result.err
+
+
+def test_nothing_is_retrained_without_drift(call, words):
+    result = call("retrain", *words[:2], "--if-drifted")
+    assert result.code == 0, result.err
+    assert "Nothing is retrained" in result.out
+
+
+def test_without_a_server_recommendations_say_so(call, words, example, tmp_path):
+    answer = call("recommend", example, "--store", tmp_path / "none.db", "--tracking-uri", "http://127.0.0.1:9")
+    assert answer.code == 0, answer.err
+    assert "cannot be used" in answer.out
+    assert "the shipped prior is used" in " ".join(answer.out.split())

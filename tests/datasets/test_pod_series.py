@@ -1,0 +1,147 @@
+"""What is read from a Prometheus; here a server that answers as one does, in the long tests a real one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from sizewright.datasets.pod_series import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIOD, QUOTA, jobs_of_pods
+from sizewright.datasets.prometheus import Prometheus
+from sizewright.errors import InputError, StoreError
+from sizewright.spec import Job
+
+MIB = 1 << 20
+SERIES: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        asked = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
+        metric = next(name for name in (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM) if name in asked["query"])
+        start, end = float(asked["start"]), float(asked["end"])
+        told = [
+            {
+                "metric": {"pod": pod, "namespace": "train", "container": container},
+                "values": [[at, str(value)] for at, value in values if start <= at <= end],
+            }
+            for (pod, container), values in SERIES.get(metric, {}).items()
+        ]
+        body = json.dumps({"status": "success", "data": {"result": [one for one in told if one["values"]]}}).encode()
+        self.send_response(400 if "refuse" in asked["query"] else 200)
+        self.end_headers()
+        self.wfile.write(b'{"error": "no such thing."}' if "refuse" in asked["query"] else body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Prometheus]:
+    SERIES.clear()
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield Prometheus(f"http://127.0.0.1:{server.server_port}/")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def pod(name: str, at: range, cores: float, peak: float, limit: float = 512 * MIB, quota: float = 50_000) -> None:
+    """A replica that ran at these times."""
+    key = (name, "main")
+    SERIES.setdefault(CPU, {})[key] = [(t, cores * (t - at[0])) for t in at]
+    SERIES.setdefault(MEMORY, {})[key] = [(t, peak * (1 + i) / len(at)) for i, t in enumerate(at)]
+    SERIES.setdefault(MEMORY_LIMIT, {})[key] = [(t, limit) for t in at]
+    SERIES.setdefault(QUOTA, {})[key] = [(t, quota) for t in at]
+    SERIES.setdefault(PERIOD, {})[key] = [(t, 100_000) for t in at]
+    SERIES.setdefault(OOM, {})[key] = [(t, 0) for t in at]
+
+
+def test_a_job_is_put_together_from_its_pods(prometheus: Prometheus) -> None:
+    pod("ctr-worker-0", range(1000, 1301, 30), 0.4, 300 * MIB)
+    pod("ctr-worker-1", range(1120, 1301, 30), 0.2, 200 * MIB)
+    pod("ctr-ps-0", range(1000, 1301, 30), 0.1, 400 * MIB)
+    pod("unrelated-5f7c", range(1000, 1301, 30), 1.0, MIB)
+    (run,) = jobs_of_pods(prometheus, 0, 5000)
+    assert (run.name, run.source, run.executor, run.outcome.status) == ("ctr", "prometheus", "kubernetes", "finished")
+    told = [(s.at_s, s.duration_s, s.allocation.replicas("worker"), s.allocation.replicas("ps")) for s in run.stretches]
+    assert told == [(0, 120, 1, 1), (120, 180, 2, 1)]
+    (group,) = run.stretches[1].allocation.worker
+    assert (group.cpu, group.memory_bytes) == (0.5, 512 * MIB)
+    assert run.worker.memory_peak_bytes == 300 * MIB
+    assert run.worker.cpu_used == pytest.approx((0.4 * 300 + 0.2 * 180) / 480)
+    assert run.ps.memory_peak_bytes == 400 * MIB
+    assert run.throughput is None
+    assert run.started_at is not None
+    assert run.started_at.timestamp() == 1000
+
+
+def test_what_still_runs_is_not_finished(prometheus: Prometheus) -> None:
+    pod("old-worker-0", range(1000, 1301, 30), 0.4, MIB)
+    pod("new-worker-0", range(1000, 1999, 30), 0.4, MIB)
+    assert [run.name for run in jobs_of_pods(prometheus, 0, 2000)] == ["old"]
+
+
+def test_memory_that_ended_a_job_is_told(prometheus: Prometheus) -> None:
+    pod("ctr-worker-0", range(1000, 1301, 30), 0.4, MIB)
+    pod("ctr-ps-0", range(1000, 1301, 30), 0.1, MIB)
+    SERIES[OOM][("ctr-ps-0", "main")][-1] = (1300, 1)
+    (run,) = jobs_of_pods(prometheus, 0, 5000)
+    assert run.ran_out_of_memory
+    assert run.outcome.status == "failed"
+    assert "ctr-ps-0 ran out of memory" in run.outcome.message
+
+
+def test_counters_that_begin_anew_and_missing_quotas(prometheus: Prometheus) -> None:
+    pod("ctr-worker-0", range(1000, 1301, 30), 0.4, MIB, quota=-1, limit=2.0**63)
+    values = SERIES[CPU][("ctr-worker-0", "main")]
+    SERIES[CPU][("ctr-worker-0", "main")] = [(t, v if t < 1150 else v - 60) for t, v in values]
+    (run,) = jobs_of_pods(prometheus, 0, 5000)
+    (group,) = run.stretches[0].allocation.worker
+    assert group.memory_bytes == 0
+    assert group.cpu == pytest.approx(run.worker.cpu_used or 0, abs=0.001)
+    assert 0.3 < group.cpu <= 0.4
+
+
+def test_containers_of_one_pod_are_summed(prometheus: Prometheus) -> None:
+    pod("ctr-worker-0", range(1000, 1301, 30), 0.4, 100 * MIB)
+    for told in SERIES.values():
+        told[("ctr-worker-0", "sidecar")] = list(told[("ctr-worker-0", "main")])
+    (run,) = jobs_of_pods(prometheus, 0, 5000)
+    assert run.worker.memory_peak_bytes == 200 * MIB
+    assert run.worker.cpu_used == pytest.approx(0.8)
+
+
+def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
+    pod("train_ctr.worker.7", range(1000, 1301, 30), 0.4, MIB)
+    named = r"train_(?P<job>\w+)\.(?P<role>\w+)\.(?P<index>\d+)"
+    (run,) = jobs_of_pods(prometheus, 0, 5000, pod_name=named, job=Job(name="ctr"))
+    assert run.key == Job(name="ctr").hash
+    assert run.stretches[0].allocation.batch_size == 512
+    assert jobs_of_pods(prometheus, 0, 5000) == []
+
+
+def test_long_times_are_asked_for_in_pieces(prometheus: Prometheus) -> None:
+    pod("ctr-worker-0", range(0, 50_000, 1), 0.4, MIB)
+    (run,) = jobs_of_pods(prometheus, 0, 60_000, step_s=1)
+    assert run.stretches[0].duration_s == 49_999
+
+
+def test_faults_are_one_sentence(prometheus: Prometheus) -> None:
+    with pytest.raises(StoreError, match="refuses: no such thing"):
+        jobs_of_pods(prometheus, 0, 1, namespace="refuse")
+    with pytest.raises(StoreError, match="does not answer"):
+        jobs_of_pods(Prometheus("http://127.0.0.1:9"), 0, 1)
+    with pytest.raises(StoreError, match="no URL"):
+        Prometheus("prometheus:9090")
+    with pytest.raises(InputError, match="lacks the groups index, role"):
+        jobs_of_pods(prometheus, 0, 1, pod_name="(?P<job>.+)")
+    with pytest.raises(InputError, match="no regular expression"):
+        jobs_of_pods(prometheus, 0, 1, pod_name="(")
