@@ -28,6 +28,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here")
 def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/trials.db"

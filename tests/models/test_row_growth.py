@@ -37,7 +37,7 @@ def power_law(samples: np.ndarray, rows: np.ndarray, at: float) -> float:
     return float(np.exp(level + slope * np.log(at)))
 
 
-@pytest.mark.parametrize(("until", "within"), [(0.05, 0.20), (0.20, 0.10)])
+@pytest.mark.parametrize(("until", "within"), [(0.05, 0.20), pytest.param(0.20, 0.10, marks=pytest.mark.long)])
 def test_the_end_is_told_from_the_beginning(until: float, within: float) -> None:
     errors, naive, crossed = [], [], []
     for vocabulary, exponent in TABLES:

@@ -54,7 +54,7 @@ def counts(running: Session, folder: Path, samples: int) -> tuple[np.ndarray, fl
     return read_counts(folder, samples)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_any_sequence_of_changes_trains_every_sample_exactly_once(seed: int, tmp_path: Path) -> None:
     """Rows and the dense weight read what they would after a run without a change: a lost or doubled push shows."""
     samples, rng = 2_000_000, random.Random(seed)
@@ -96,7 +96,7 @@ def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -
 
 
 def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
-    samples = 40_000
+    samples = 24_000
     with session(samples, step_s=0.02) as running:
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 48))  # not the job's own batch size
         running.wait(1.0)
@@ -327,7 +327,7 @@ def keepers() -> set[psutil.Process]:
     return {p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Keeper")}
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
+@pytest.mark.parametrize("on_disk", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_dead_keeper_is_started_again(tmp_path: Path, on_disk: bool) -> None:
     """Rows of a server that dies next come from the snapshot taken since, or from disk where they die together."""
     samples = 40_000
@@ -350,6 +350,7 @@ def test_a_dead_keeper_is_started_again(tmp_path: Path, on_disk: bool) -> None:
     assert outcome.updates_lost < samples / 32 / 2
 
 
+@pytest.mark.long
 def test_a_worker_and_a_server_that_die_together_are_both_replaced_and_told(tmp_path: Path) -> None:
     samples = 40_000
     with session(samples, recover=True, snapshot_s=0.5, reserve={}) as running:

@@ -1,0 +1,65 @@
+"""The example of a pipeline, from start to finish on the real engine, and once more when runs have drifted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.spec import Estimate
+
+PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "pipeline.py"
+BOUNDS = {
+    "worker": {"replicas": [1, 2], "cpu": [0.3, 0.5], "memory": ["256Mi", "2Gi"]},
+    "ps": {"replicas": [1, 1], "cpu": [0.2, 0.3], "memory": ["256Mi", "2Gi"]},
+}
+
+
+def run(folder: Path, samples: int) -> str:
+    environment = os.environ | {
+        "SIZEWRIGHT_STORE": str(folder / "s.db"),
+        "SIZEWRIGHT_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    words = [sys.executable, PIPELINE, folder / "job.yaml", "--samples", samples, "--plan", folder / "plan.yaml"]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=900, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.long
+def test_from_nothing_to_a_retrained_prior(tmp_path: Path, example: Path) -> None:
+    job = yaml.safe_load(example.read_text()) | {"bounds": BOUNDS}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    told = run(tmp_path, 400_000)
+    assert "finished: 400,000 samples" in told
+    assert "are needed" in told  # one run is no drift
+    with TrialStore(tmp_path / "s.db", create=False) as store:
+        (kept,) = store.history.finished()
+        trials = store.count()
+        assert trials >= 4
+        assert kept.expected is not None
+        assert kept.throughput is not None
+        assert 0.5 < kept.throughput / kept.expected.value < 2
+        store.history.add([slower(kept, number) for number in range(8)])
+    told = run(tmp_path, 20_000)
+    assert "more than chance allows" in told
+    assert "median error" in told.splitlines()[-1]
+    with TrialStore(tmp_path / "s.db", create=False) as store:
+        assert store.count() == trials  # it had enough
+        assert len(store.history.finished()) == 10
+
+
+def slower(run: FinishedJob, number: int) -> FinishedJob:
+    """A run that went half as fast as foretold."""
+    assert run.expected is not None
+    rate = 0.4 * run.expected.value
+    stretch = Stretch(at_s=0, duration_s=100, allocation=run.stretches[0].allocation, samples=round(100 * rate))
+    expected = Estimate(value=2.5 * rate, lower=2.2 * rate, upper=2.8 * rate)
+    return run.model_copy(update={"id": f"slow-{number}", "stretches": (stretch,), "expected": expected})

@@ -1,0 +1,163 @@
+"""History in PostgreSQL, pods out of a Prometheus, and retraining against an MLflow server: all real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import real_servers
+
+from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.pod_series import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIOD, QUOTA, jobs_of_pods
+from sizewright.datasets.prometheus import Prometheus
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.errors import RegistryError, StoreError
+from sizewright.retraining.champion import champion_prior
+from sizewright.retraining.registry import Registry
+from sizewright.retraining.retrain import ONE_AT_A_TIME, retrain
+from sizewright.spec import Job
+
+pytestmark = pytest.mark.long
+MIB = 1 << 20
+
+
+def test_trials_and_history_in_postgresql(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "retraining"))
+    import made_runs
+
+    with real_servers.postgres_server(tmp_path) as url:
+        runs = [made_runs.run_of(Job(name="ctr"), number) for number in range(3)]
+        trial = Trial(workers=2, ps=1, throughput=123.25, job_hash=Job().hash, started_at=runs[0].started_at)
+        with TrialStore(url) as store:
+            store.add(trial)
+            faults: list[BaseException] = []
+
+            def add(some: list[Any]) -> None:
+                try:
+                    store.history.add(some)
+                except BaseException as error:
+                    faults.append(error)
+
+            threads = [threading.Thread(target=add, args=(runs[k:],)) for k in (0, 1, 0)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not faults
+        with TrialStore(url, create=False) as store:
+            assert store.trials() == [trial]
+            assert sorted(store.history.finished(), key=lambda run: run.id) == runs
+            assert store.history.jobs() == {Job().hash: Job(name="ctr")}
+            with (
+                store.exclusively(ONE_AT_A_TIME),
+                TrialStore(url) as other,
+                pytest.raises(StoreError, match="Another retraining uses"),
+                other.exclusively(ONE_AT_A_TIME),
+            ):
+                pass
+    with pytest.raises(StoreError, match="cannot be used"):
+        TrialStore(url)
+
+
+class Exporter(BaseHTTPRequestHandler):
+    """What cAdvisor would tell of a job with two workers and a PS, until it is over."""
+
+    began = time.monotonic()
+    over = False
+    oom = 0
+
+    def do_GET(self) -> None:
+        lived = time.monotonic() - self.began
+        lines = []
+        for pod, cores, memory in (("ctr-worker-0", 0.5, 300), ("ctr-worker-1", 0.25, 200), ("ctr-ps-0", 0.1, 400)):
+            labels = f'{{namespace="train",pod="{pod}",container="main"}}'
+            told = {
+                CPU: cores * lived, MEMORY: memory * MIB, MEMORY_LIMIT: 512 * MIB, QUOTA: 50_000, PERIOD: 100_000,
+                OOM: self.oom if pod == "ctr-ps-0" else 0,
+            }  # fmt: skip
+            lines += [f"{name}{labels} {value}" for name, value in told.items() if not self.over]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(("\n".join(lines) + "\n").encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
+    exporter = HTTPServer(("127.0.0.1", 0), Exporter)
+    threading.Thread(target=exporter.serve_forever, daemon=True).start()
+    try:
+        with real_servers.prometheus_server(tmp_path, f"127.0.0.1:{exporter.server_port}") as url:
+            start = time.time()
+            time.sleep(12)
+            Exporter.oom = 1
+            time.sleep(3)
+            Exporter.over = True
+            time.sleep(8)
+            (run,) = jobs_of_pods(Prometheus(url), start - 5, time.time(), step_s=1.0, namespace="train")
+            assert jobs_of_pods(Prometheus(url), start - 5, time.time(), step_s=1.0, namespace="other") == []
+            with pytest.raises(StoreError, match=r"refuses: .*parse"):
+                Prometheus(url).series("sum by (", start, start + 1, 1.0)
+    finally:
+        exporter.shutdown()
+        exporter.server_close()
+    assert run.name == "ctr"
+    longest = max(run.stretches, key=lambda stretch: stretch.duration_s).allocation
+    assert (longest.replicas("worker"), longest.replicas("ps")) == (2, 1)
+    assert longest.worker[0].cpu == 0.5
+    assert run.worker.cpu_used == pytest.approx(0.375, rel=0.1)
+    assert run.ps.memory_peak_bytes == 400 * MIB
+    assert run.outcome.duration_s == pytest.approx(15, abs=5)
+    assert run.ran_out_of_memory
+
+
+def test_retraining_against_a_server_that_vanishes(
+    tmp_path: Path, made_bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bases = ("mlperf-dlrm", "criteo-dlrm", "rm1", "wide-and-deep", "din", "ncf", "mlperf-dcnv2")
+    store = TrialStore(tmp_path / "s.db")
+    for key, job in made_bank.jobs.items():
+        if job.base in bases:
+            store.history.add_job(job.job)
+            for trial in made_bank.trials:
+                if trial.job_hash == key:
+                    store.add(trial)
+    with real_servers.mlflow_server(tmp_path) as uri:
+        registry = Registry(uri)
+        first = retrain(store, registry, None)
+        assert first.promoted
+        second = retrain(store, registry, None)
+        assert not second.promoted
+        assert registry.version("challenger").number == second.version
+        prior, told = champion_prior(uri)
+        assert told == ""
+        code = f"""
+import mlflow, numpy as np
+mlflow.set_tracking_uri({uri!r})
+model = mlflow.pyfunc.load_model("models:/sizewright-prior@champion")
+print(np.isfinite(model.predict(model.input_example)).all())
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+        assert done.stdout.strip().endswith("True")
+        count = store.count()
+    with pytest.raises(RegistryError, match="cannot be used"):
+        retrain(store, registry, None)
+    assert store.count() == count
+    last, told = champion_prior(uri)
+    assert "The last good one is used" in told
+    assert np.array_equal(last.parameters, prior.parameters)
+    with real_servers.mlflow_server(tmp_path) as uri:
+        again = Registry(uri)
+        assert [version.number for version in again.versions()] == [2, 1]
+        assert again.version("champion").number == first.version
