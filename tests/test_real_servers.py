@@ -51,7 +51,7 @@ def test_trials_and_history_in_postgresql(tmp_path: Path) -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert not faults
+            assert not faults, faults
         with TrialStore(url, create=False) as store:
             assert store.trials() == [trial]
             assert sorted(store.history.finished(), key=lambda run: run.id) == runs
@@ -117,7 +117,7 @@ def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
     assert longest.worker[0].cpu == 0.5
     assert run.worker.cpu_used == pytest.approx(0.375, rel=0.1)
     assert run.ps.memory_peak_bytes == 400 * MIB
-    assert run.outcome.duration_s == pytest.approx(15, abs=5)
+    assert 5 < run.outcome.duration_s < 20
     assert run.ran_out_of_memory
 
 

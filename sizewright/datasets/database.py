@@ -103,8 +103,7 @@ class Database:
     def create(self, kind: Kind) -> None:
         """Make the tables of a kind, where they are not there yet."""
         # The version comes before the rows, so that a second process that looks in between sees a store.
-        with self.writing() as connection:
-            connection.execute(CreateTable(_meta, if_not_exists=True))
+        self._make(_meta)
         try:
             with self.writing() as connection:
                 connection.execute(_meta.insert().values(key=kind.key, value=str(kind.version)))
@@ -112,9 +111,8 @@ class Database:
             if not isinstance(error.__cause__, IntegrityError):  # else another process was first
                 raise
         self._check_version(kind)
-        with self.writing() as connection:
-            for table in kind.tables:
-                connection.execute(CreateTable(table, if_not_exists=True))
+        for table in kind.tables:
+            self._make(table)
 
     @contextmanager
     def exclusively(self, work: str) -> Iterator[None]:
@@ -148,6 +146,15 @@ class Database:
     def close(self) -> None:
         """Let go of it."""
         self._engine.dispose()
+
+    def _make(self, table: sa.Table) -> None:
+        """PostgreSQL may refuse one that another process makes at the same time, whatever IF NOT EXISTS says."""
+        try:
+            with self.writing() as connection:
+                connection.execute(CreateTable(table, if_not_exists=True))
+        except StoreError:
+            if table.name not in self.tables():
+                raise
 
     def _check_version(self, kind: Kind) -> None:
         query = sa.select(_meta.c.value).where(_meta.c.key == kind.key)
