@@ -24,7 +24,7 @@ PRIOR, TWIN = "prior.json", "held-out-prior.json"
 FOLDER = "prior"
 # A server that does not answer is told in seconds, not in the minutes that MLflow tries by itself.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-_QUIET = {"MLFLOW_DISABLE_AUTO_LOGGING_USER_CONTEXT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+_QUIET = {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 
 
 class Version(NamedTuple):
