@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from benchmarks._measured import TABLES, on_all_cores, own_tables
 from benchmarks._prior_rivals import RIVALS
@@ -33,8 +32,9 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler import TrialPlanner
-from sizewright.profiler.candidates import hourly_price
 from sizewright.profiler.evaluation import score_planner
+from sizewright.retraining.evaluation import choice, measured
+from sizewright.retraining.lessons import gather
 from sizewright.spec import Job
 
 BANK = os.environ.get("BANK")
@@ -80,10 +80,9 @@ def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
     bank = load_bank(BANK)
     known = _of(bank, split.known)
     told = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
-    rows = []
+    rows, measures = [], measured(gather(None, bank))
     for key, job in _of(bank, split.asked).items():
-        trials = [t for t in bank.trials if t.job_hash == key]
-        places, truth = measured(bank, trials)
+        places, truth = measures[key]
         row: dict[str, Any] = {"kind": split.kind, "rival": rival, "base": job.base, "job": job.job.name}
         try:
             rates = np.exp(told(job, places))
@@ -114,31 +113,10 @@ def coverage(split: Split) -> list[dict[str, Any]]:
     return rows
 
 
-def measured(bank: Bank, trials: Sequence[Trial]) -> tuple[list[Trial], np.ndarray[Any, Any]]:
-    """Distinct allocations of one job's trials (n), each by its first trial, and their throughput (n,)."""
-    noise = repeat_noise(bank.trials)
-    factor = dict(zip(map(id, bank.trials), usual_speed_factors(bank.trials, noise.exponent), strict=True))
-    rates: dict[tuple[Any, ...], list[float]] = {}
-    first: dict[tuple[Any, ...], Trial] = {}
-    for t in trials:
-        if t.usable:
-            place = (t.workers, t.ps, t.worker_cpu, t.ps_cpu)
-            first.setdefault(place, t)
-            rates.setdefault(place, []).append((t.throughput or 0.0) * factor[id(t)])
-    return list(first.values()), np.array([np.exp(np.mean(np.log(r))) for r in rates.values()])
-
-
 def score(places: Sequence[Trial], truth: Any, rates: Any) -> dict[str, Any]:
     """Of foretold rates (n,) against the truth (n,)."""
-    frame = pd.DataFrame([t.model_dump(include={"workers", "ps", "worker_cpu", "ps_cpu"}) for t in places])
-    price = hourly_price(frame, None)
-    objective = price / truth**2
-    pick = int(np.argmin(price / rates**2))
-    return {
-        "errors": list(np.abs(rates / truth - 1)),
-        "regret": float(objective[pick] / objective.min() - 1),
-        "rank": float(spearmanr(rates, truth).statistic),
-    }
+    regret, rank = choice(places, truth, np.log(rates))
+    return {"errors": list(np.abs(rates / truth - 1)), "regret": regret, "rank": rank}
 
 
 def few_shot(table_number: int, seed: int) -> list[dict[str, Any]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
@@ -48,13 +50,9 @@ def _without(last_good: Path, error: RegistryError) -> InUse:
 
 def _keep(last_good: Path, prior: LearnedPrior) -> None:
     """For the day on which the registry does not answer; no harm where it cannot be kept."""
-    written = last_good.with_name(f"{last_good.name}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         last_good.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(json.dumps({"source": prior.source, "prior": prior.to_json()}), encoding="utf-8")
-        written.replace(last_good)
-    except OSError:
-        return
+        write_whole(last_good, json.dumps({"source": prior.source, "prior": prior.to_json()}))
 
 
 def _cache(uri: str) -> Path:

@@ -103,12 +103,14 @@ def choice(places: Sequence[Trial], rates: Floats, log_foretold: Floats) -> tupl
     return float(np.expm1(objective[pick] - objective.min())), float(spearmanr(log_foretold, rates).statistic)
 
 
-def leave_out(lessons: Lessons, by: Callable[[str], str], fold: int, folds: int) -> list[JobScore]:
+def leave_out(
+    lessons: Lessons, by: Callable[[str], str], fold: int, folds: int, truth: dict[str, Measured] | None = None
+) -> list[JobScore]:
     """Scores of the jobs in one fold, by a prior that has learned from those of no group in it.
 
     `by` tells the group of a job's hash. Each fold learns from at most 2,000 trials.
     """
-    truth = measured(lessons)
+    truth = measured(lessons) if truth is None else truth
     groups = sorted({by(key) for key in lessons.jobs})
     mine = {key for key in lessons.jobs if groups.index(by(key)) % folds == fold}
     known = {key: job for key, job in lessons.jobs.items() if key not in mine}

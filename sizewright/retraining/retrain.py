@@ -92,12 +92,13 @@ def _learn(lessons: Lessons) -> _Learned:
     prior = LearnedPrior.fit(lessons.trials, lessons.jobs)
     kept = lessons.only(lambda job: not is_held_out(job.base))
     twin = LearnedPrior.fit(kept.trials, kept.jobs)
-    scores = {by: _left_out(lessons, by) for by in ("base", "family")}
+    truth = evaluation.measured(lessons)
+    scores = {by: _left_out(lessons, by, truth) for by in ("base", "family")}
     held_out = lessons.only(lambda job: is_held_out(job.base))
     return _Learned(prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
 
 
-def _left_out(lessons: Lessons, by: str) -> list[JobScore]:
+def _left_out(lessons: Lessons, by: str, truth: dict[str, evaluation.Measured]) -> list[JobScore]:
     """Scores of all jobs whose group can be left out."""
 
     def group(key: str) -> str:
@@ -108,7 +109,7 @@ def _left_out(lessons: Lessons, by: str) -> list[JobScore]:
     scores: list[JobScore] = []
     for fold in range(folds):
         with suppress(NotEnoughDataError):  # without this fold there is too little to learn from
-            scores += evaluation.leave_out(lessons, group, fold, folds)
+            scores += evaluation.leave_out(lessons, group, fold, folds, truth)
     return scores
 
 
@@ -144,13 +145,14 @@ def _registered(
     margin: float,
     worst_family: float,
 ) -> Retraining:
-    from sizewright.retraining.tracking import log_run, model_source
+    from sizewright.retraining.tracking import Learned, log_run, model_source
 
     parameters = {
         "margin": margin, "worst_family": worst_family, "trials": told.trials, "jobs": told.jobs,
         "data_sha256": told.data_sha256, "champion": champion.number if champion else "the bank's",
     }  # fmt: skip
-    run_id = log_run(registry, lessons, learned.prior, learned.twin, parameters, told.metrics, learned.scores)
+    logged = Learned(lessons, learned.prior, learned.twin, parameters, told.metrics, learned.scores)
+    run_id = log_run(registry, logged)
     tags = {f"sha256.{name}": digest(p.to_json()) for name, p in ((PRIOR, learned.prior), (TWIN, learned.twin))}
     tags |= {"data_sha256": told.data_sha256, "trials": str(told.trials), "reason": verdict.reason[:4000]}
     tags |= {f"metric.{name}": f"{value:.5g}" for name, value in told.metrics.items()}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -29,21 +29,24 @@ _MODEL = "model"
 _REQUIRED = ("sizewright", "scikit-learn", "skops", "pandas", "numpy")
 
 
-def log_run(
-    registry: Registry,
-    lessons: Lessons,
-    prior: LearnedPrior,
-    twin: LearnedPrior,
-    parameters: Mapping[str, Any],
-    metrics: Mapping[str, float],
-    scores: Scores,
-) -> str:
+class Learned(NamedTuple):
+    """What a run tells: from what it was learned, both priors, and how well they do."""
+
+    lessons: Lessons
+    prior: LearnedPrior
+    twin: LearnedPrior
+    parameters: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    scores: Scores
+
+
+def log_run(registry: Registry, learned: Learned) -> str:
     """Write the run; the answer is its id. Raises RegistryError where the server does not take it."""
     with registry.guard():
         client = registry.client
         run_id = str(client.create_run(_experiment(client, registry.uri), run_name="retrain").info.run_id)
         try:
-            _write(client, run_id, lessons, prior, twin, parameters, metrics, scores)
+            _write(client, run_id, learned)
         except BaseException:
             client.set_terminated(run_id, "FAILED")
             raise
@@ -56,18 +59,10 @@ def model_source(run_id: str) -> str:
     return f"runs:/{run_id}/{_MODEL}"
 
 
-def _write(
-    client: MlflowClient,
-    run_id: str,
-    lessons: Lessons,
-    prior: LearnedPrior,
-    twin: LearnedPrior,
-    parameters: Mapping[str, Any],
-    metrics: Mapping[str, float],
-    scores: Scores,
-) -> None:
+def _write(client: MlflowClient, run_id: str, learned: Learned) -> None:
     from mlflow.entities import Metric, Param
 
+    lessons, prior, twin, parameters, metrics, scores = learned
     now = int(time.time() * 1000)
     client.log_batch(
         run_id,

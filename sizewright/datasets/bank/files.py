@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from sizewright.datasets.bank.shapes import BankJob
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
+from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Job
 
@@ -77,9 +77,7 @@ def save_bank(
             for b in jobs
         },
     }
-    written = folder / f".{CARD}.{os.getpid()}"
-    written.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    written.replace(folder / CARD)
+    write_whole(folder / CARD, json.dumps(card, indent=1) + "\n")
     return card
 
 

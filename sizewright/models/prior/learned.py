@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing_extensions import Self
 from sizewright.datasets.bank.noise import repeat_noise
 from sizewright.datasets.bank.shapes import BankJob
 from sizewright.datasets.trials import Trial
+from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import NotEnoughDataError, StoreError
 from sizewright.models.prior import experience, physics
 from sizewright.models.prior.curve import JobCurve
@@ -139,13 +139,9 @@ class LearnedPrior:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON. Raises StoreError where that cannot be."""
-        path = Path(path)
-        written = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            written.write_text(self.to_json(), encoding="utf-8")
-            written.replace(path)
+            write_whole(Path(path), self.to_json())
         except OSError as error:
-            written.unlink(missing_ok=True)
             raise StoreError(f"Cannot write the prior to {path}: {error}.", "Check the path and its rights.") from None
 
     @classmethod
