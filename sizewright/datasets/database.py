@@ -78,9 +78,14 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        """A transaction: on disk when it ends, undone when it fails."""
+    def writing(self, *, alone_with: Kind | None = None) -> Iterator[sa.Connection]:
+        """A transaction: on disk when it ends, undone when it fails.
+
+        Those that want to be alone with a kind wait for one another, so that what one reads stays true until it writes.
+        """
         with self._guard(), self._engine.begin() as connection:
+            if alone_with is not None:  # the row of its version is the lock, in every database
+                connection.execute(_meta.update().where(_meta.c.key == alone_with.key).values(value=_meta.c.value))
             yield connection
 
     def tables(self) -> set[str]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 from pydantic import ValidationError
-from sqlalchemy.exc import IntegrityError
 
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata
 from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
@@ -71,15 +70,7 @@ class History:
     def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
         if not self._database.holds(_KIND):
             self._database.create(_KIND)
-        try:
-            return self._insert(finished, jobs)
-        except StoreError as error:
-            if not isinstance(error.__cause__, IntegrityError):
-                raise
-            return self._insert(finished, jobs)  # another process was first with some of them
-
-    def _insert(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
-        with self._database.writing() as connection:
+        with self._database.writing(alone_with=_KIND) as connection:
             described = {row.hash for row in connection.execute(sa.select(_jobs.c.hash))}
             for key, job in {job.hash: job for job in jobs if job.hash not in described}.items():
                 connection.execute(_jobs.insert().values(hash=key, description=job.model_dump_json(by_alias=True)))
