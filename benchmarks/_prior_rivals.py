@@ -99,7 +99,7 @@ def physics_and_lightgbm(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -
     import lightgbm as lgb
 
     rows = _rows(trials, jobs)
-    parameters = physics.fit(rows.at, rows.told)
+    parameters = physics.fit(rows.at, rows.told, rows.family)
     left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
     told = {
         "objective": "regression", "num_leaves": 7, "min_data_in_leaf": 10, "min_data_in_bin": 1, "lambda_l2": 5.0,

@@ -1,7 +1,8 @@
 """What jobs have in common, and how far a job is from those that were measured.
 
-Physics leaves each job faster or slower than foretold. Jobs that are alike are so alike: a Gaussian process over what
-describes them tells how much of that a new job will have, and how little is known far from all of them.
+Physics leaves each job faster or slower than foretold. Jobs that are alike are so alike, and those of a family: a
+Gaussian process over what describes them tells how much of that a new job will have, and how little is known far from
+all of them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ AXES = (
     "batch size", "floating-point operations a sample", "layer floats a sample", "tables",
     "distinct rows a sample", "row width", "dense weights", "embedding bytes",
 )  # fmt: skip
-_FAMILIES = get_args(Family)
+FAMILIES: tuple[str, ...] = get_args(Family)
 # A family or mode apart counts as so many standard deviations of an axis.
 _FAMILY_APART, _MODE_APART = 0.7, 1.0
 _LENGTHS, _SPREADS, _OWN = (1.0, 2.0, 4.0, 8.0), (0.05, 0.1, 0.2, 0.3), (0.02, 0.05, 0.1, 0.2)
+_FAMILY = (0.03, 0.1, 0.3, 1.0)
 
 
 class Guess(NamedTuple):
@@ -41,6 +43,15 @@ class Guess(NamedTuple):
     """On which it is farthest from the nearest."""
 
 
+class Scales(NamedTuple):
+    """Of the process: how far alike jobs reach, and standard deviations of what they, a family, and one job share."""
+
+    length: float
+    spread: float
+    family: float
+    own: float
+
+
 class Experience(NamedTuple):
     """Jobs (j) that were measured, and what they had beyond physics."""
 
@@ -51,11 +62,9 @@ class Experience(NamedTuple):
     centre: Floats
     scale: Floats
     levels: Floats
-    length: float
-    spread: float
-    own: float
-    """Standard deviation of what a job has to itself."""
+    scales: Scales
     limit: float
+    """How far from the nearest a job may be."""
 
     def guess(self, job: Job, table_scale: float = 1.0) -> Guess:
         """Of a new job."""
@@ -63,7 +72,7 @@ class Experience(NamedTuple):
         gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
         nearest = int(np.argmin(gaps))
         far = int(np.argmax(np.abs(place - self.places[nearest])))
-        level, sd = krige(self.places, self.levels, place[None], self.length, self.spread, self.own)
+        level, sd = krige(self.places, self.levels, place[None], self.scales)
         axis = AXES[far] if far < len(AXES) else "family or mode"
         return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis)
 
@@ -72,7 +81,7 @@ class Experience(NamedTuple):
 
     def as_record(self) -> dict[str, Any]:
         """In plain numbers."""
-        told = self._asdict()
+        told = {k: v for k, v in self._asdict().items() if k != "scales"} | self.scales._asdict()
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in told.items()}
 
 
@@ -80,8 +89,8 @@ def from_record(record: dict[str, Any]) -> Experience:
     """As `as_record` gave it. Raises KeyError, TypeError or ValueError for another."""
     arrays: dict[str, Any] = {name: np.array(record[name], float) for name in ("places", "centre", "scale", "levels")}
     names = {name: tuple(map(str, record[name])) for name in ("names", "bases")}
-    numbers = {name: float(record[name]) for name in ("length", "spread", "own", "limit")}
-    return Experience(**(arrays | names | numbers))
+    scales = Scales(*(float(record[name]) for name in Scales._fields))
+    return Experience(**(arrays | names), scales=scales, limit=float(record["limit"]))
 
 
 def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels: Floats) -> Experience:
@@ -91,10 +100,8 @@ def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels:
     centre[: len(AXES)] = logs.mean(axis=0)
     scale[: len(AXES)] = np.maximum(logs.std(axis=0), 0.1)
     places = (described - centre) / scale
-    chosen = max(
-        itertools.product(_LENGTHS, _SPREADS, _OWN), key=lambda c: _held_out_likelihood(places, levels, bases, *c)
-    )
-    return Experience(tuple(names), tuple(bases), places, centre, scale, levels, *chosen, _limit(places, bases))
+    chosen = _likeliest(places, levels, bases)
+    return Experience(tuple(names), tuple(bases), places, centre, scale, levels, chosen, _limit(places, bases))
 
 
 def describe(job: Job, table_scale: float = 1.0) -> Floats:
@@ -108,31 +115,54 @@ def describe(job: Job, table_scale: float = 1.0) -> Floats:
         batch, work["flops"] / batch, work["layer_floats"] / batch, job.model.tables.count,
         work["rows"] / batch, job.model.row_width, work["weights"], work["embedding_bytes"],
     ]  # fmt: skip
-    family = [_FAMILY_APART * (job.model.family == one) for one in _FAMILIES]
+    family = [_FAMILY_APART * (job.model.family == one) for one in FAMILIES]
     return np.array([*np.log(np.maximum(logs, 1e-9)), *family, _MODE_APART * (job.training.sync == "sync")])
 
 
-def krige(
-    places: Floats, levels: Floats, at: Floats, length: float, spread: float, own: float
-) -> tuple[Floats, Floats]:
+def krige(places: Floats, levels: Floats, at: Floats, scales: Scales) -> tuple[Floats, Floats]:
     """Mean and standard deviation (m,) of levels at `at` (m, a), given those (j,) at `places` (j, a); 0 far away."""
-    kernel = spread**2 * matern(places, places, length) + own**2 * np.eye(len(places))
-    cross = spread**2 * matern(at, places, length)
+    kernel = _alike(matern(places, places, scales.length), _same_family(places, places), scales)
+    kernel += scales.own**2 * np.eye(len(places))
+    cross = _alike(matern(at, places, scales.length), _same_family(at, places), scales)
     solved = np.linalg.solve(kernel, np.column_stack([levels, cross.T]))
-    variance = spread**2 + own**2 - (cross * solved[:, 1:].T).sum(axis=1)
-    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, own**2))
+    variance = scales.spread**2 + scales.family**2 + scales.own**2 - (cross * solved[:, 1:].T).sum(axis=1)
+    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, scales.own**2))
 
 
-def _held_out_likelihood(
-    places: Floats, levels: Floats, bases: Sequence[str], length: float, spread: float, own: float
-) -> float:
-    total, base_of = 0.0, np.array(bases)
-    for base in dict.fromkeys(bases):
-        mine = base_of == base
-        if mine.all():
-            return -float(np.sum(levels**2) / (spread**2 + own**2))
-        mean, sd = krige(places[~mine], levels[~mine], places[mine], length, spread, own)
-        total -= float((0.5 * ((levels[mine] - mean) / sd) ** 2 + np.log(sd)).sum())
+def _alike(near: Floats, same_family: NDArray[np.bool_], scales: Scales) -> Floats:
+    """Covariance (m, j) of what jobs have beyond physics."""
+    return np.asarray(scales.spread**2 * near + scales.family**2 * same_family)
+
+
+def _same_family(one: Floats, other: Floats) -> NDArray[np.bool_]:
+    """Of jobs at `one` (m, a) and `other` (j, a): (m, j)."""
+    of_family = slice(len(AXES), len(AXES) + len(FAMILIES))
+    return np.asarray((one[:, None, of_family] == other[None, :, of_family]).all(axis=2))
+
+
+def _likeliest(places: Floats, levels: Floats, bases: Sequence[str]) -> Scales:
+    """Scales by which each base shape, left out, is foretold best by the others."""
+    same, base_of = _same_family(places, places), np.array(bases)
+    groups = [np.flatnonzero(base_of == base) for base in dict.fromkeys(bases)]
+    best, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), -np.inf
+    for length in _LENGTHS:
+        near = matern(places, places, length)
+        for spread, family, own in itertools.product(_SPREADS, _FAMILY, _OWN):
+            scales = Scales(length, spread, family, own)
+            likelihood = _left_out(_alike(near, same, scales) + own**2 * np.eye(len(places)), levels, groups)
+            if likelihood > most:
+                best, most = scales, likelihood
+    return best
+
+
+def _left_out(kernel: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> float:
+    """Log likelihood of each level given those of all other groups (Rasmussen and Williams 2006, section 5.4.2)."""
+    inverse = np.linalg.inv(kernel)
+    solved, total = inverse @ levels, 0.0
+    for group in groups:
+        covariance = np.linalg.inv(inverse[np.ix_(group, group)])
+        sd = np.sqrt(np.diag(covariance))
+        total -= float((0.5 * (covariance @ solved[group] / sd) ** 2 + np.log(sd)).sum())
     return total
 
 

@@ -27,7 +27,7 @@ from sizewright.spec import Job
 Floats = NDArray[np.float64]
 
 SHIPPED = Path(__file__).parent / "shipped.json"
-VERSION = 2
+VERSION = 3
 LEAST_BASES, LEAST_TRIALS = 3, 30
 # A trial this far, in log, from what the others of its job foretell, or a job from all others, is not believed.
 _UNSOUND_TRIAL, _UNSOUND_JOB = np.log(4.0), np.log(20.0)
@@ -90,7 +90,7 @@ class LearnedPrior:
         far: list[float] = []
         for held in _folds(base_of_row):
             known = _thinned(rows.pick(~held))
-            again = physics.fit(known.at, known.told, parameters)
+            again = physics.fit(known.at, known.told, known.family, parameters)
             told = learn(known, again)
             left = rows.told.log_rates - physics.log_rates(again, rows.at)
             for number in np.unique(rows.job[held]):
@@ -186,7 +186,7 @@ class LearnedPrior:
 
     def _checked(self) -> Self:
         known = self.experience
-        sizes = np.array([known.length, known.spread, known.own, known.limit, *known.scale])
+        sizes = np.array([*known.scales, known.limit, *known.scale])
         numbers = (self.parameters, known.places, known.centre, known.levels, sizes)
         if not all(np.isfinite(column).all() for column in numbers) or not (sizes > 0).all():
             raise ValueError("a number is not finite, or not above 0")
@@ -211,7 +211,7 @@ def _not_told(job: Job) -> str:
 
 def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, ...]]:
     """Trials that do not contradict the others, what they tell, and why the rest was left out."""
-    parameters = physics.fit(rows.at, rows.told)
+    parameters = physics.fit(rows.at, rows.told, rows.family)
     left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
     middle = {number: float(np.median(left[rows.job == number])) for number in np.unique(rows.job)}
     usual = float(np.median(list(middle.values())))
@@ -233,7 +233,7 @@ def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, .
     if good.all():
         return rows, parameters, ()
     rows = rows.pick(good)
-    return rows, physics.fit(rows.at, rows.told, parameters), tuple(flagged)
+    return rows, physics.fit(rows.at, rows.told, rows.family, parameters), tuple(flagged)
 
 
 def _beyond_quota(trials: Sequence[Trial]) -> list[str]:

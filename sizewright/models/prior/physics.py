@@ -81,6 +81,7 @@ START = np.array(
 _SDS = np.array([sd for _, sd in (*WORKER_TERMS.values(), *PS_TERMS.values(), *SHAPE.values())])
 # How far logarithms of CPU seconds and of samples/s stray from these equations.
 _CPU_SD, _RATE_SD = 0.2, 0.15
+_FAMILY_SD = 0.05
 _STEPS = 60
 _LEAST_FREE = 0.2
 # An outer product is written, laid out anew and read, forward and back: four times as often as what a layer puts out.
@@ -136,17 +137,20 @@ def cpu_seconds(parameters: Floats, at: Places) -> Seconds:
     return _cpu(parameters, at, _Terms.of(at))[1]
 
 
-def fit(at: Places, told: Told, guess: Floats = START) -> Floats:
+def fit(at: Places, told: Told, family: NDArray[np.int64], guess: Floats = START) -> Floats:
     """Parameters (k,) by least squares of logarithms, robust against single trials that are far out.
 
-    A good `guess` shortens the search.
+    Each family (n,) may be slower or faster as a whole than what all share, so that one that is unlike the others does
+    not bend it. A good `guess` shortens the search.
     """
     from scipy.optimize import least_squares  # half a second, which only learning needs
 
     known, terms = [np.isfinite(column) for column in told.cpu], _Terms.of(at)
+    families, of_family = np.unique(family, return_inverse=True)
 
-    def left(parameters: Floats) -> Floats:
+    def left(parameters: Floats, levels: Floats) -> Floats:
         shape, cpu = _cpu(parameters, at, terms)
+        cpu = Seconds(*(column * np.exp(-levels[of_family]) for column in cpu))
         cycle = _cycle(shape, at, cpu)
         rates = np.log(at.workers * at.work.samples) - np.log(cycle)
         between = at.work.samples / np.exp(told.log_rates)  # seconds from one worker's step to the next one's
@@ -154,15 +158,22 @@ def fit(at: Places, told: Told, guess: Floats = START) -> Floats:
         of_cpu = [(np.log(m) - np.log(u))[k] / _CPU_SD for u, m, k in zip(used, told.cpu, known, strict=True)]
         return np.concatenate([(told.log_rates - rates) / _RATE_SD, *of_cpu])
 
-    def errors(parameters: Floats) -> Floats:
-        far = left(parameters)
-        robust = np.sign(far) * np.sqrt(2 * (np.sqrt(1 + far**2) - 1))  # soft L1, but not of the prior
+    def errors(unknown: Floats) -> Floats:
+        parameters, levels = np.split(unknown, [len(START)])
         start = START.copy()
         start[_OUTER] = parameters[_LAYER] + np.log(_PASSES)
-        return np.concatenate([robust, (parameters - start) / _SDS])
+        far = _soft(np.concatenate([left(parameters, levels), levels / _FAMILY_SD]))
+        return np.concatenate([far, (parameters - start) / _SDS])
 
-    found = least_squares(errors, guess, method="trf", max_nfev=_STEPS, x_scale=_SDS, ftol=1e-4)
-    return np.asarray(found.x)
+    guesses = np.concatenate([guess, np.zeros(len(families))])
+    scale = np.concatenate([_SDS, np.full(len(families), _FAMILY_SD)])
+    found = least_squares(errors, guesses, method="trf", max_nfev=_STEPS, x_scale=scale, ftol=1e-4)
+    return np.asarray(found.x[: len(START)])
+
+
+def _soft(far: Floats) -> Floats:
+    """What is far out counts by its size, not by its square, so that one outlier stays one."""
+    return np.asarray(np.sign(far) * np.sqrt(2 * (np.sqrt(1 + far**2) - 1)))
 
 
 def as_record(parameters: Floats) -> dict[str, float]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior.experience import FAMILIES
 from sizewright.models.prior.physics import Places, Seconds, Told
 from sizewright.models.prior.work import Work, scale_of, work_of
 from sizewright.models.table import Columns, as_columns, known
@@ -36,6 +37,7 @@ class Rows(NamedTuple):
     """Which of the jobs."""
     trial: NDArray[np.int64]
     """Which of the trials that were given."""
+    family: NDArray[np.int64]
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
         """Some of them."""
@@ -44,7 +46,7 @@ class Rows(NamedTuple):
             work=Work(*(column[rows] for column in self.at.work)),
         )
         told = Told(self.told.log_rates[rows], Seconds(*(column[rows] for column in self.told.cpu)))
-        return Rows(at, told, self.job[rows], self.trial[rows])
+        return Rows(at, told, self.job[rows], self.trial[rows], self.family[rows])
 
 
 def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
@@ -80,7 +82,8 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
     )
     sound = [[told(trials[i]) for i in picked] for told in (worker_told, ps_told)]
     cpu = Seconds(*(np.where((column > 0) & ok, column, np.nan) for column, ok in zip(cpu, sound, strict=True)))
-    return Rows(at, Told(np.log(columns["throughput"] * factors[picked]), cpu), job, picked)
+    families = np.array([FAMILIES.index(one.model.family) for one in jobs.values()])
+    return Rows(at, Told(np.log(columns["throughput"] * factors[picked]), cpu), job, picked, families[job])
 
 
 def worker_told(trial: Trial) -> bool:

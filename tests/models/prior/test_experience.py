@@ -7,7 +7,7 @@ import pytest
 
 from sizewright.datasets.bank.shapes import bank_jobs
 from sizewright.models.prior import experience
-from sizewright.models.prior.experience import Experience, describe, krige, learn
+from sizewright.models.prior.experience import Experience, Scales, describe, krige, learn
 from sizewright.spec import Job, Model, Tables
 
 JOBS = bank_jobs()
@@ -20,7 +20,7 @@ def known(levels: np.ndarray) -> Experience:
 
 def test_a_process_tells_what_it_was_told_and_little_far_away() -> None:
     places, levels = np.array([[0.0], [1.0], [3.0]]), np.array([0.2, 0.1, -0.3])
-    mean, sd = krige(places, levels, np.array([[0.0], [3.0], [500.0]]), 1.0, 0.3, 1e-3)
+    mean, sd = krige(places, levels, np.array([[0.0], [3.0], [500.0]]), Scales(1.0, 0.3, 0.0, 1e-3))
     assert mean[:2] == pytest.approx([0.2, -0.3], abs=0.01)
     assert mean[2] == pytest.approx(0, abs=1e-6)
     assert sd[0] < 0.01 < sd[2]
@@ -34,6 +34,15 @@ def test_jobs_that_are_alike_are_told_by_each_other() -> None:
     other = next(b for b in JOBS if b.base == "rm1")
     assert told.guess(mine.job, mine.table_scale).level < -0.1
     assert abs(told.guess(other.job, other.table_scale).level) < 0.1
+
+
+def test_what_a_family_shares_is_known_of_one_of_its_jobs_however_far_the_others_are() -> None:
+    mine = [0.0] * len(experience.AXES) + [1.0] + [0.0] * len(experience.FAMILIES)
+    far = [500.0] * len(experience.AXES) + mine[len(experience.AXES) :]
+    other = [0.0] * len(experience.AXES) + [0.0, 1.0] + [0.0] * (len(experience.FAMILIES) - 1)
+    mean, sd = krige(np.array([mine]), np.array([-0.9]), np.array([far, other]), Scales(1.0, 0.01, 1.0, 0.01))
+    assert mean == pytest.approx([-0.9, 0.0], abs=0.01)
+    assert sd[0] < 0.03 < 0.9 < sd[1]
 
 
 def test_where_nothing_is_alike_nothing_is_claimed() -> None:
