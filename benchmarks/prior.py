@@ -1,7 +1,8 @@
 """How well a prior that was learned from other jobs foretells a job: `make bench NAME=prior`.
 
-Jobs are left out with all variations of their base shape, then with their whole family. The sealed base shapes were not
-looked at while anything was tuned; they are foretold from the others. SEALED=0 leaves them out. Jobs that the prior
+Jobs are left out with all variations of their base shape, then with their whole family. The sealed base shapes are
+foretold from the others; they were not looked at until all was tuned, and gave a regret of 0.293 then. What was tuned
+since has seen them. SEALED=0 leaves them out. Jobs that the prior
 refuses, since they are unlike all others, count as refused and not in its errors.
 
 Zero-shot figures are of the bank: the truth of an allocation is the mean of its trials at the host's usual speed.

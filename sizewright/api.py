@@ -208,6 +208,7 @@ def retrain(
     MissingExtraError without mlflow.
     """
     from sizewright.datasets.bank.files import load_bank
+    from sizewright.retraining.gate import Limits
     from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import check_apart
     from sizewright.retraining.retrain import retrain as retrain_from_store
@@ -217,7 +218,7 @@ def retrain(
         check_apart(opened, uri)
         loaded = load_bank(None if bank == SHIPPED_BANK else bank) if bank is not None else None
         return retrain_from_store(
-            opened, Registry(uri), loaded, dry_run=dry_run, margin=margin, worst_family=worst_family, progress=progress
+            opened, Registry(uri), loaded, limits=Limits(margin, worst_family), dry_run=dry_run, progress=progress
         )
 
 

@@ -87,6 +87,10 @@ class RegistryError(SizewrightError):
     """The model registry does not answer, or holds what cannot be trusted."""
 
 
+class OutdatedPriorError(RegistryError):
+    """A registered prior that another version of Sizewright wrote, and this one cannot read."""
+
+
 class MissingExtraError(SizewrightError):
     """An optional dependency is not installed."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError
+from sizewright.errors import InputError, MissingExtraError, OutdatedPriorError, RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Registry:
         return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def load(self, version: Version, what: str = PRIOR) -> LearnedPrior:
-        """Its prior. Raises RegistryError for one that is not what was registered."""
+        """Its prior. Raises RegistryError for one that is not what was registered, OutdatedPriorError for
+        one that this Sizewright cannot read."""
         from mlflow.artifacts import download_artifacts
 
         with self.guard(), tempfile.TemporaryDirectory() as folder:
@@ -98,7 +99,7 @@ class Registry:
         try:
             return LearnedPrior.from_json(text, version.source)
         except StoreError as error:
-            raise RegistryError(error.message, "Retrain: sizewright retrain.") from None
+            raise OutdatedPriorError(error.message, "Retrain: sizewright retrain.") from None
 
     def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
         """A new version with all its tags, which is the challenger now."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+
+from typing_extensions import Self
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.store import TrialStore
-from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.errors import InputError, NotEnoughDataError, OutdatedPriorError
 from sizewright.models.prior import LearnedPrior
-from sizewright.retraining import evaluation, gate
-from sizewright.retraining.evaluation import JobScore
-from sizewright.retraining.gate import Verdict
-from sizewright.retraining.lessons import Lessons, gather, is_held_out
+from sizewright.retraining.evaluation import score_prior
+from sizewright.retraining.gate import Limits, Verdict, judge
+from sizewright.retraining.learning import Learned, learn, learn_twin
+from sizewright.retraining.lessons import Lessons, gather
 from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version, digest
 from sizewright.spec._base import Record
 
@@ -34,11 +35,9 @@ class Retraining(Record):
     version: int | None = None
     run_id: str | None = None
 
-
-class _Learned(NamedTuple):
-    prior: LearnedPrior
-    twin: LearnedPrior
-    scores: dict[str, list[JobScore]]
+    def of(self, version: Version) -> Self:
+        """The same, once it is registered."""
+        return self.model_copy(update={"version": version.number, "run_id": version.run_id})
 
 
 def retrain(
@@ -46,15 +45,14 @@ def retrain(
     registry: Registry | None,
     bank: Bank | None,
     *,
+    limits: Limits = Limits(),  # noqa: B008
     dry_run: bool = False,
-    margin: float = gate.MARGIN,
-    worst_family: float = gate.WORST_FAMILY,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Retraining:
     """Learn from the store's trials and runs and a bank's, and promote what is better than the champion.
 
-    In a dry run, or without a `registry`, nothing is logged or registered. Where there is no champion it is judged
-    against the prior of the bank.
+    In a dry run, or without a `registry`, nothing is logged or registered. Where there is no champion, or none that
+    this version can read, it is judged against the prior of the bank.
     Raises NotEnoughDataError for a store with nothing to learn from, RegistryError where the registry fails on the
     way, which then holds at most a challenger more; StoreError while another retraining uses this store.
     """
@@ -63,19 +61,18 @@ def retrain(
         _check(store, lessons, bank)
         champion = registry.champion() if registry else None
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
-        learned = _learn(lessons)
-        progress("judging against the champion" if champion else "judging against the bank's prior")
-        verdict = _judged(learned, lessons, registry, champion, bank, margin, worst_family)
-        metrics = _metrics(learned.scores)
+        learned = learn(lessons)
+        verdict = _judged(learned, _rival(registry, champion, bank), limits)
         told = Retraining(
             promoted=False, reason=verdict.reason, trials=len(lessons.trials), jobs=len(lessons.jobs),
             passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=lessons.digest,
-            metrics=metrics,
+            metrics=learned.metrics(),
         )  # fmt: skip
         if registry is None or dry_run:
             return told
         progress(f"logging to {registry.uri}")
-        return _registered(told, registry, champion, learned, lessons, verdict, margin, worst_family)
+        version = _registered(told, learned, registry, champion, limits)
+        return _promoted(told, version, registry, champion) if verdict.promote else told.of(version)
 
 
 def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
@@ -87,95 +84,45 @@ def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
     )
 
 
-def _learn(lessons: Lessons) -> _Learned:
-    """The priors, and how each way of leaving jobs out went."""
-    prior = LearnedPrior.fit(lessons.trials, lessons.jobs)
-    kept = lessons.only(lambda job: not is_held_out(job.base))
-    twin = LearnedPrior.fit(kept.trials, kept.jobs)
-    truth = evaluation.measured(lessons)
-    scores = {by: _left_out(lessons, by, truth) for by in ("base", "family")}
-    held_out = lessons.only(lambda job: is_held_out(job.base))
-    return _Learned(prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
-
-
-def _left_out(lessons: Lessons, by: str, truth: dict[str, evaluation.Measured]) -> list[JobScore]:
-    """Scores of all jobs whose group can be left out."""
-
-    def group(key: str) -> str:
-        job = lessons.jobs[key]
-        return job.base if by == "base" else job.job.model.family
-
-    folds = evaluation.folds_of(len({group(key) for key in lessons.jobs}))
-    scores: list[JobScore] = []
-    for fold in range(folds):
-        with suppress(NotEnoughDataError):  # without this fold there is too little to learn from
-            scores += evaluation.leave_out(lessons, group, fold, folds, truth)
-    return scores
-
-
-def _judged(
-    learned: _Learned,
-    lessons: Lessons,
-    registry: Registry | None,
-    champion: Version | None,
-    bank: Bank | None,
-    margin: float,
-    worst_family: float,
-) -> Verdict:
-    """On the jobs of held-out base shapes, by the priors that have not seen those."""
-    held_out = lessons.only(lambda job: is_held_out(job.base))
+def _rival(registry: Registry | None, champion: Version | None, bank: Bank | None) -> LearnedPrior | None:
+    """What the challenger has to beat: the champion, else the prior of the bank; both without the held-out jobs."""
     if registry and champion:
-        before = registry.load(champion, TWIN)
-    elif bank is None:
+        with suppress(OutdatedPriorError):
+            return registry.load(champion, TWIN)
+    return learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None
+
+
+def _judged(learned: Learned, rival: LearnedPrior | None, limits: Limits) -> Verdict:
+    if rival is None:
         return Verdict(True, "There was no champion to compare it with.")
-    else:
-        known = Lessons(bank.trials, bank.jobs, {}).only(lambda job: not is_held_out(job.base))
-        before = LearnedPrior.fit(known.trials, known.jobs)
-    old = evaluation.score_prior(before, held_out)
-    return gate.judge(learned.scores["held-out"], old, margin=margin, worst_family=worst_family)
+    return judge(learned.scores["held-out"], score_prior(rival, learned.held_out), limits)
 
 
 def _registered(
-    told: Retraining,
-    registry: Registry,
-    champion: Version | None,
-    learned: _Learned,
-    lessons: Lessons,
-    verdict: Verdict,
-    margin: float,
-    worst_family: float,
-) -> Retraining:
-    from sizewright.retraining.tracking import Learned, log_run, model_source
+    told: Retraining, learned: Learned, registry: Registry, champion: Version | None, limits: Limits
+) -> Version:
+    from sizewright.retraining.tracking import log_run, model_source
 
-    parameters = {
-        "margin": margin, "worst_family": worst_family, "trials": told.trials, "jobs": told.jobs,
-        "data_sha256": told.data_sha256, "champion": champion.number if champion else "the bank's",
+    parameters = limits._asdict() | {
+        "trials": told.trials, "jobs": told.jobs, "data_sha256": told.data_sha256,
+        "champion": champion.number if champion else "none",
     }  # fmt: skip
-    logged = Learned(lessons, learned.prior, learned.twin, parameters, told.metrics, learned.scores)
-    run_id = log_run(registry, logged)
+    run_id = log_run(registry, learned, parameters)
     tags = {f"sha256.{name}": digest(p.to_json()) for name, p in ((PRIOR, learned.prior), (TWIN, learned.twin))}
-    tags |= {"data_sha256": told.data_sha256, "trials": str(told.trials), "reason": verdict.reason[:4000]}
+    tags |= {"data_sha256": told.data_sha256, "trials": str(told.trials), "reason": told.reason[:4000]}
     tags |= {f"metric.{name}": f"{value:.5g}" for name, value in told.metrics.items()}
-    version = registry.add(run_id, model_source(run_id), tags)
-    promote, reason = verdict
+    return registry.add(run_id, model_source(run_id), tags)
+
+
+def _promoted(told: Retraining, version: Version, registry: Registry, champion: Version | None) -> Retraining:
+    """Unless another became the champion meanwhile, which nobody compared it with."""
     now = registry.champion()
-    if promote and (now.number if now else None) != (champion.number if champion else None):
-        promote, reason = False, "Another version became the champion while this one was judged; retrain again."
+    if (now.number if now else None) != (champion.number if champion else None):
+        reason = "Another version became the champion while this one was judged; retrain again."
         registry.tag(version, "reason", reason)
-    if promote:
-        registry.promote(version)
-    return told.model_copy(update={"promoted": promote, "reason": reason, "version": version.number, "run_id": run_id})
-
-
-def _metrics(scores: dict[str, list[JobScore]]) -> dict[str, float]:
-    found = {}
-    for name, told in scores.items():
-        how = {"base": "base_out", "family": "family_out", "held-out": "held_out"}[name]
-        for metric, value in evaluation.summary(told).items():
-            found[f"{how}_{metric}"] = value
-        for family, values in evaluation.by_family(told).items():
-            found[f"{how}_mdape_{family}"] = values["mdape"]
-    return {name: value for name, value in found.items() if value == value}
+        return told.of(version).model_copy(update={"reason": reason})
+    registry.promote(version)
+    return told.of(version).model_copy(update={"promoted": True})
 
 
 def check_apart(store: TrialStore, tracking_uri: str) -> None:

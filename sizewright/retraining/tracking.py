@@ -11,13 +11,14 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.estimator import COLUMNS, TRUSTED, PriorRegressor
-from sizewright.retraining.figures import Scores, draw
+from sizewright.retraining.figures import draw
+from sizewright.retraining.learning import Learned
 from sizewright.retraining.lessons import Lessons
 from sizewright.retraining.registry import FOLDER, PRIOR, TWIN, Registry
 
@@ -29,24 +30,13 @@ _MODEL = "model"
 _REQUIRED = ("sizewright", "scikit-learn", "skops", "pandas", "numpy")
 
 
-class Learned(NamedTuple):
-    """What a run tells: from what it was learned, both priors, and how well they do."""
-
-    lessons: Lessons
-    prior: LearnedPrior
-    twin: LearnedPrior
-    parameters: Mapping[str, Any]
-    metrics: Mapping[str, float]
-    scores: Scores
-
-
-def log_run(registry: Registry, learned: Learned) -> str:
+def log_run(registry: Registry, learned: Learned, parameters: Mapping[str, Any]) -> str:
     """Write the run; the answer is its id. Raises RegistryError where the server does not take it."""
     with registry.guard():
         client = registry.client
         run_id = str(client.create_run(_experiment(client, registry.uri), run_name="retrain").info.run_id)
         try:
-            _write(client, run_id, learned)
+            _write(client, run_id, learned, parameters)
         except BaseException:
             client.set_terminated(run_id, "FAILED")
             raise
@@ -59,25 +49,25 @@ def model_source(run_id: str) -> str:
     return f"runs:/{run_id}/{_MODEL}"
 
 
-def _write(client: MlflowClient, run_id: str, learned: Learned) -> None:
+def _write(client: MlflowClient, run_id: str, learned: Learned, parameters: Mapping[str, Any]) -> None:
     from mlflow.entities import Metric, Param
 
-    lessons, prior, twin, parameters, metrics, scores = learned
     now = int(time.time() * 1000)
     client.log_batch(
         run_id,
-        metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
+        metrics=[Metric(name, value, now, 0) for name, value in learned.metrics().items()],
         params=[Param(name, str(value)) for name, value in parameters.items()],
     )
-    client.log_dict(run_id, {"passed_over": lessons.passed_over, "flagged": list(prior.flagged)}, "left_out.json")
-    for name, figure in draw(scores).items():
+    left_out = {"passed_over": learned.lessons.passed_over, "flagged": list(learned.prior.flagged)}
+    client.log_dict(run_id, left_out, "left_out.json")
+    for name, figure in draw(learned.scores).items():
         client.log_figure(run_id, figure, f"figures/{name}.png")
     with tempfile.TemporaryDirectory() as folder:
-        for name, each in ((PRIOR, prior), (TWIN, twin)):
+        for name, each in ((PRIOR, learned.prior), (TWIN, learned.twin)):
             Path(folder, name).write_text(each.to_json(), encoding="utf-8")
         client.log_artifacts(run_id, folder, FOLDER)
     with tempfile.TemporaryDirectory() as folder:
-        _save_model(Path(folder, _MODEL), lessons, prior)
+        _save_model(Path(folder, _MODEL), learned.lessons, learned.prior)
         client.log_artifacts(run_id, str(Path(folder, _MODEL)), _MODEL)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sizewright.retraining.evaluation import JobScore
-from sizewright.retraining.gate import judge
+from sizewright.retraining.gate import Limits, judge
 
 
 def scores(**errors: float) -> list[JobScore]:
@@ -15,7 +15,7 @@ def scores(**errors: float) -> list[JobScore]:
 
 
 def test_better_everywhere_is_promoted() -> None:
-    verdict = judge(scores(dlrm=0.1, dcn=0.1), scores(dlrm=0.2, dcn=0.2))
+    verdict = judge(scores(dlrm=0.1, dcn=0.1), scores(dlrm=0.2, dcn=0.2), Limits())
     assert verdict.promote
     assert "0.100" in verdict.reason
     assert "0.200" in verdict.reason
@@ -23,29 +23,29 @@ def test_better_everywhere_is_promoted() -> None:
 
 def test_the_same_is_not() -> None:
     same = scores(dlrm=0.1, dcn=0.1)
-    assert not judge(same, same).promote
-    assert judge(same, same, margin=0.0).promote
+    assert not judge(same, same, Limits()).promote
+    assert judge(same, same, Limits(margin=0.0)).promote
 
 
 def test_a_margin_that_is_missed_is_told() -> None:
     new, old = scores(dlrm=0.095), scores(dlrm=0.1)
-    assert judge(new, old, margin=0.04).promote
-    verdict = judge(new, old, margin=0.06)
+    assert judge(new, old, Limits(margin=0.04)).promote
+    verdict = judge(new, old, Limits(margin=0.06))
     assert not verdict.promote
     assert "mdape" in verdict.reason
 
 
 def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
     new, old = scores(dlrm=0.01, dcn=0.01, xdeepfm=0.2), scores(dlrm=0.1, dcn=0.1, xdeepfm=0.1)
-    verdict = judge(new, old)
+    verdict = judge(new, old, Limits())
     assert not verdict.promote
     assert "mdape_xdeepfm" in verdict.reason
     assert "mdape_dcn" not in verdict.reason
-    assert judge(new, old, worst_family=1.5).promote
+    assert judge(new, old, Limits(worst_family=1.5)).promote
 
 
 @pytest.mark.parametrize("old", [[], scores(dlrm=float("nan"))])
 def test_without_anything_to_judge_by_nothing_is_promoted(old: list[JobScore]) -> None:
-    verdict = judge(scores(dlrm=0.1) if old else [], old)
+    verdict = judge(scores(dlrm=0.1) if old else [], old, Limits())
     assert not verdict.promote
     assert "no held-out jobs" in verdict.reason

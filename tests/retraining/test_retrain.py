@@ -10,13 +10,14 @@ import pytest
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.store import TrialStore
-from sizewright.errors import InputError, NotEnoughDataError, RegistryError, StoreError
+from sizewright.errors import InputError, NotEnoughDataError, OutdatedPriorError, RegistryError, StoreError
+from sizewright.models.prior.learned import VERSION
 from sizewright.retraining import champion
 from sizewright.retraining import registry as registries
 from sizewright.retraining.champion import champion_prior
 from sizewright.retraining.compare import compare_versions
 from sizewright.retraining.lessons import gather
-from sizewright.retraining.registry import PRIOR, Registry
+from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, check_apart, retrain
 from sizewright.spec import Job
 
@@ -135,8 +136,7 @@ def test_a_version_that_was_tampered_with_is_refused(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     now = registry.champion()
     assert now is not None
-    where = registry.client.get_run(now.run_id).info.artifact_uri.removeprefix("file://")
-    path = Path(where, registries.FOLDER, PRIOR)
+    path = _artifact(registry, now, PRIOR)
     text = path.read_text()
     path.write_text(text.replace('"trials": ', '"trials": 1'))
     try:
@@ -148,6 +148,29 @@ def test_a_version_that_was_tampered_with_is_refused(
     finally:
         path.write_text(text)
     assert registry.load(now)
+
+
+def test_a_champion_of_another_version_is_no_rival(first: Retraining, filled: TrialStore, registry: Registry) -> None:
+    now = registry.champion()
+    assert now is not None
+    path = _artifact(registry, now, TWIN)
+    text = path.read_text()
+    old = text.replace(f'"version": {VERSION}', f'"version": {VERSION - 1}')
+    path.write_text(old)
+    registry.tag(now, f"sha256.{TWIN}", registries.digest(old))
+    try:
+        with pytest.raises(OutdatedPriorError, match=f"no prior of version {VERSION}"):
+            registry.load(now, TWIN)
+        told = retrain(filled, registry, None, dry_run=True)
+        assert told.reason == "There was no champion to compare it with."
+    finally:
+        path.write_text(text)
+        registry.tag(now, f"sha256.{TWIN}", registries.digest(text))
+
+
+def _artifact(registry: Registry, version: Version, name: str) -> Path:
+    where = registry.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
+    return Path(where, registries.FOLDER, name)
 
 
 def test_a_dry_run_leaves_no_trace(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:

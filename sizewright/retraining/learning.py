@@ -1,0 +1,65 @@
+"""What a retraining learns, and how well that foretells jobs that were left out."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior import LearnedPrior
+from sizewright.retraining import evaluation
+from sizewright.retraining.evaluation import JobScore
+from sizewright.retraining.lessons import Lessons, is_held_out
+
+_SHORT = {"base": "base_out", "family": "family_out", "held-out": "held_out"}
+
+
+class Learned(NamedTuple):
+    """A prior of all lessons, its twin that has not seen the held-out base shapes, and their scores."""
+
+    lessons: Lessons
+    held_out: Lessons
+    prior: LearnedPrior
+    twin: LearnedPrior
+    scores: dict[str, list[JobScore]]
+    """By how the jobs were left out: each base shape, each family, or those that are held out for good."""
+
+    def metrics(self) -> dict[str, float]:
+        """Of all jobs and of each family, by name."""
+        found: dict[str, float] = {}
+        for how, told in self.scores.items():
+            short = _SHORT[how]
+            found |= {f"{short}_{metric}": value for metric, value in evaluation.summary(told).items()}
+            found |= {f"{short}_mdape_{name}": of["mdape"] for name, of in evaluation.by_family(told).items()}
+        return {name: value for name, value in found.items() if value == value}
+
+
+def learn(lessons: Lessons) -> Learned:
+    """Raises NotEnoughDataError of too few lessons."""
+    prior = LearnedPrior.fit(lessons.trials, lessons.jobs)
+    twin = learn_twin(lessons)
+    truth = evaluation.measured(lessons)
+    scores = {by: _left_out(lessons, by, truth) for by in ("base", "family")}
+    held_out = lessons.only(lambda job: is_held_out(job.base))
+    return Learned(lessons, held_out, prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
+
+
+def learn_twin(lessons: Lessons) -> LearnedPrior:
+    """Without the held-out base shapes."""
+    kept = lessons.only(lambda job: not is_held_out(job.base))
+    return LearnedPrior.fit(kept.trials, kept.jobs)
+
+
+def _left_out(lessons: Lessons, by: str, truth: dict[str, evaluation.Measured]) -> list[JobScore]:
+    """Scores of all jobs whose group can be left out."""
+
+    def group(key: str) -> str:
+        job = lessons.jobs[key]
+        return job.base if by == "base" else job.job.model.family
+
+    folds = evaluation.folds_of(len({group(key) for key in lessons.jobs}))
+    scores: list[JobScore] = []
+    for fold in range(folds):
+        with suppress(NotEnoughDataError):  # without this fold there is too little to learn from
+            scores += evaluation.leave_out(lessons, group, fold, folds, truth)
+    return scores
