@@ -123,11 +123,16 @@ def _taught(lessons: Lessons, new: str, held_out: set[str], seed: int) -> Iterat
             yield who, score
 
 
-def mean_and_worst(found: dict[str, float]) -> tuple[float, float]:
-    """Of a family that is new, and of the others beside it."""
+def ratios(found: dict[str, float], prefix: str = "") -> dict[str, float]:
+    """The mean of families that are new; the mean and the worst of the others beside one."""
     pairs = {tuple(name.split(".")): ratio for name, ratio in found.items() if "." in name}
     own = [ratio for (new, judged), ratio in pairs.items() if new == judged]
-    return float(np.mean(own)), max(ratio for (new, judged), ratio in pairs.items() if new != judged)
+    others = [ratio for (new, judged), ratio in pairs.items() if new != judged]
+    return {
+        f"{prefix}new_family_error_ratio": float(np.mean(own)),
+        f"{prefix}worst_other_family_ratio": max(others),
+        f"{prefix}mean_other_family_ratio": float(np.mean(others)),
+    }
 
 
 def poisoned(bank: Bank, seed: int) -> dict[str, float]:
@@ -169,10 +174,8 @@ def main() -> None:
         print("  ".join(f"{key} {value:.3f}" for key, value in one.items()))
     figures = {
         "retrain_10k_s": seconds,
-        "new_family_error_ratio": mean_and_worst(fresh)[0],
-        "worst_other_family_ratio": mean_and_worst(fresh)[1],
-        "slower_family_error_ratio": mean_and_worst(slower)[0],
-        "slower_worst_other_family_ratio": mean_and_worst(slower)[1],
+        **ratios(fresh),
+        **ratios(slower, "slower_"),
         "poisoned_error_ratio": float(np.mean([row["ratio"] for row in poison])),
         "worst_poisoned_error_ratio": max(row["ratio"] for row in poison),
     }

@@ -20,7 +20,8 @@ from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import NotEnoughDataError, StoreError
 from sizewright.models.prior import experience, physics
 from sizewright.models.prior.curve import JobCurve
-from sizewright.models.prior.rows import Rows, as_rows, ps_told, worker_told
+from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.models.prior.sound import beyond_quota, sound
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
 
@@ -29,8 +30,6 @@ Floats = NDArray[np.float64]
 SHIPPED = Path(__file__).parent / "shipped.json"
 VERSION = 3
 LEAST_BASES, LEAST_TRIALS = 3, 30
-# A trial this far, in log, from what the others of its job foretell, or a job from all others, is not believed.
-_UNSOUND_TRIAL, _UNSOUND_JOB = np.log(4.0), np.log(20.0)
 _MOST_ROWS_A_FOLD, _MOST_FOLDS = 2000, 10
 _USUAL_NOISE = 0.05
 _COVERAGE, _NORMAL = 0.9, 1.645
@@ -58,10 +57,11 @@ class LearnedPrior:
         """Learn from trials of jobs, which are told by their hash.
 
         Jobs are left out base by base to see how wide intervals must be. Trials that contradict the others are left
-        out and flagged. Raises NotEnoughDataError with fewer than 30 trials or three base shapes.
+        out and flagged. Raises NotEnoughDataError where fewer than 30 trials or three base shapes are left.
         """
-        rows = as_rows(trials, {key: bank_job.job for key, bank_job in jobs.items()})
         keys = list(jobs)
+        names = [bank_job.job.name for bank_job in jobs.values()]
+        rows, parameters, flagged = sound(as_rows(trials, {key: each.job for key, each in jobs.items()}), names)
         bases = [jobs[keys[number]].base for number in rows.job]
         if len(rows.job) < LEAST_TRIALS or len(set(bases)) < LEAST_BASES:
             raise NotEnoughDataError(
@@ -69,9 +69,7 @@ class LearnedPrior:
                 max(LEAST_TRIALS - len(rows.job), LEAST_BASES - len(set(bases))),
                 "trial" if len(rows.job) < LEAST_TRIALS else "base shape",
             )
-        names = [bank_job.job.name for bank_job in jobs.values()]
-        rows, parameters, flagged = _sound(rows, names)
-        base_of_row = np.array([jobs[keys[number]].base for number in rows.job])
+        base_of_row = np.array(bases)
         described = {
             number: experience.describe(jobs[keys[number]].job, jobs[keys[number]].table_scale)
             for number in np.unique(rows.job)
@@ -102,7 +100,7 @@ class LearnedPrior:
         widen = max(1.0, float(np.quantile(far, _COVERAGE)) / _NORMAL) if far else 2.0
         return cls(
             parameters, learn(rows, parameters), form, noise, widen, _ranges(trials, rows), len(rows.job),
-            (*flagged, *_beyond_quota(trials)),
+            (*flagged, *beyond_quota(trials)),
         )  # fmt: skip
 
     def curve(self, job: Job, table_scale: float = 1.0) -> JobCurve:
@@ -207,43 +205,6 @@ def _not_told(job: Job) -> str:
     if job.training.device != "cpu" or job.training.embedding_device != "cpu":
         return "it trains on a GPU, and all that was measured on cores"
     return ""
-
-
-def _sound(rows: Rows, names: Sequence[str]) -> tuple[Rows, Floats, tuple[str, ...]]:
-    """Trials that do not contradict the others, what they tell, and why the rest was left out."""
-    parameters = physics.fit(rows.at, rows.told, rows.family)
-    left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
-    middle = {number: float(np.median(left[rows.job == number])) for number in np.unique(rows.job)}
-    usual = float(np.median(list(middle.values())))
-    good, flagged = np.ones(len(left), bool), []
-    for number, level in middle.items():
-        mine = np.flatnonzero(rows.job == number)
-        if abs(level - usual) > _UNSOUND_JOB:
-            good[mine] = False
-            flagged.append(
-                f"{names[number]}: all {len(mine)} trials are {_times(level - usual)} the other jobs foretell"
-            )
-            continue
-        for row in mine[np.abs(left[mine] - level) > _UNSOUND_TRIAL]:
-            good[row] = False
-            flagged.append(
-                f"{names[number]}, trial {rows.trial[row] + 1}: {np.exp(rows.told.log_rates[row]):,.0f} samples/s are "
-                f"{_times(left[row] - level)} its other trials foretell"
-            )
-    if good.all():
-        return rows, parameters, ()
-    rows = rows.pick(good)
-    return rows, physics.fit(rows.at, rows.told, rows.family, parameters), tuple(flagged)
-
-
-def _beyond_quota(trials: Sequence[Trial]) -> list[str]:
-    wrong = sum(not (worker_told(t) and ps_told(t)) for t in trials if t.usable)
-    return [f"CPU use of {wrong} trials: it is more than their cores (the trials themselves stay)"] if wrong else []
-
-
-def _times(log: float) -> str:
-    factor = np.exp(abs(log))
-    return f"{factor:,.1f} times what" if log > 0 else f"1/{factor:,.1f} of what"
 
 
 def _levels(rows: Rows, parameters: Floats) -> tuple[NDArray[np.int64], Floats, float]:
