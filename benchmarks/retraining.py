@@ -7,7 +7,7 @@ held-out base shapes, the challenger's over the champion's. The families of the 
 share, so that there is little to halve: the same is told of families whose steps take 2.5 times as long as was
 measured (`slower_…`), as those with code of their own would. Poison replaces a tenth of the trials (× 0.1 to × 1000,
 NaN, cores in thousandths, batch sizes × 1000); errors are those of clean held-out jobs, over those of a prior that
-learned from clean trials.
+learned from clean trials, and of one that learned without those trials.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +27,14 @@ from sizewright.datasets.bank.files import Bank, load_bank
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.models.prior import LearnedPrior
-from sizewright.retraining.evaluation import JobScore, measured, score_prior, summary
-from sizewright.retraining.lessons import Lessons, gather, is_held_out
+from sizewright.retraining.evaluation import JobScore, measured, score_prior
+from sizewright.retraining.lessons import Lessons, gather
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import retrain
 
 TRIALS = 1_000 if QUICK else 10_000
 NEW_TRIALS = 200
 POISONED = 0.1
-SEEDS = range(2 if QUICK else 5)
 TURNS = 1 if QUICK else 6
 SLOWER = 2.5
 TARGETS = {
@@ -83,7 +83,7 @@ def new_families(bank: Bank, slower: float = 1.0) -> dict[str, float]:
     errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for turn, new in itertools.product(range(TURNS), families):
         lessons = whole._replace(trials=[_slower(t, whole, new, slower) for t in whole.trials])
-        for who, score in _taught(lessons, new, _held_out(whole, turn), turn):
+        for who, score in _taught(lessons, new, turn):
             errors[who, new, score.family].extend(score.errors)
     found = {}
     for new, judged in itertools.product(families, families):
@@ -94,11 +94,13 @@ def new_families(bank: Bank, slower: float = 1.0) -> dict[str, float]:
     return found
 
 
-def _held_out(lessons: Lessons, turn: int) -> set[str]:
+def _split(lessons: Lessons, turn: int) -> tuple[Lessons, Lessons]:
+    """Those of one base shape of each family, and all others."""
     bases: dict[str, set[str]] = defaultdict(set)
     for job in lessons.jobs.values():
         bases[job.job.model.family].add(job.base)
-    return {sorted(mine)[turn % len(mine)] for mine in bases.values()}
+    chosen = {sorted(mine)[turn % len(mine)] for mine in bases.values()}
+    return lessons.only(lambda job: job.base in chosen), lessons.only(lambda job: job.base not in chosen)
 
 
 def _slower(trial: Trial, lessons: Lessons, family: str, times: float) -> Trial:
@@ -109,13 +111,12 @@ def _slower(trial: Trial, lessons: Lessons, family: str, times: float) -> Trial:
     return trial.model_copy(update={"throughput": trial.throughput / times})
 
 
-def _taught(lessons: Lessons, new: str, held_out: set[str], seed: int) -> Iterator[tuple[str, JobScore]]:
+def _taught(lessons: Lessons, new: str, turn: int) -> Iterator[tuple[str, JobScore]]:
     """Scores on held-out jobs, of a champion without a family and of a challenger that was fed its trials."""
-    judged = lessons.only(lambda job: job.base in held_out)
-    known = lessons.only(lambda job: job.base not in held_out)
+    judged, known = _split(lessons, turn)
     old = known.only(lambda job: job.job.model.family != new)
     fresh = known.only(lambda job: job.job.model.family == new)
-    picked = np.random.default_rng(seed).permutation(len(fresh.trials))[:NEW_TRIALS]
+    picked = np.random.default_rng(turn).permutation(len(fresh.trials))[:NEW_TRIALS]
     truth = measured(lessons)
     taught = {"champion": old.trials, "challenger": [*old.trials, *(fresh.trials[i] for i in picked)]}
     for who, trials in taught.items():
@@ -135,23 +136,33 @@ def ratios(found: dict[str, float], prefix: str = "") -> dict[str, float]:
     }
 
 
-def poisoned(bank: Bank, seed: int) -> dict[str, float]:
-    """Errors on clean held-out jobs, of a prior from clean trials and of one from poisoned trials."""
-    rng = np.random.default_rng(seed)
+def poisoned(bank: Bank) -> dict[str, Any]:
+    """Errors on clean held-out jobs of a prior from poisoned trials, over those of one from clean trials (all of them,
+    or `missing` those that were poisoned)."""
     whole = gather(None, bank)
-    held_out, known = whole.only(lambda job: is_held_out(job.base)), whole.only(lambda job: not is_held_out(job.base))
-    clean = _error(known.trials, known, held_out)
-    trials = list(known.trials)
-    for i in rng.choice(len(trials), round(POISONED * len(trials)), replace=False):
-        trials[i] = _POISONS[int(rng.integers(len(_POISONS)))](trials[i], rng)
-    found = LearnedPrior.fit(trials, known.jobs)
-    error = summary(score_prior(found, held_out))["mdape"]
-    return {"seed": seed, "clean": clean, "poisoned": error, "ratio": error / clean, "flagged": len(found.flagged)}
+    truth = measured(whole)
+    errors: dict[str, list[list[float]]] = defaultdict(list)
+    flagged = []
+    for turn in range(TURNS):
+        judged, known = _split(whole, turn)
+        rng = np.random.default_rng(turn)
+        hit = set(rng.choice(len(known.trials), round(POISONED * len(known.trials)), replace=False).tolist())
+        taught = {
+            "clean": known.trials,
+            "missing": [t for i, t in enumerate(known.trials) if i not in hit],
+            "poisoned": [_poison(t, rng) if i in hit else t for i, t in enumerate(known.trials)],
+        }
+        for name, trials in taught.items():
+            prior = LearnedPrior.fit(trials, known.jobs)
+            errors[name].append([e for score in score_prior(prior, judged, truth) for e in score.errors])
+        flagged.append(len(prior.flagged))
+    each = {name: [float(np.median(one)) for one in told] for name, told in errors.items()}
+    pooled = {name: float(np.median(list(itertools.chain(*told)))) for name, told in errors.items()}
+    return {"pooled": pooled, "each": each, "flagged": flagged, "hit": len(hit)}
 
 
-def _error(trials: Sequence[Trial], known: Lessons, held_out: Lessons) -> float:
-    scores: list[JobScore] = score_prior(LearnedPrior.fit(trials, known.jobs), held_out)
-    return summary(scores)["mdape"]
+def _poison(trial: Trial, rng: np.random.Generator) -> Trial:
+    return _POISONS[int(rng.integers(len(_POISONS)))](trial, rng)
 
 
 _POISONS: list[Callable[[Trial, np.random.Generator], Trial]] = [
@@ -169,15 +180,16 @@ def main() -> None:
     fresh, slower = new_families(bank), new_families(bank, SLOWER)
     for name in fresh:
         print(f"{name:24} {fresh[name]:8.3f}   when slower {slower[name]:8.3f}")
-    poison = [poisoned(bank, seed) for seed in SEEDS]
-    for one in poison:
-        print("  ".join(f"{key} {value:.3f}" for key, value in one.items()))
+    poison = poisoned(bank)
+    print(*(f"{key}: {value}" for key, value in poison.items()), sep="\n")
+    errors = poison["pooled"]
     figures = {
         "retrain_10k_s": seconds,
         **ratios(fresh),
         **ratios(slower, "slower_"),
-        "poisoned_error_ratio": float(np.mean([row["ratio"] for row in poison])),
-        "worst_poisoned_error_ratio": max(row["ratio"] for row in poison),
+        "poisoned_error_ratio": errors["poisoned"] / errors["clean"],
+        "worst_poisoned_error_ratio": float(np.max(np.array(poison["each"]["poisoned"]) / poison["each"]["clean"])),
+        "poisoned_over_missing_error_ratio": errors["poisoned"] / errors["missing"],
     }
     finish("retraining", figures, TARGETS, {"new_family": fresh, "slower_family": slower, "poisoned": poison})
 
