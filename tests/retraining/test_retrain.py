@@ -150,7 +150,9 @@ def test_a_version_that_was_tampered_with_is_refused(
     assert registry.load(now)
 
 
-def test_a_champion_of_another_version_is_no_rival(first: Retraining, filled: TrialStore, registry: Registry) -> None:
+def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace(
+    first: Retraining, filled: TrialStore, registry: Registry
+) -> None:
     now = registry.champion()
     assert now is not None
     path = _artifact(registry, now, TWIN)
@@ -161,8 +163,11 @@ def test_a_champion_of_another_version_is_no_rival(first: Retraining, filled: Tr
     try:
         with pytest.raises(OutdatedPriorError, match=f"no prior of version {VERSION}"):
             registry.load(now, TWIN)
+        before = registry.versions()
         told = retrain(filled, registry, None, dry_run=True)
         assert told.reason == "There was no champion to compare it with."
+        assert (told.version, told.run_id, told.promoted) == (None, None, False)
+        assert registry.versions() == before
     finally:
         path.write_text(text)
         registry.tag(now, f"sha256.{TWIN}", registries.digest(text))
@@ -171,14 +176,6 @@ def test_a_champion_of_another_version_is_no_rival(first: Retraining, filled: Tr
 def _artifact(registry: Registry, version: Version, name: str) -> Path:
     where = registry.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
     return Path(where, registries.FOLDER, name)
-
-
-def test_a_dry_run_leaves_no_trace(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:
-    before = registry.versions()
-    told = retrain(filled, registry, parts[0], dry_run=True)
-    assert (told.version, told.run_id, told.promoted) == (None, None, False)
-    assert told.reason
-    assert registry.versions() == before
 
 
 def test_one_at_a_time(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:

@@ -59,6 +59,13 @@ class LearnedPrior:
         Jobs are left out base by base to see how wide intervals must be. Trials that contradict the others are left
         out and flagged. Raises NotEnoughDataError where fewer than 30 trials or three base shapes are left.
         """
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):  # for matrices so small, threads wait for one another most of the time
+            return cls._fit(trials, jobs)
+
+    @classmethod
+    def _fit(cls, trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Self:
         keys = list(jobs)
         names = [bank_job.job.name for bank_job in jobs.values()]
         rows, parameters, flagged = sound(as_rows(trials, {key: each.job for key, each in jobs.items()}), names)
