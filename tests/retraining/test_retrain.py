@@ -162,7 +162,7 @@ def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace
     registry.tag(now, f"sha256.{TWIN}", registries.digest(old))
     try:
         with pytest.raises(OutdatedPriorError, match=f"no prior of version {VERSION}"):
-            registry.load(now, TWIN)
+            registry.load(registry.version("champion"), TWIN)
         before = registry.versions()
         told = retrain(filled, registry, None, dry_run=True)
         assert told.reason == "There was no champion to compare it with."

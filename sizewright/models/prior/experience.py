@@ -144,25 +144,28 @@ def _likeliest(places: Floats, levels: Floats, bases: Sequence[str]) -> Scales:
     """Scales by which each base shape, left out, is foretold best by the others."""
     same, base_of = _same_family(places, places), np.array(bases)
     groups = [np.flatnonzero(base_of == base) for base in dict.fromkeys(bases)]
+    shared = np.array(list(itertools.product(_FAMILY, _OWN)))
+    family, own = (shared**2).T[:, :, None, None]
     best, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), -np.inf
-    for length in _LENGTHS:
-        near = matern(places, places, length)
-        for spread, family, own in itertools.product(_SPREADS, _FAMILY, _OWN):
-            scales = Scales(length, spread, family, own)
-            likelihood = _left_out(_alike(near, same, scales) + own**2 * np.eye(len(places)), levels, groups)
-            if likelihood > most:
-                best, most = scales, likelihood
+    for length, spread in itertools.product(_LENGTHS, _SPREADS):
+        kernels = spread**2 * matern(places, places, length) + family * same + own * np.eye(len(places))
+        likelihoods = _left_out(kernels, levels, groups)
+        first = int(np.argmax(likelihoods))
+        if likelihoods[first] > most:
+            best, most = Scales(length, spread, *shared[first].tolist()), float(likelihoods[first])
     return best
 
 
-def _left_out(kernel: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> float:
-    """Log likelihood of each level given those of all other groups (Rasmussen and Williams 2006, section 5.4.2)."""
-    inverse = np.linalg.inv(kernel)
-    solved, total = inverse @ levels, 0.0
+def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> Floats:
+    """Log likelihood (c,) by kernels (c, j, j) of the levels (j,) of each group given those of all others (Rasmussen
+    and Williams 2006, section 5.4.2)."""
+    inverse = np.linalg.inv(kernels)
+    solved, total = inverse @ levels, np.zeros(len(kernels))
     for group in groups:
-        covariance = np.linalg.inv(inverse[np.ix_(group, group)])
-        sd = np.sqrt(np.diag(covariance))
-        total -= float((0.5 * (covariance @ solved[group] / sd) ** 2 + np.log(sd)).sum())
+        covariance = np.linalg.inv(inverse[:, group[:, None], group])
+        sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        far = (covariance @ solved[:, group, None])[..., 0] / sd
+        total -= (0.5 * far**2 + np.log(sd)).sum(axis=1)
     return total
 
 
