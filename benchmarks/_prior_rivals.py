@@ -58,7 +58,9 @@ def nearest_job(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Foretel
     """The curve of the job that is most alike, fitted to its own trials."""
     known = list(jobs.values())
     places = np.array([describe(j.job, j.table_scale) for j in known])
-    experience = learn([j.job.hash for j in known], [j.base for j in known], places, np.zeros(len(known)))
+    experience = learn(
+        [j.job.hash for j in known], [j.base for j in known], places, np.zeros(len(known)), np.zeros(len(known))
+    )
 
     def foretell(job: BankJob, at: Sequence[Trial]) -> Floats:
         nearest = experience.guess(job.job, job.table_scale).nearest
@@ -99,7 +101,7 @@ def physics_and_lightgbm(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -
     import lightgbm as lgb
 
     rows = _rows(trials, jobs)
-    parameters = physics.fit(rows.at, rows.told, rows.family)
+    parameters = physics.fit(rows.at, rows.told, rows.groups)
     left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
     told = {
         "objective": "regression", "num_leaves": 7, "min_data_in_leaf": 10, "min_data_in_bin": 1, "lambda_l2": 5.0,

@@ -30,6 +30,9 @@ FAMILIES: tuple[str, ...] = get_args(Family)
 _FAMILY_APART, _MODE_APART = 0.7, 1.0
 _LENGTHS, _SPREADS, _OWN = (1.0, 2.0, 4.0, 8.0), (0.05, 0.1, 0.2, 0.3), (0.02, 0.05, 0.1, 0.2)
 _FAMILY = (0.03, 0.1, 0.3, 1.0)
+_FAMILY_AXES = slice(len(AXES), len(AXES) + len(FAMILIES))
+# A job so many standard deviations from what those like it tell is a case of its own.
+_APART, _LEAST_SD = 4.0, 1e-3
 
 
 class Guess(NamedTuple):
@@ -62,6 +65,10 @@ class Experience(NamedTuple):
     centre: Floats
     scale: Floats
     levels: Floats
+    to_itself: Floats
+    """(j,), standard deviation of what each has to itself: more where it is unlike all that is like it."""
+    noise: Floats
+    """(j,), standard deviation of each level about the truth."""
     scales: Scales
     limit: float
     """How far from the nearest a job may be."""
@@ -72,7 +79,7 @@ class Experience(NamedTuple):
         gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
         nearest = int(np.argmin(gaps))
         far = int(np.argmax(np.abs(place - self.places[nearest])))
-        level, sd = krige(self.places, self.levels, place[None], self.scales)
+        level, sd = krige(self, place[None])
         axis = AXES[far] if far < len(AXES) else "family or mode"
         return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis)
 
@@ -87,21 +94,24 @@ class Experience(NamedTuple):
 
 def from_record(record: dict[str, Any]) -> Experience:
     """As `as_record` gave it. Raises KeyError, TypeError or ValueError for another."""
-    arrays: dict[str, Any] = {name: np.array(record[name], float) for name in ("places", "centre", "scale", "levels")}
+    arrays: dict[str, Any] = {
+        name: np.array(record[name], float) for name in ("places", "centre", "scale", "levels", "to_itself", "noise")
+    }
     names = {name: tuple(map(str, record[name])) for name in ("names", "bases")}
     scales = Scales(*(float(record[name]) for name in Scales._fields))
     return Experience(**(arrays | names), scales=scales, limit=float(record["limit"]))
 
 
-def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels: Floats) -> Experience:
-    """From descriptions (j, a) and levels (j,) of measured jobs."""
+def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels: Floats, noise: Floats) -> Experience:
+    """From descriptions (j, a) and levels (j,) of measured jobs, which are so far (j,) from the truth."""
     logs = described[:, : len(AXES)]
     centre, scale = np.zeros(described.shape[1]), np.ones(described.shape[1])
     centre[: len(AXES)] = logs.mean(axis=0)
     scale[: len(AXES)] = np.maximum(logs.std(axis=0), 0.1)
     places = (described - centre) / scale
-    chosen = _likeliest(places, levels, bases)
-    return Experience(tuple(names), tuple(bases), places, centre, scale, levels, chosen, _limit(places, bases))
+    scales, to_itself = _likeliest(places, levels, noise, bases)
+    told = tuple(names), tuple(bases), places, centre, scale, levels, to_itself, noise, scales
+    return Experience(*told, _limit(places, bases))
 
 
 def describe(job: Job, table_scale: float = 1.0) -> Floats:
@@ -119,54 +129,65 @@ def describe(job: Job, table_scale: float = 1.0) -> Floats:
     return np.array([*np.log(np.maximum(logs, 1e-9)), *family, _MODE_APART * (job.training.sync == "sync")])
 
 
-def krige(places: Floats, levels: Floats, at: Floats, scales: Scales) -> tuple[Floats, Floats]:
-    """Mean and standard deviation (m,) of levels at `at` (m, a), given those (j,) at `places` (j, a); 0 far away."""
-    kernel = _alike(matern(places, places, scales.length), _same_family(places, places), scales)
-    kernel += scales.own**2 * np.eye(len(places))
-    cross = _alike(matern(at, places, scales.length), _same_family(at, places), scales)
-    solved = np.linalg.solve(kernel, np.column_stack([levels, cross.T]))
-    variance = scales.spread**2 + scales.family**2 + scales.own**2 - (cross * solved[:, 1:].T).sum(axis=1)
-    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, scales.own**2))
+def krige(known: Experience, at: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (m,) of levels at `at` (m, a), given those that are known; 0 far away.
+
+    What a job has to itself is known of nothing but that job.
+    """
+    scales, places = known.scales, known.places
+    own = known.to_itself * _same(at, places)
+    cross = _alike(at, places, scales) + known.to_itself * own
+    kernel = _alike(places, places, scales) + np.outer(known.to_itself, known.to_itself) * _same(places, places)
+    solved = np.linalg.solve(kernel + np.diag(known.noise**2), np.column_stack([known.levels, cross.T]))
+    of_own = np.where(own.any(axis=1), own.max(axis=1), scales.own) ** 2
+    variance = scales.spread**2 + scales.family**2 + of_own - (cross * solved[:, 1:].T).sum(axis=1)
+    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, _LEAST_SD**2))
 
 
-def _alike(near: Floats, same_family: NDArray[np.bool_], scales: Scales) -> Floats:
-    """Covariance (m, j) of what jobs have beyond physics."""
-    return np.asarray(scales.spread**2 * near + scales.family**2 * same_family)
+def _alike(one: Floats, other: Floats, scales: Scales) -> Floats:
+    """Covariance (m, j) of what jobs at `one` (m, a) and `other` (j, a) have in common."""
+    near = matern(one, other, scales.length)
+    return np.asarray(scales.spread**2 * near + scales.family**2 * _same(one[:, _FAMILY_AXES], other[:, _FAMILY_AXES]))
 
 
-def _same_family(one: Floats, other: Floats) -> NDArray[np.bool_]:
-    """Of jobs at `one` (m, a) and `other` (j, a): (m, j)."""
-    of_family = slice(len(AXES), len(AXES) + len(FAMILIES))
-    return np.asarray((one[:, None, of_family] == other[None, :, of_family]).all(axis=2))
+def _same(one: Floats, other: Floats) -> NDArray[np.bool_]:
+    """Which of `one` (m, a) are which of `other` (j, a): (m, j)."""
+    return np.asarray((one[:, None] == other[None]).all(axis=2))
 
 
-def _likeliest(places: Floats, levels: Floats, bases: Sequence[str]) -> Scales:
-    """Scales by which each base shape, left out, is foretold best by the others."""
-    same, base_of = _same_family(places, places), np.array(bases)
+def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[str]) -> tuple[Scales, Floats]:
+    """Scales by which each base shape, left out, is foretold best by the others, and what each job has to itself (j,).
+
+    Jobs that are missed by far have that to themselves, so that the others are told no less surely.
+    """
+    same, base_of = _same(places[:, _FAMILY_AXES], places[:, _FAMILY_AXES]), np.array(bases)
     groups = [np.flatnonzero(base_of == base) for base in dict.fromkeys(bases)]
     shared = np.array(list(itertools.product(_FAMILY, _OWN)))
     family, own = (shared**2).T[:, :, None, None]
-    best, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), -np.inf
+    best, to_itself, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), np.empty(0), -np.inf
     for length, spread in itertools.product(_LENGTHS, _SPREADS):
         kernels = spread**2 * matern(places, places, length) + family * same + own * np.eye(len(places))
-        likelihoods = _left_out(kernels, levels, groups)
+        missed, sd = _left_out(kernels + np.diag(noise**2), levels, groups)
+        far = np.abs(missed / sd)
+        likelihoods = -(0.5 * np.minimum(far, _APART) ** 2 + np.log(sd)).sum(axis=1)
         first = int(np.argmax(likelihoods))
         if likelihoods[first] > most:
             best, most = Scales(length, spread, *shared[first].tolist()), float(likelihoods[first])
-    return best
+            to_itself = np.where(far[first] > _APART, np.abs(missed[first]), best.own)
+    return best, to_itself
 
 
-def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> Floats:
-    """Log likelihood (c,) by kernels (c, j, j) of the levels (j,) of each group given those of all others (Rasmussen
-    and Williams 2006, section 5.4.2)."""
+def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> tuple[Floats, Floats]:
+    """By kernels (c, j, j), how far each level (j,) is from what those of all other groups tell, and how sure that is:
+    (c, j) each (Rasmussen and Williams 2006, section 5.4.2)."""
     inverse = np.linalg.inv(kernels)
-    solved, total = inverse @ levels, np.zeros(len(kernels))
+    solved = inverse @ levels
+    missed, sd = np.empty_like(solved), np.empty_like(solved)
     for group in groups:
         covariance = np.linalg.inv(inverse[:, group[:, None], group])
-        sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-        far = (covariance @ solved[:, group, None])[..., 0] / sd
-        total -= (0.5 * far**2 + np.log(sd)).sum(axis=1)
-    return total
+        missed[:, group] = (covariance @ solved[:, group, None])[..., 0]
+        sd[:, group] = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    return missed, sd
 
 
 def _limit(places: Floats, bases: Sequence[str]) -> float:

@@ -86,7 +86,8 @@ class LearnedPrior:
             numbers, levels, _ = _levels(known, parameters)
             chosen = [jobs[keys[number]] for number in numbers]
             places = np.array([described[number] for number in numbers])
-            return experience.learn([b.job.name for b in chosen], [b.base for b in chosen], places, levels)
+            away = noise / np.sqrt(_sessions(known, trials))
+            return experience.learn([b.job.name for b in chosen], [b.base for b in chosen], places, levels, away)
 
         _, _, form_and_noise = _levels(rows, parameters)
         noise = repeat_noise(trials).at_usual_speed
@@ -95,7 +96,7 @@ class LearnedPrior:
         far: list[float] = []
         for held in _folds(base_of_row):
             known = _thinned(rows.pick(~held))
-            again = physics.fit(known.at, known.told, known.family, parameters)
+            again = physics.fit(known.at, known.told, known.groups, parameters)
             told = learn(known, again)
             left = rows.told.log_rates - physics.log_rates(again, rows.at)
             for number in np.unique(rows.job[held]):
@@ -192,10 +193,15 @@ class LearnedPrior:
     def _checked(self) -> Self:
         known = self.experience
         sizes = np.array([*known.scales, known.limit, *known.scale])
-        numbers = (self.parameters, known.places, known.centre, known.levels, sizes)
+        numbers = (self.parameters, known.places, known.centre, known.levels, known.to_itself, known.noise, sizes)
         if not all(np.isfinite(column).all() for column in numbers) or not (sizes > 0).all():
             raise ValueError("a number is not finite, or not above 0")
-        if not len(known.names) == len(known.bases) == len(known.levels) == len(known.places):
+        if (
+            not len(
+                {len(c) for c in (known.names, known.bases, known.levels, known.to_itself, known.noise, known.places)}
+            )
+            == 1
+        ):
             raise ValueError("not as many jobs everywhere")
         return self
 
@@ -221,6 +227,12 @@ def _levels(rows: Rows, parameters: Floats) -> tuple[NDArray[np.int64], Floats, 
     levels = np.bincount(place, left) / np.bincount(place)
     freedom = max(len(left) - len(numbers), 1)
     return numbers, levels, float(np.sqrt(((left - levels[place]) ** 2).sum() / freedom))
+
+
+def _sessions(rows: Rows, trials: Sequence[Trial]) -> Floats:
+    """In how many sessions each job (j,) was measured: trials of one share the host's mood."""
+    series = [{trials[i].series or str(i) for i in rows.trial[rows.job == number]} for number in np.unique(rows.job)]
+    return np.array([float(len(names)) for names in series])
 
 
 def _folds(base_of_row: NDArray[np.str_]) -> list[NDArray[np.bool_]]:

@@ -24,7 +24,7 @@ where γ is kept within 1 and 50.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ START = np.array(
 _SDS = np.array([sd for _, sd in (*WORKER_TERMS.values(), *PS_TERMS.values(), *SHAPE.values())])
 # How far logarithms of CPU seconds and of samples/s stray from these equations.
 _CPU_SD, _RATE_SD = 0.2, 0.15
-_FAMILY_SD = 0.05
+_GROUP_SD = 0.05
 _STEPS = 60
 _LEAST_FREE = 0.2
 # An outer product is written, laid out anew and read, forward and back: four times as often as what a layer puts out.
@@ -114,6 +114,10 @@ class Told(NamedTuple):
     cpu: Seconds
 
 
+Groups = Sequence[NDArray[np.int64]]
+"""Ways to group rows: the number of its group for each row (n,)."""
+
+
 class _Terms(NamedTuple):
     """What coefficients multiply, columns (n, k)."""
 
@@ -137,20 +141,22 @@ def cpu_seconds(parameters: Floats, at: Places) -> Seconds:
     return _cpu(parameters, at, _Terms.of(at))[1]
 
 
-def fit(at: Places, told: Told, family: NDArray[np.int64], guess: Floats = START) -> Floats:
+def fit(at: Places, told: Told, groups: Groups, guess: Floats = START) -> Floats:
     """Parameters (k,) by least squares of logarithms, robust against single trials that are far out.
 
-    Each family (n,) may be slower or faster as a whole than what all share, so that one that is unlike the others does
-    not bend it. A good `guess` shortens the search.
+    Each group of rows (a job, a family) may be slower or faster as a whole than what all share, so that those that are
+    unlike the others, or were measured more often, do not bend it. A good `guess` shortens the search.
     """
     from scipy.optimize import least_squares  # half a second, which only learning needs
 
     known, terms = [np.isfinite(column) for column in told.cpu], _Terms.of(at)
-    families, of_family = np.unique(family, return_inverse=True)
+    of_group = [np.unique(group, return_inverse=True)[1] for group in groups]
+    ends = np.cumsum([0, *(numbers.max() + 1 for numbers in of_group)])
 
     def left(parameters: Floats, levels: Floats) -> Floats:
         shape, cpu = _cpu(parameters, at, terms)
-        cpu = Seconds(*(column * np.exp(-levels[of_family]) for column in cpu))
+        slower = np.exp(-sum(levels[start + numbers] for start, numbers in zip(ends, of_group, strict=False)))
+        cpu = Seconds(*(column * slower for column in cpu))
         cycle = _cycle(shape, at, cpu)
         rates = np.log(at.workers * at.work.samples) - np.log(cycle)
         between = at.work.samples / np.exp(told.log_rates)  # seconds from one worker's step to the next one's
@@ -162,11 +168,11 @@ def fit(at: Places, told: Told, family: NDArray[np.int64], guess: Floats = START
         parameters, levels = np.split(unknown, [len(START)])
         start = START.copy()
         start[_OUTER] = parameters[_LAYER] + np.log(_PASSES)
-        far = _soft(np.concatenate([left(parameters, levels), levels / _FAMILY_SD]))
+        far = _soft(np.concatenate([left(parameters, levels), levels / _GROUP_SD]))
         return np.concatenate([far, (parameters - start) / _SDS])
 
-    guesses = np.concatenate([guess, np.zeros(len(families))])
-    scale = np.concatenate([_SDS, np.full(len(families), _FAMILY_SD)])
+    guesses = np.concatenate([guess, np.zeros(ends[-1])])
+    scale = np.concatenate([_SDS, np.full(ends[-1], _GROUP_SD)])
     found = least_squares(errors, guesses, method="trf", max_nfev=_STEPS, x_scale=scale, ftol=1e-4)
     return np.asarray(found.x[: len(START)])
 

@@ -39,6 +39,11 @@ class Rows(NamedTuple):
     """Which of the trials that were given."""
     family: NDArray[np.int64]
 
+    @property
+    def groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows that may be slower or faster together: those of a job, and of a family."""
+        return self.job, self.family
+
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
         """Some of them."""
         at = self.at._replace(

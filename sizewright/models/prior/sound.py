@@ -31,13 +31,13 @@ def sound(rows: Rows, names: Sequence[str]) -> Sound:
     """Leave out what cannot be; `names` are those of the jobs."""
     told, flagged = _in_other_units(rows, names)
     rows = rows.pick(~told)
-    parameters = physics.fit(rows.at, rows.told, rows.family)
+    parameters = physics.fit(rows.at, rows.told, rows.groups)
     for limit in _OTHER_TRIALS:
         wrong, why = _contradicted(rows, parameters, names, limit)
         flagged += why
         if wrong.any():
             rows = rows.pick(~wrong)
-            parameters = physics.fit(rows.at, rows.told, rows.family, parameters)
+            parameters = physics.fit(rows.at, rows.told, rows.groups, parameters)
     return Sound(rows, parameters, tuple(flagged))
 
 

@@ -27,7 +27,7 @@ def rate(**change: float) -> float:
 
 
 def test_fitting_finds_the_curves_that_made_the_trials(rows: Rows) -> None:
-    found = physics.fit(rows.at, rows.told, rows.family)
+    found = physics.fit(rows.at, rows.told, rows.groups)
     left = rows.told.log_rates - physics.log_rates(found, rows.at)
     assert np.median(np.abs(left)) < 0.06  # jobs stray by 0.05 and trials by 0.04
     truth = physics.log_rates(physics.START, rows.at)
@@ -37,16 +37,15 @@ def test_fitting_finds_the_curves_that_made_the_trials(rows: Rows) -> None:
 def test_single_trials_far_out_hardly_move_it(rows: Rows) -> None:
     wrong = rows.told.log_rates.copy()
     wrong[::40] += np.log(1000)
-    found = physics.fit(rows.at, rows.told._replace(log_rates=wrong), rows.family)
+    found = physics.fit(rows.at, rows.told._replace(log_rates=wrong), rows.groups)
     truth = physics.log_rates(physics.START, rows.at)
     assert np.median(np.abs(physics.log_rates(found, rows.at) - truth)) < 0.06
 
 
-def test_a_family_that_is_slower_as_a_whole_does_not_bend_what_all_share(rows: Rows) -> None:
-    families, counts = np.unique(rows.family, return_counts=True)
-    slower = np.where(rows.family == families[np.argmin(counts)], 2.5, 1.0)
+def test_jobs_that_are_slower_as_a_whole_do_not_bend_what_all_share(rows: Rows) -> None:
+    slower = np.where(rows.job >= 30, 2.5, 1.0)  # six of 36
     cpu = physics.Seconds(*(column * slower for column in rows.told.cpu))
-    found = physics.fit(rows.at, physics.Told(rows.told.log_rates - np.log(slower), cpu), rows.family)
+    found = physics.fit(rows.at, physics.Told(rows.told.log_rates - np.log(slower), cpu), rows.groups)
     truth = physics.log_rates(physics.START, rows.at)
     assert np.median(np.abs(physics.log_rates(found, rows.at) - truth)) < 0.06
 
