@@ -58,12 +58,11 @@ def nearest_job(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Foretel
     """The curve of the job that is most alike, fitted to its own trials."""
     known = list(jobs.values())
     places = np.array([describe(j.job, j.table_scale) for j in known])
-    experience = learn(
-        [j.job.hash for j in known], [j.base for j in known], places, np.zeros(len(known)), np.zeros(len(known))
-    )
+    experience = learn(known, places, np.zeros(len(known)), np.zeros(len(known)))
 
     def foretell(job: BankJob, at: Sequence[Trial]) -> Floats:
-        nearest = experience.guess(job.job, job.table_scale).nearest
+        named = experience.guess(job.job, job.table_scale).nearest
+        nearest = next(key for key, each in jobs.items() if each.job.name == named)
         model = ThroughputModel().fit([t for t in trials if t.job_hash == nearest])
         usual = jobs[nearest].job.training.batch_size
         asked = [t.model_copy(update={"batch_size": usual, "embedding_bytes": None}) for t in at]

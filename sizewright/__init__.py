@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sizewright.api import (
+        compare_priors,
         drift,
         learn_prior,
         load_job,
@@ -42,6 +43,7 @@ _HOMES = {
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
+    "compare_priors": "sizewright.api",
     "drift": "sizewright.api",
     "learn_prior": "sizewright.api",
     "load_job": "sizewright.api",
@@ -67,6 +69,7 @@ __all__ = [
     "Recommendation",
     "SizewrightError",
     "Trial",
+    "compare_priors",
     "drift",
     "learn_prior",
     "load_job",

@@ -146,16 +146,17 @@ def recommend(
 
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
     jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
-    With `tracking_uri` it is the champion of that MLflow registry; while that does not answer the last good one, which
-    the reasons say.
+    With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
+    answer the last good one, which the reasons say.
     """
     job = counted(job)
     told = load_prior(prior) if prior is not None else None
     why = ""
-    if told is None and tracking_uri:
+    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
+    if told is None and uri:
         from sizewright.retraining.champion import champion_prior
 
-        told, why = champion_prior(tracking_uri)
+        told, why = champion_prior(uri)
     if trials is None:
         trials = _trials_of(job, store, needed=told is None)
     found = recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told)
@@ -200,9 +201,10 @@ def retrain(
 ) -> Retraining:
     """Learn the prior anew from the store's trials and runs and a bank's, log it to MLflow, and register it.
 
-    It becomes the champion if its median error on the held-out jobs is less than the champion's by the share `margin`
-    and that of no family more by the share `worst_family`; else it stays challenger, with the reason. `bank` is a
-    folder, "shipped", or None to learn from the store alone. In a `dry_run` nothing is logged or registered.
+    It becomes the champion if its error on what is held out (base shapes of the bank, and one in four of your own
+    trials and runs) is less than the champion's by the share `margin` and that of no family surely more by the share
+    `worst_family`; else it stays challenger, with the reason. `bank` is a folder, "shipped", or None to learn from the
+    store alone. In a `dry_run` nothing is logged or registered.
 
     Raises NotEnoughDataError where the store tells nothing new, RegistryError where the registry does not answer,
     MissingExtraError without mlflow.
@@ -210,16 +212,35 @@ def retrain(
     from sizewright.datasets.bank.files import load_bank
     from sizewright.retraining.gate import Limits
     from sizewright.retraining.registry import Registry
-    from sizewright.retraining.retrain import check_apart
     from sizewright.retraining.retrain import retrain as retrain_from_store
 
     uri = tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING
+    limits = Limits(margin, worst_family)
     with _open(store, create=False) as opened:
-        check_apart(opened, uri)
         loaded = load_bank(None if bank == SHIPPED_BANK else bank) if bank is not None else None
-        return retrain_from_store(
-            opened, Registry(uri), loaded, limits=Limits(margin, worst_family), dry_run=dry_run, progress=progress
-        )
+        return retrain_from_store(opened, Registry(uri), loaded, limits=limits, dry_run=dry_run, progress=progress)
+
+
+def compare_priors(
+    which: Sequence[str], *, store: str | TrialStore | None = None, tracking_uri: str | None = None
+) -> list[dict[str, Any]]:
+    """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
+
+    One row a version and family, and one for all. Raises InputError for a version that is not there, RegistryError.
+    """
+    from sizewright.datasets.bank.files import load_bank
+    from sizewright.retraining.compare import compare_versions
+    from sizewright.retraining.lessons import gather
+    from sizewright.retraining.registry import Registry
+
+    registry = Registry(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING)
+    versions = [registry.version(one) for one in which]
+    try:
+        with _open(store, create=False) as opened:
+            lessons = gather(opened, load_bank())
+    except NoTrialsError:
+        lessons = gather(None, load_bank())
+    return compare_versions(registry, versions, lessons)
 
 
 def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:

@@ -87,8 +87,8 @@ class RegistryError(SizewrightError):
     """The model registry does not answer, or holds what cannot be trusted."""
 
 
-class OutdatedPriorError(RegistryError):
-    """A registered prior that another version of Sizewright wrote, and this one cannot read."""
+class UnusableVersionError(RegistryError):
+    """A registered prior that was changed, is gone, or was written by another version of Sizewright."""
 
 
 class MissingExtraError(SizewrightError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -32,14 +33,12 @@ app.command("schema")(schema.schema)
 
 def run() -> None:
     """Run a command line; a user's mistake is one sentence on stderr and a non-zero exit code."""
-    import logging
     import signal
 
     from sizewright.errors import SizewrightError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, under nohup too
-    for chatty in ("mlflow", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     try:
         app()
     except SizewrightError as error:

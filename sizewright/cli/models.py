@@ -32,15 +32,17 @@ def compare(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--model", help="Only this one; may be given again."),
     ] = None,
+    store: Store = None,
     tracking_uri: Tracking = None,
     output: Output = Format.table,
 ) -> None:
-    """Compare all models on a few trials of each table; or registered priors on the held-out jobs of the bank."""
+    """Compare all models on a few trials of each table; or registered priors on the held-out jobs of bank and store."""
+    from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import models_table, priors_table
 
     if all(_VERSION.fullmatch(table) for table in tables):
-        told = _compared(_registry(tracking_uri), tables)
+        told = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
         show_data(told, output, lambda console: console.print(priors_table(told)))
         return
     from sizewright.models.registry import get_model, model_names
@@ -123,11 +125,3 @@ def _told(version: Version) -> dict[str, Any]:
     made = datetime.fromtimestamp(version.created_ms / 1000, timezone.utc).isoformat(timespec="seconds")
     about = {"version": version.number, "aliases": list(version.aliases), "made": made, "run_id": version.run_id}
     return about | {key: value for key, value in sorted(version.tags.items()) if not key.startswith("mlflow.")}
-
-
-def _compared(registry: Registry, which: list[str]) -> list[dict[str, Any]]:
-    from sizewright.datasets.bank.files import load_bank
-    from sizewright.retraining.compare import compare_versions
-    from sizewright.retraining.lessons import gather
-
-    return compare_versions(registry, [registry.version(one) for one in which], gather(None, load_bank()))

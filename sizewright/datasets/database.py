@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,10 +128,10 @@ class Database:
         """
         with self.reading() as connection:
             holder = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == work)).scalar_one_or_none()
-        mine = f"{platform.node()[:40]} {os.getpid()}"
+        mine = f"{platform.node()[:36]} {os.getpid()} {_started(os.getpid())}"
         if holder is not None and not _has_ended(holder):
             raise StoreError(
-                f"Another {work} uses {self.name} (process {holder.split()[-1]} on {holder.split()[0]}).",
+                f"Another {work} uses {self.name} (process {holder.split()[1]} on {holder.split()[0]}).",
                 f"Wait for it to end. If it has died: DELETE FROM {_meta.name} WHERE key = '{work}'.",
             )
         with self.writing() as connection:
@@ -194,10 +195,28 @@ class Database:
             raise _explained(self.name, error) from error
 
 
+def is_trial_store(path: Path) -> bool:
+    """Whether a file is one; False where it is no database at all."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+            return bool(connection.execute(query, (_meta.name,)).fetchone()[0])
+    except sqlite3.Error:
+        return False
+
+
 def _has_ended(holder: str) -> bool:
-    """Whether a process of this host is no more; of another host that is not known."""
-    host, _, pid = holder.rpartition(" ")
-    return host == platform.node()[:40] and pid.isdecimal() and not psutil.pid_exists(int(pid))
+    """Whether a process of this host is no more, or another has its number; of another host that is not known."""
+    host, pid, began = (*holder.split(" "), "", "")[:3]
+    return host == platform.node()[:36] and pid.isdecimal() and str(_started(int(pid))) != began
+
+
+def _started(pid: int) -> int | None:
+    """Seconds since 1970; None of a process that is not there."""
+    try:
+        return round(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _parse(url: str | Path) -> sa.URL:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from sizewright.datasets._columns import as_utc
 from sizewright.spec import Allocation, Estimate, Job, Outcome
 from sizewright.spec._base import Record
 
 HISTORY_SCHEMA_VERSION = 1
+MOST_SAMPLES = 1 << 62
 Source = Literal["run", "file", "prometheus"]
 Moment = Annotated[datetime, AfterValidator(as_utc)]
 """In UTC; a time without a zone is taken as UTC."""
@@ -20,10 +21,19 @@ Moment = Annotated[datetime, AfterValidator(as_utc)]
 class Stretch(Record):
     """A part of a job's life during which its allocation stayed the same."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     at_s: float = Field(ge=0, description="when it began, seconds since the job did")
     duration_s: float = Field(ge=0)
     allocation: Allocation
-    samples: int | None = Field(None, ge=0, description="trained in it")
+    samples: int | None = Field(None, ge=0, le=MOST_SAMPLES, description="trained in it")
+
+    @field_validator("allocation")
+    @classmethod
+    def _some_worker(cls, allocation: Allocation) -> Allocation:
+        if not allocation.replicas("worker"):
+            raise ValueError("a stretch has at least one worker")
+        return allocation
 
     @property
     def throughput(self) -> float | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from sizewright.datasets.finished import FinishedJob, Moment, Stretch, Usage
+from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
+from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
@@ -23,6 +25,8 @@ _SHOWN_FAULTS = 4
 class RunRow(Record):
     """One line of a CSV of finished jobs; what is not known is left empty."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     id: str
     name: str
     status: Status = "finished"
@@ -32,7 +36,7 @@ class RunRow(Record):
     executor: str = ""
     started_at: Moment | None = None
     duration_s: float = Field(ge=0)
-    samples: int | None = Field(None, ge=0)
+    samples: int | None = Field(None, ge=0, le=MOST_SAMPLES)
     workers: int = Field(ge=1)
     ps: int = Field(0, ge=0)
     worker_cpu: float = Field(1.0, gt=0)
@@ -49,6 +53,12 @@ class RunRow(Record):
     expected_upper: float | None = Field(None, gt=0)
     expected_by: str = ""
 
+    @model_validator(mode="after")
+    def _ends_of_the_interval(self) -> RunRow:
+        if self.expected and None in (self.expected_lower, self.expected_upper):
+            raise ValueError("expected needs expected_lower and expected_upper, the ends of its 90 % interval")
+        return self
+
     def finished(self, job: Job | None) -> FinishedJob:
         """The run, of `job` where the row names no other hash."""
         allocation = Allocation.of(
@@ -57,9 +67,8 @@ class RunRow(Record):
         )  # fmt: skip
         failures = (Failure(at_s=self.duration_s, replica="", cause="oom"),) if self.oom else ()
         expected = None
-        if self.expected:
-            ends = self.expected_lower or self.expected, self.expected_upper or self.expected
-            expected = Estimate(value=self.expected, lower=ends[0], upper=ends[1])
+        if self.expected and self.expected_lower and self.expected_upper:
+            expected = Estimate(value=self.expected, lower=self.expected_lower, upper=self.expected_upper)
         return FinishedJob(
             id=self.id, name=self.name, executor=self.executor, started_at=self.started_at,
             job_hash=self.job_hash, job=job if job and self.job_hash in (None, job.hash) else None,
@@ -102,14 +111,21 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these, nothing was imported.")
     if not found:
         raise StoreError(f"{path} holds no finished jobs.", f"Give the columns {', '.join(_needed())}.")
+    if twice := [key for key, count in Counter(run.id for run in found).items() if count > 1]:
+        raise StoreError(
+            f"{path} holds {len(twice)} ids more than once, such as {twice[0]!r}.", "Give each run its own."
+        )
     return found
 
 
 def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
     """Write finished jobs as JSON. Raises StoreError when that cannot be."""
+    path = Path(path)
+    if path.suffix.lower() != ".json":
+        raise StoreError(f"{path} is not named .json, and JSON is what is written.", f"Name it {path.stem}.json.")
     records = [json.loads(run.model_dump_json(by_alias=True)) for run in finished]
     try:
-        Path(path).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(records, indent=1) + "\n")
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error}.", "Check the path and its rights.") from None
 
@@ -128,6 +144,8 @@ def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     try:
         whole = json.loads(text)
+    except RecursionError:
+        raise StoreError(f"{path} holds lists in lists without end.", "Export it again.") from None
     except ValueError as error:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if path.suffix.lower() == ".json" or not lines:

@@ -28,6 +28,7 @@ CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set
 QUOTA, PERIOD = "container_spec_cpu_quota", "container_spec_cpu_period"
 MEMORY_LIMIT, OOM = "container_spec_memory_limit_bytes", "container_oom_events_total"
 _NO_LIMIT_BYTES = 1 << 60
+_GAP_STEPS = 5
 
 
 class _Pod(NamedTuple):
@@ -42,6 +43,13 @@ class _Pod(NamedTuple):
     @property
     def times(self) -> Floats:
         return self.metrics[MEMORY][0]
+
+    def between(self, first: float, after: float) -> _Pod:
+        """What was seen of it from `first` on, before `after`."""
+        inside = {name: (t >= first) & (t < after) for name, (t, _) in self.metrics.items()}
+        return self._replace(
+            metrics={name: (t[inside[name]], v[inside[name]]) for name, (t, v) in self.metrics.items()}
+        )
 
     def last(self, metric: str, missing: float = 0.0) -> float:
         values = self.metrics.get(metric, (np.empty(0), np.empty(0)))[1]
@@ -78,11 +86,14 @@ def jobs_of_pods(
 ) -> list[FinishedJob]:
     """Jobs whose pods were all gone before `end` (seconds since 1970), the first that began first.
 
+    Where no pod of a job was seen for five steps, its next run begins.
+
     `job` describes those that have its name; `pod_name` is a regular expression with the groups job, role and index.
     Throughput is not known of them. Raises StoreError where Prometheus does not answer, InputError for a pattern that
     cannot be used.
     """
     pattern = _pattern(pod_name)
+    start = step_s * (start // step_s)  # on a grid that stays, so that a run has the same id whenever it is asked for
     where = f'{{container!="",container!="POD"{f",namespace={chr(34)}{namespace}{chr(34)}" if namespace else ""}}}'
     window = f"[{max(int(step_s), 1)}s]"
     queries = {name: f"{name}{where}" for name in (CPU, QUOTA, PERIOD, MEMORY_LIMIT, OOM)}
@@ -90,7 +101,7 @@ def jobs_of_pods(
     found = {name: prometheus.series(query, start, end, step_s) for name, query in queries.items()}
     pods = [pod for pod in _pods(found, pattern) if MEMORY in pod.metrics]
     grouped = itertools.groupby(sorted(pods, key=_key), key=_key)
-    runs = [_finished([*group], step_s, job) for _, group in grouped]
+    runs = [_finished(run, step_s, job) for _, group in grouped for run in _runs([*group], step_s)]
     ended = [run for run, last in runs if last < end - 2 * step_s]
     return sorted(ended, key=lambda run: run.started_at or datetime.min.replace(tzinfo=timezone.utc))
 
@@ -104,6 +115,15 @@ def _pattern(pod_name: str) -> re.Pattern[str]:
     if missing:
         raise InputError(f"{pod_name!r} lacks the groups {', '.join(sorted(missing))}.", f"Such as {POD_NAME!r}.")
     return pattern
+
+
+def _runs(pods: list[_Pod], step_s: float) -> Iterator[list[_Pod]]:
+    """Pods of one name, apart where none was seen for a while."""
+    times = np.unique(np.concatenate([pod.times for pod in pods]))
+    cuts = [-np.inf, *times[1:][np.diff(times) > _GAP_STEPS * step_s], np.inf]
+    for first, after in itertools.pairwise(cuts):
+        parts = [pod.between(first, after) for pod in pods]
+        yield [part for part in parts if len(part.times)]
 
 
 def _key(pod: _Pod) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,23 +42,22 @@ class Prometheus:
         """What a query gives from `start` to `end` (seconds since 1970), a value each `step_s` seconds."""
         parts: dict[str, list[Series]] = {}
         for first, last in _pieces(start, end, step_s):
-            for told in self._ask(query=query, start=first, end=last, step=step_s):
-                one = _series(told)
+            for one in self._ask(query=query, start=first, end=last, step=step_s):
                 parts.setdefault(json.dumps(one.labels, sort_keys=True), []).append(one)
         return [_joined(pieces) for pieces in parts.values()]
 
-    def _ask(self, **told: object) -> list[dict[str, Any]]:
+    def _ask(self, **told: object) -> list[Series]:
         url = f"{self.url}/api/v1/query_range?{urllib.parse.urlencode(told)}"
         try:
             with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
                 body = json.load(answer)
-            found = body["data"]["result"]
+            found = [_series(told) for told in body["data"]["result"]]
         except urllib.error.HTTPError as error:
             raise StoreError(f"Prometheus at {self.url} refuses: {_reason(error)}.", "Check the URL.") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError):
+            raise StoreError(f"What answers at {self.url} is no Prometheus.", "Check the URL.") from None
+        except (OSError, ValueError, HTTPException) as error:
             raise StoreError(f"Prometheus at {self.url} does not answer: {error}.", "Check the URL.") from None
-        if not isinstance(found, list):
-            raise StoreError(f"What answers at {self.url} is no Prometheus.", "Check the URL.")
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ def drift(runs: Sequence[FinishedJob], foretold_by: str = "") -> Drift:
     """
     from scipy.stats import binom
 
-    told = [run for run in runs if _tells(run) and foretold_by in run.expected_by]
+    told = [run for run in runs if _tells(run) and re.search(rf"{re.escape(foretold_by)}(?!\d)", run.expected_by)]
     told = sorted(told, key=lambda run: run.started_at.timestamp() if run.started_at else -math.inf)[-MOST_RUNS:]
     if len(told) < LEAST_RUNS:
         return Drift(drifted=False, runs=len(told), reason=f"{len(told)} runs tell of it, and {LEAST_RUNS} are needed.")

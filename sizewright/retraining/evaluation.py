@@ -40,6 +40,11 @@ class JobScore(NamedTuple):
     rank: float
     refused: str = ""
 
+    @property
+    def mdape(self) -> float:
+        """Median error of its allocations."""
+        return float(np.median(self.errors))
+
 
 class Measured(NamedTuple):
     """Distinct allocations of a job, each by its first trial, and their throughput (n,) at the host's usual speed."""
@@ -126,12 +131,14 @@ def folds_of(groups: int) -> int:
 
 
 def summary(scores: Iterable[JobScore]) -> dict[str, float]:
-    """Median error over all allocations, mean regret, rank and coverage over jobs, and how many were refused."""
+    """Median error over all allocations; means over jobs of their median error, regret, rank and coverage; and how many
+    were refused."""
     scores = list(scores)
     told = [score for score in scores if not score.refused]
     errors = list(itertools.chain(*(score.errors for score in scores)))
     return {
         "mdape": float(np.median(errors)) if errors else float("nan"),
+        "job_mdape": _mean([score.mdape for score in scores]),
         "regret": _mean([score.regret for score in told]),
         "rank": _mean([score.rank for score in told]),
         "coverage": _mean([score.held for score in told]),

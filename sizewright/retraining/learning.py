@@ -9,13 +9,13 @@ from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining import evaluation
 from sizewright.retraining.evaluation import JobScore
-from sizewright.retraining.lessons import Lessons, is_held_out
+from sizewright.retraining.lessons import Lessons, to_judge, to_learn
 
 _SHORT = {"base": "base_out", "family": "family_out", "held-out": "held_out"}
 
 
 class Learned(NamedTuple):
-    """A prior of all lessons, its twin that has not seen the held-out base shapes, and their scores."""
+    """A prior of all lessons, its twin that has not seen those that are held out, and their scores."""
 
     lessons: Lessons
     held_out: Lessons
@@ -40,13 +40,13 @@ def learn(lessons: Lessons) -> Learned:
     twin = learn_twin(lessons)
     truth = evaluation.measured(lessons)
     scores = {by: _left_out(lessons, by, truth) for by in ("base", "family")}
-    held_out = lessons.only(lambda job: is_held_out(job.base))
+    held_out = to_judge(lessons)
     return Learned(lessons, held_out, prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
 
 
 def learn_twin(lessons: Lessons) -> LearnedPrior:
-    """Without the held-out base shapes."""
-    kept = lessons.only(lambda job: not is_held_out(job.base))
+    """Without what champion and challenger are compared on."""
+    kept = to_learn(lessons)
     return LearnedPrior.fit(kept.trials, kept.jobs)
 
 

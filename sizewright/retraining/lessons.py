@@ -34,6 +34,12 @@ class Lessons(NamedTuple):
         jobs = {key: job for key, job in self.jobs.items() if keep(job)}
         return self._replace(trials=[t for t in self.trials if t.job_hash in jobs], jobs=jobs)
 
+    def where(self, keep: Callable[[Trial, BankJob], bool]) -> Lessons:
+        """Some trials, and the jobs of these."""
+        trials = [t for t in self.trials if t.job_hash in self.jobs and keep(t, self.jobs[str(t.job_hash)])]
+        found = {t.job_hash for t in trials}
+        return self._replace(trials=trials, jobs={key: job for key, job in self.jobs.items() if key in found})
+
     @property
     def digest(self) -> str:
         """SHA-256 of all trials and jobs, whatever their order."""
@@ -63,23 +69,42 @@ def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
 
 
 def base_of(job: Job) -> str:
-    """The base shape that a job is taken to be a variation of: the bank's own, else that of the same family over as
-    many tables, so that it has the same name whether or not the bank is learned from."""
-    by_hash, by_shape = _bases()
-    shape = job.model.family, job.model.tables.count
-    return by_hash.get(job.hash) or by_shape.get(shape) or f"{shape[0]}-{shape[1]}"
-
-
-@lru_cache(1)
-def _bases() -> tuple[dict[str, str], dict[tuple[str, int], str]]:
-    jobs = bank_jobs()
-    by_shape = {(str(b.job.model.family), b.job.model.tables.count): b.base for b in reversed(jobs)}
-    return {b.job.hash: b.base for b in jobs}, by_shape
+    """The base shape of which a job of the bank is a variation; own jobs have one by family and number of tables."""
+    return _bases().get(job.hash) or f"{job.model.family}-{job.model.tables.count}"
 
 
 def is_held_out(base: str) -> bool:
     """Whether a base shape is for judging only. It depends on the name alone, so that it stays so for all time."""
-    return int(hashlib.sha256(f"kept {base}".encode()).hexdigest(), 16) % _HELD_OUT_OF == 0
+    return _in_four(f"kept {base}")
+
+
+def to_learn(lessons: Lessons) -> Lessons:
+    """What is not `to_judge`."""
+    return lessons.where(lambda trial, job: not _is_to_judge(trial, job))
+
+
+def to_judge(lessons: Lessons) -> Lessons:
+    """What champion and challenger are compared on, and neither may have learned, now or ever: of the bank, whole base
+    shapes; of own jobs, which come again and again, one trial or run in four."""
+    return lessons.where(_is_to_judge)
+
+
+def _is_to_judge(trial: Trial, job: BankJob) -> bool:
+    if job.base in _bases().values():
+        return is_held_out(job.base)
+    a = trial
+    return _in_four(
+        f"{a.job_hash} {a.series} {a.started_at} {a.workers} {a.ps} {a.worker_cpu} {a.ps_cpu} {a.batch_size}"
+    )
+
+
+def _in_four(text: str) -> bool:
+    return int(hashlib.sha256(text.encode()).hexdigest(), 16) % _HELD_OUT_OF == 0
+
+
+@lru_cache(1)
+def _bases() -> dict[str, str]:
+    return {b.job.hash: b.base for b in bank_jobs()}
 
 
 def _unfit(trial: Trial, described: dict[str, Job]) -> str:

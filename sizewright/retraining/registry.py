@@ -7,10 +7,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizewright.errors import InputError, MissingExtraError, OutdatedPriorError, RegistryError, StoreError
+from sizewright.datasets.database import is_trial_store
+from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError, UnusableVersionError
 from sizewright.models.prior import LearnedPrior
 
 if TYPE_CHECKING:
@@ -23,8 +25,13 @@ PRIOR, TWIN = "prior.json", "held-out-prior.json"
 """What a version holds: the prior, and one that has learned the same without the held-out base shapes."""
 FOLDER = "prior"
 # A server that does not answer is told in seconds, not in the minutes that MLflow tries by itself.
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-_QUIET = {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}  # fmt: skip
+
+
+_OTHER_VERSION = "Promote another version, or retrain: sizewright models list."
 
 
 class Version(NamedTuple):
@@ -46,20 +53,25 @@ class Registry:
     """At an MLflow tracking URI. Raises RegistryError where it does not answer."""
 
     def __init__(self, uri: str) -> None:
-        for name, value in (_PATIENCE | _QUIET).items():
-            os.environ.setdefault(name, value)
         try:
-            from mlflow.tracking import MlflowClient
+            import mlflow.tracking  # noqa: F401
         except ImportError:
             raise MissingExtraError("track", "mlflow") from None
         self.uri = uri
+        self._file = _file_of(uri)
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        """Made when it is needed: where there is no database yet, it makes one."""
+        from mlflow.tracking import MlflowClient
+
         with self.guard():
-            self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def versions(self) -> list[Version]:
         """All of them, the newest first."""
         with self.guard():
-            if not self._there():
+            if (self._file and not self._file.exists()) or not self._there():
                 return []
             found = self.client.search_model_versions(f"name = '{NAME}'")
             aliases = self.client.get_registered_model(NAME).aliases
@@ -82,24 +94,28 @@ class Registry:
         return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def load(self, version: Version, what: str = PRIOR) -> LearnedPrior:
-        """Its prior. Raises RegistryError for one that is not what was registered, OutdatedPriorError for
-        one that this Sizewright cannot read."""
+        """Its prior. Raises UnusableVersionError for one that is gone, is not what was registered, or that this
+        Sizewright cannot read."""
         from mlflow.artifacts import download_artifacts
 
         with self.guard(), tempfile.TemporaryDirectory() as folder:
+            if what not in {Path(file.path).name for file in self.client.list_artifacts(version.run_id, FOLDER)}:
+                raise UnusableVersionError(f"{version.source} at {self.uri} lacks {what}.", _OTHER_VERSION)
             path = download_artifacts(
                 run_id=version.run_id, artifact_path=f"{FOLDER}/{what}", dst_path=folder, tracking_uri=self.uri
             )
-            text = Path(path).read_text(encoding="utf-8")
-        if digest(text) != version.tags.get(f"sha256.{what}"):
-            raise RegistryError(
+            data = Path(path).read_bytes()
+        if hashlib.sha256(data).hexdigest() != version.tags.get(f"sha256.{what}"):
+            raise UnusableVersionError(
                 f"{version.source} at {self.uri} was changed after it was registered: {what} is not what was hashed.",
-                "Roll back to another version: sizewright models rollback.",
+                _OTHER_VERSION,
             )
         try:
-            return LearnedPrior.from_json(text, version.source)
-        except StoreError as error:
-            raise OutdatedPriorError(error.message, "Retrain: sizewright retrain.") from None
+            return LearnedPrior.from_json(data.decode(), version.source)
+        except (StoreError, UnicodeDecodeError) as error:
+            raise UnusableVersionError(
+                f"{version.source} at {self.uri}: {error}", "Retrain: sizewright retrain."
+            ) from None
 
     def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
         """A new version with all its tags, which is the challenger now."""
@@ -153,6 +169,8 @@ class Registry:
         from requests.exceptions import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
+        before = {name: os.environ.get(name) for name in _SETTINGS}
+        os.environ.update({name: value for name, value in _SETTINGS.items() if before[name] is None})
         try:
             yield
         except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
@@ -160,6 +178,24 @@ class Registry:
                 f"The model registry at {self.uri} cannot be used: {_short(error)}.",
                 "Start it (mlflow server), or name another with --tracking-uri.",
             ) from error
+        finally:
+            for name in (name for name, value in before.items() if value is None):
+                os.environ.pop(name, None)
+
+
+def _file_of(uri: str) -> Path | None:
+    """The SQLite file of a URI. Raises InputError for one that cannot be, or that is a trial store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    path = Path(uri.removeprefix("sqlite:///"))
+    if not path.parent.is_dir():
+        raise InputError(f"The folder {path.parent} of {uri} does not exist.", f"Run: mkdir -p {path.parent}")
+    if path.is_file() and is_trial_store(path):
+        raise InputError(
+            f"{uri} is a trial store, and MLflow needs a database of its own.",
+            "Name another: --tracking-uri sqlite:///mlflow.db",
+        )
+    return path
 
 
 def digest(text: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import asdict
+from typing import NamedTuple
 
 from typing_extensions import Self
 
-from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.bank.files import Bank, load_bank
 from sizewright.datasets.store import TrialStore
-from sizewright.errors import InputError, NotEnoughDataError, OutdatedPriorError
+from sizewright.errors import NotEnoughDataError, UnusableVersionError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.evaluation import score_prior
 from sizewright.retraining.gate import Limits, Verdict, judge
@@ -60,9 +61,10 @@ def retrain(
         lessons = gather(store, bank)
         _check(store, lessons, bank)
         champion = registry.champion() if registry else None
+        rival = _rival(registry, champion, bank)
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
         learned = learn(lessons)
-        verdict = _judged(learned, _rival(registry, champion, bank), limits)
+        verdict = _judged(learned, rival, limits)
         told = Retraining(
             promoted=False, reason=verdict.reason, trials=len(lessons.trials), jobs=len(lessons.jobs),
             passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=lessons.digest,
@@ -84,18 +86,30 @@ def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
     )
 
 
-def _rival(registry: Registry | None, champion: Version | None, bank: Bank | None) -> LearnedPrior | None:
-    """What the challenger has to beat: the champion, else the prior of the bank; both without the held-out jobs."""
+class _Rival(NamedTuple):
+    """What the challenger has to beat, without the held-out lessons; and what to say of it."""
+
+    prior: LearnedPrior | None
+    told: str = ""
+
+
+def _rival(registry: Registry | None, champion: Version | None, bank: Bank | None) -> _Rival:
+    """The champion; where there is none, or none that can be used, the prior of the bank."""
+    told = ""
     if registry and champion:
-        with suppress(OutdatedPriorError):
-            return registry.load(champion, TWIN)
-    return learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None
+        try:
+            return _Rival(registry.load(champion, TWIN))
+        except UnusableVersionError as error:
+            told = f" It was compared with the bank's prior, since the champion cannot be used: {error.message}"
+            bank = bank or load_bank()
+    return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, told)
 
 
-def _judged(learned: Learned, rival: LearnedPrior | None, limits: Limits) -> Verdict:
-    if rival is None:
+def _judged(learned: Learned, rival: _Rival, limits: Limits) -> Verdict:
+    if rival.prior is None:
         return Verdict(True, "There was no champion to compare it with.")
-    return judge(learned.scores["held-out"], score_prior(rival, learned.held_out), limits)
+    verdict = judge(learned.scores["held-out"], score_prior(rival.prior, learned.held_out), limits)
+    return verdict._replace(reason=verdict.reason + rival.told)
 
 
 def _registered(
@@ -103,7 +117,7 @@ def _registered(
 ) -> Version:
     from sizewright.retraining.tracking import log_run, model_source
 
-    parameters = limits._asdict() | {
+    parameters = asdict(limits) | {
         "trials": told.trials, "jobs": told.jobs, "data_sha256": told.data_sha256,
         "champion": champion.number if champion else "none",
     }  # fmt: skip
@@ -123,12 +137,3 @@ def _promoted(told: Retraining, version: Version, registry: Registry, champion: 
         return told.of(version).model_copy(update={"reason": reason})
     registry.promote(version)
     return told.of(version).model_copy(update={"promoted": True})
-
-
-def check_apart(store: TrialStore, tracking_uri: str) -> None:
-    """Raises InputError where MLflow would write into the store: both have tables of the same names."""
-    if tracking_uri.startswith("sqlite:///") and tracking_uri.removeprefix("sqlite:///") == store.name:
-        raise InputError(
-            f"{tracking_uri} is the trial store, and MLflow needs a database of its own.",
-            "Name another: --tracking-uri sqlite:///mlflow.db",
-        )

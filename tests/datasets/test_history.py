@@ -135,16 +135,16 @@ def test_json_and_back(tmp_path: Path) -> None:
 def test_csv_of_a_platform(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text(
         "id,name,status,workers,ps,worker_cpu,ps_cpu,batch_size,duration_s,samples,oom,ps_memory_peak_bytes,"
-        "started_at,expected\n"
-        "a-1,ctr,finished,4,2,2,1,512,100,50000,,2147483648,2026-01-02T03:04:05,480\n"
-        "a-2,ctr,failed,4,2,2,1,512,30,,true,,,\n"
+        "started_at,expected,expected_lower,expected_upper\n"
+        "a-1,ctr,finished,4,2,2,1,512,100,50000,,2147483648,2026-01-02T03:04:05,480,400,550\n"
+        "a-2,ctr,failed,4,2,2,1,512,30,,true,,,,,\n"
     )
     first, second = import_history(tmp_path / "h.csv", job=JOB)
     assert first.throughput == 500.0
     assert first.key == JOB.hash
     assert first.ps.memory_peak_bytes == 2 << 30
     assert first.started_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-    assert first.expected == Estimate(value=480.0, lower=480.0, upper=480.0)
+    assert first.expected == Estimate(value=480.0, lower=400.0, upper=550.0)
     assert second.throughput is None
     assert second.ran_out_of_memory
 
@@ -175,6 +175,11 @@ def test_any_row_of_csv_says_what_it_said(workers: int, ps: int, seconds: float,
         ("h.csv", "id,name,duration,workers,batch_size\n", "unknown column 'duration' .did you mean 'duration_s'"),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,-3,1,1\n", "row 1, duration_s: Input should be greater"),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,nan,1,1\n", "duration_s"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,inf,1,1\n", "finite number"),
+        ("h.csv", f"id,name,duration_s,workers,batch_size,samples\na,b,1,1,1,{10**400}\n", "row 1, samples"),
+        ("h.csv", "id,name,duration_s,workers,batch_size,expected\na,b,1,1,1,9\n", "expected_lower and expected_upper"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1\na,b,2,1,1\n", "1 ids more than once"),
+        ("h.json", "[" * 100_000, "without end"),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1\n", "row 1, workers: Field required"),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1,9,9\n", "row 1"),
     ],
@@ -183,6 +188,25 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, name: 
     (tmp_path / name).write_text(text)
     with pytest.raises(StoreError, match=told):
         import_history(tmp_path / name)
+
+
+def test_a_run_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None:
+    bad = run(1, outcome=Outcome(status="finished", samples=1, duration_s=float("inf")))
+    with TrialStore(tmp_path / "s.db") as store:
+        with pytest.raises(StoreError, match="ctr-1"):
+            store.history.add([run(0), bad])
+        assert store.history.finished() == []
+
+
+def test_a_stretch_without_workers_is_none() -> None:
+    with pytest.raises(ValueError, match="at least one worker"):
+        Stretch(at_s=0, duration_s=1, allocation=Allocation.of(0, 1, 1.0, 1.0, 512))
+
+
+def test_json_is_written_into_json_only(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"Name it h\.json"):
+        export_history([run()], tmp_path / "h.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_a_job_is_put_together_from_its_pods(prometheus: Prometheus) -> None:
     assert run.started_at.timestamp() == 1000
 
 
+def test_nightly_runs_of_one_name_are_apart_and_known_again(prometheus: Prometheus) -> None:
+    for name in ("ctr-worker-0", "ctr-ps-0"):
+        for metric in (CPU, MEMORY, MEMORY_LIMIT, QUOTA, PERIOD, OOM):
+            times = [*range(990, 1291, 30), *range(87_390, 87_991, 30)]
+            SERIES.setdefault(metric, {})[(name, "main")] = [(t, 100.0) for t in times]
+    first, second = jobs_of_pods(prometheus, 0, 100_000)
+    assert (first.outcome.duration_s, second.outcome.duration_s) == (300, 600)
+    assert first.id != second.id
+    assert [run.id for run in jobs_of_pods(prometheus, 17, 99_000)] == [first.id, second.id]
+
+
 def test_what_still_runs_is_not_finished(prometheus: Prometheus) -> None:
     pod("old-worker-0", range(1000, 1301, 30), 0.4, MIB)
     pod("new-worker-0", range(1000, 1999, 30), 0.4, MIB)
@@ -145,3 +156,28 @@ def test_faults_are_one_sentence(prometheus: Prometheus) -> None:
         jobs_of_pods(prometheus, 0, 1, pod_name="(?P<job>.+)")
     with pytest.raises(InputError, match="no regular expression"):
         jobs_of_pods(prometheus, 0, 1, pod_name="(")
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", '{"data": {"result": [{"metric": {}}]}}', "no json", "3"])
+def test_what_is_no_prometheus_is_told(body: str) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(StoreError, match="Check the URL"):
+            jobs_of_pods(Prometheus(f"http://127.0.0.1:{server.server_port}"), 0, 1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    with pytest.raises(StoreError, match="does not answer"):
+        jobs_of_pods(Prometheus("http://ho st:9"), 0, 1)

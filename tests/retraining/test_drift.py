@@ -54,3 +54,5 @@ def test_runs_that_tell_nothing_are_passed_over() -> None:
     by_another = [run_of(JOB, i, rate=1) for i in range(20)]
     assert drift(by_another, "sizewright-prior version 2").runs == 0
     assert drift(by_another, "sizewright-prior version 1").drifted
+    of_twelve = [run_of(JOB, i, rate=1, expected_by="prior with sizewright-prior version 12") for i in range(20)]
+    assert drift(of_twelve, "sizewright-prior version 1").runs == 0

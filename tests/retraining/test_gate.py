@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sizewright.errors import InputError
 from sizewright.retraining.evaluation import JobScore
 from sizewright.retraining.gate import Limits, judge
 
@@ -32,15 +33,15 @@ def test_a_margin_that_is_missed_is_told() -> None:
     assert judge(new, old, Limits(margin=0.04)).promote
     verdict = judge(new, old, Limits(margin=0.06))
     assert not verdict.promote
-    assert "mdape" in verdict.reason
+    assert "error" in verdict.reason
 
 
 def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
     new, old = scores(dlrm=0.01, dcn=0.01, xdeepfm=0.2), scores(dlrm=0.1, dcn=0.1, xdeepfm=0.1)
     verdict = judge(new, old, Limits())
     assert not verdict.promote
-    assert "mdape_xdeepfm" in verdict.reason
-    assert "mdape_dcn" not in verdict.reason
+    assert "error_xdeepfm_over_champion" in verdict.reason
+    assert "error_dcn" not in verdict.reason
     assert judge(new, old, Limits(worst_family=1.5)).promote
 
 
@@ -49,3 +50,19 @@ def test_without_anything_to_judge_by_nothing_is_promoted(old: list[JobScore]) -
     verdict = judge(scores(dlrm=0.1) if old else [], old, Limits())
     assert not verdict.promote
     assert "no held-out jobs" in verdict.reason
+
+
+def test_what_chance_alone_may_do_to_a_family_of_few_jobs_stops_nothing() -> None:
+    def of(*errors: float) -> list[JobScore]:
+        return [*scores(dlrm=0.1), *(score for error in errors for score in scores(dcn=error))]
+
+    old = of(0.1, 0.12, 0.2)
+    assert judge(of(0.02, 0.14, 0.02), old, Limits()).promote
+    assert judge(of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
+    assert not judge(of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
+
+
+@pytest.mark.parametrize(("margin", "worst"), [(-0.5, 0.05), (2.0, 0.05), (float("nan"), 0.05), (0.02, float("inf"))])
+def test_limits_that_are_none_are_refused(margin: float, worst: float) -> None:
+    with pytest.raises(InputError, match="is no share"):
+        Limits(margin, worst)

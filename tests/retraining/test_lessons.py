@@ -7,7 +7,7 @@ from sizewright.datasets.bank.shapes import BASES
 from sizewright.datasets.finished import Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.retraining.lessons import gather, is_held_out
+from sizewright.retraining.lessons import gather, is_held_out, to_judge, to_learn
 from sizewright.spec import Allocation, Failure, Job, Model, Outcome, Tables
 from sizewright.spec.command import Command
 
@@ -72,11 +72,23 @@ def test_runs_that_memory_ended_teach_nothing(store: TrialStore) -> None:
     assert lessons.passed_over["runs of a job that is not described"] == 1
 
 
-def test_an_own_job_is_left_out_with_the_base_shape_that_it_is_alike(store: TrialStore, made_bank: Bank) -> None:
-    like = Job(model=Model(family="dlrm", tables=Tables(count=24, rows=77, dim=4)))
-    store.history.add_job(like)
-    store.add(trial(job_hash=like.hash))
-    assert gather(store, made_bank).jobs[like.hash].base == "rm1"
+def test_of_own_jobs_one_trial_in_four_is_for_judging_and_of_the_bank_whole_base_shapes(
+    store: TrialStore, made_bank: Bank
+) -> None:
+    store.history.add_job(JOB)
+    for number in range(200):
+        store.add(trial(series=f"run-{number}"))
+    lessons = gather(store, made_bank)
+    judged, learned = to_judge(lessons), to_learn(lessons)
+    assert len(judged.trials) + len(learned.trials) == len(lessons.trials)
+    own = [t for t in judged.trials if t.job_hash == JOB.hash]
+    assert 30 < len(own) < 70
+    assert JOB.hash in learned.jobs
+    bank = [{job.base for key, job in some.jobs.items() if key != JOB.hash} for some in (judged, learned)]
+    assert not bank[0] & bank[1]
+    store.add(trial(series="another"))
+    more = to_judge(gather(store, made_bank))
+    assert set(map(repr, judged.trials)) <= set(map(repr, more.trials))  # for all time
 
 
 def test_the_digest_tells_data_apart_and_not_its_order(store: TrialStore, made_bank: Bank) -> None:

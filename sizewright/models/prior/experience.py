@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.datasets.bank.shapes import BankJob
 from sizewright.models.prior.work import work_of
 from sizewright.models.residual import matern
 from sizewright.spec import Job
@@ -60,6 +61,7 @@ class Experience(NamedTuple):
 
     names: tuple[str, ...]
     bases: tuple[str, ...]
+    hashes: tuple[str, ...]
     places: Floats
     """(j, a), in standard deviations."""
     centre: Floats
@@ -79,7 +81,7 @@ class Experience(NamedTuple):
         gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
         nearest = int(np.argmin(gaps))
         far = int(np.argmax(np.abs(place - self.places[nearest])))
-        level, sd = krige(self, place[None])
+        level, sd = krige(self, place[None], np.array([[job.hash == known for known in self.hashes]]))
         axis = AXES[far] if far < len(AXES) else "family or mode"
         return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis)
 
@@ -97,21 +99,24 @@ def from_record(record: dict[str, Any]) -> Experience:
     arrays: dict[str, Any] = {
         name: np.array(record[name], float) for name in ("places", "centre", "scale", "levels", "to_itself", "noise")
     }
-    names = {name: tuple(map(str, record[name])) for name in ("names", "bases")}
+    names = {name: tuple(map(str, record[name])) for name in ("names", "bases", "hashes")}
     scales = Scales(*(float(record[name]) for name in Scales._fields))
     return Experience(**(arrays | names), scales=scales, limit=float(record["limit"]))
 
 
-def learn(names: Sequence[str], bases: Sequence[str], described: Floats, levels: Floats, noise: Floats) -> Experience:
+def learn(jobs: Sequence[BankJob], described: Floats, levels: Floats, noise: Floats) -> Experience:
     """From descriptions (j, a) and levels (j,) of measured jobs, which are so far (j,) from the truth."""
     logs = described[:, : len(AXES)]
     centre, scale = np.zeros(described.shape[1]), np.ones(described.shape[1])
     centre[: len(AXES)] = logs.mean(axis=0)
     scale[: len(AXES)] = np.maximum(logs.std(axis=0), 0.1)
     places = (described - centre) / scale
+    bases = [job.base for job in jobs]
     scales, to_itself = _likeliest(places, levels, noise, bases)
-    told = tuple(names), tuple(bases), places, centre, scale, levels, to_itself, noise, scales
-    return Experience(*told, _limit(places, bases))
+    return Experience(
+        tuple(job.job.name for job in jobs), tuple(bases), tuple(job.job.hash for job in jobs),
+        places, centre, scale, levels, to_itself, noise, scales, _limit(places, bases),
+    )  # fmt: skip
 
 
 def describe(job: Job, table_scale: float = 1.0) -> Floats:
@@ -129,16 +134,16 @@ def describe(job: Job, table_scale: float = 1.0) -> Floats:
     return np.array([*np.log(np.maximum(logs, 1e-9)), *family, _MODE_APART * (job.training.sync == "sync")])
 
 
-def krige(known: Experience, at: Floats) -> tuple[Floats, Floats]:
+def krige(known: Experience, at: Floats, same: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Mean and standard deviation (m,) of levels at `at` (m, a), given those that are known; 0 far away.
 
-    What a job has to itself is known of nothing but that job.
+    What a job has to itself is known of the `same` job (m, j) only.
     """
     scales, places = known.scales, known.places
-    own = known.to_itself * _same(at, places)
+    own = known.to_itself * same
     cross = _alike(at, places, scales) + known.to_itself * own
-    kernel = _alike(places, places, scales) + np.outer(known.to_itself, known.to_itself) * _same(places, places)
-    solved = np.linalg.solve(kernel + np.diag(known.noise**2), np.column_stack([known.levels, cross.T]))
+    kernel = _alike(places, places, scales) + np.diag(known.to_itself**2 + known.noise**2)
+    solved = np.linalg.solve(kernel, np.column_stack([known.levels, cross.T]))
     of_own = np.where(own.any(axis=1), own.max(axis=1), scales.own) ** 2
     variance = scales.spread**2 + scales.family**2 + of_own - (cross * solved[:, 1:].T).sum(axis=1)
     return cross @ solved[:, 0], np.sqrt(np.maximum(variance, _LEAST_SD**2))
@@ -147,12 +152,12 @@ def krige(known: Experience, at: Floats) -> tuple[Floats, Floats]:
 def _alike(one: Floats, other: Floats, scales: Scales) -> Floats:
     """Covariance (m, j) of what jobs at `one` (m, a) and `other` (j, a) have in common."""
     near = matern(one, other, scales.length)
-    return np.asarray(scales.spread**2 * near + scales.family**2 * _same(one[:, _FAMILY_AXES], other[:, _FAMILY_AXES]))
+    return np.asarray(scales.spread**2 * near + scales.family**2 * _same_family(one, other))
 
 
-def _same(one: Floats, other: Floats) -> NDArray[np.bool_]:
-    """Which of `one` (m, a) are which of `other` (j, a): (m, j)."""
-    return np.asarray((one[:, None] == other[None]).all(axis=2))
+def _same_family(one: Floats, other: Floats) -> NDArray[np.bool_]:
+    """Of jobs at `one` (m, a) and `other` (j, a): (m, j)."""
+    return np.asarray((one[:, None, _FAMILY_AXES] == other[None, :, _FAMILY_AXES]).all(axis=2))
 
 
 def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[str]) -> tuple[Scales, Floats]:
@@ -160,7 +165,7 @@ def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[st
 
     Jobs that are missed by far have that to themselves, so that the others are told no less surely.
     """
-    same, base_of = _same(places[:, _FAMILY_AXES], places[:, _FAMILY_AXES]), np.array(bases)
+    same, base_of = _same_family(places, places), np.array(bases)
     groups = [np.flatnonzero(base_of == base) for base in dict.fromkeys(bases)]
     shared = np.array(list(itertools.product(_FAMILY, _OWN)))
     family, own = (shared**2).T[:, :, None, None]

@@ -87,7 +87,7 @@ class LearnedPrior:
             chosen = [jobs[keys[number]] for number in numbers]
             places = np.array([described[number] for number in numbers])
             away = noise / np.sqrt(_sessions(known, trials))
-            return experience.learn([b.job.name for b in chosen], [b.base for b in chosen], places, levels, away)
+            return experience.learn(chosen, places, levels, away)
 
         _, _, form_and_noise = _levels(rows, parameters)
         noise = repeat_noise(trials).at_usual_speed
@@ -198,7 +198,18 @@ class LearnedPrior:
             raise ValueError("a number is not finite, or not above 0")
         if (
             not len(
-                {len(c) for c in (known.names, known.bases, known.levels, known.to_itself, known.noise, known.places)}
+                {
+                    len(c)
+                    for c in (
+                        known.names,
+                        known.bases,
+                        known.hashes,
+                        known.levels,
+                        known.to_itself,
+                        known.noise,
+                        known.places,
+                    )
+                }
             )
             == 1
         ):

@@ -15,7 +15,7 @@ JOBS = bank_jobs()
 
 def known(levels: np.ndarray) -> Experience:
     places = np.array([describe(b.job, b.table_scale) for b in JOBS])
-    return learn([b.job.name for b in JOBS], [b.base for b in JOBS], places, levels, np.full(len(JOBS), 0.05))
+    return learn(JOBS, places, levels, np.full(len(JOBS), 0.05))
 
 
 def process(places: np.ndarray, levels: np.ndarray, scales: Scales, own: float | None = None) -> Experience:
@@ -23,12 +23,14 @@ def process(places: np.ndarray, levels: np.ndarray, scales: Scales, own: float |
     jobs, axes = places.shape
     names = tuple(map(str, range(jobs)))
     each = np.full(jobs, scales.own if own is None else own)
-    return Experience(names, names, places, np.zeros(axes), np.ones(axes), levels, each, np.full(jobs, 1e-3), scales, 1)
+    return Experience(
+        names, names, names, places, np.zeros(axes), np.ones(axes), levels, each, np.full(jobs, 1e-3), scales, 1
+    )
 
 
 def test_a_process_tells_what_it_was_told_and_little_far_away() -> None:
     told = process(np.array([[0.0], [1.0], [3.0]]), np.array([0.2, 0.1, -0.3]), Scales(1.0, 0.3, 0.0, 1e-3))
-    mean, sd = krige(told, np.array([[0.0], [3.0], [500.0]]))
+    mean, sd = krige(told, np.array([[0.0], [3.0], [500.0]]), np.array([[1, 0, 0], [0, 0, 1], [0, 0, 0]], bool))
     assert mean[:2] == pytest.approx([0.2, -0.3], abs=0.01)
     assert mean[2] == pytest.approx(0, abs=1e-6)
     assert sd[0] < 0.01 < sd[2]
@@ -38,7 +40,7 @@ def test_a_process_tells_what_it_was_told_and_little_far_away() -> None:
 def test_a_job_that_was_measured_is_told_as_it_was_and_what_it_has_to_itself_moves_no_other() -> None:
     places = np.array([[0.0], [0.1], [0.1], [0.2]])
     told = process(places, np.array([0.0, -0.9, -0.9, 0.0]), Scales(1.0, 0.05, 0.0, 0.05), own=0.9)
-    mean, sd = krige(told, np.array([[0.1], [0.15]]))
+    mean, sd = krige(told, np.array([[0.1], [0.15]]), np.array([[0, 1, 0, 0], [0, 0, 0, 0]], bool))
     assert mean[0] == pytest.approx(-0.9, abs=0.01)
     assert abs(mean[1]) < 0.05
     assert sd[0] < 0.01 < sd[1]
@@ -58,7 +60,7 @@ def test_what_a_family_shares_is_known_of_one_of_its_jobs_however_far_the_others
     far = [500.0] * len(experience.AXES) + mine[len(experience.AXES) :]
     other = [0.0] * len(experience.AXES) + [0.0, 1.0] + [0.0] * (len(experience.FAMILIES) - 1)
     told = process(np.array([mine]), np.array([-0.9]), Scales(1.0, 0.01, 1.0, 0.01))
-    mean, sd = krige(told, np.array([far, other]))
+    mean, sd = krige(told, np.array([far, other]), np.zeros((2, 1), bool))
     assert mean == pytest.approx([-0.9, 0.0], abs=0.01)
     assert sd[0] < 0.03 < 0.9 < sd[1]
 
