@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,12 @@ def test_retraining_against_a_server_that_vanishes(
             for trial in made_bank.trials:
                 if trial.job_hash == key:
                     store.add(trial)
-    with real_servers.mlflow_server(tmp_path) as uri:
+    with ExitStack() as server:
+        uri = server.enter_context(real_servers.mlflow_server(tmp_path))
         registry = Registry(uri)
         first = retrain(store, registry, None)
         assert first.promoted
+        store.add(store.trials()[0].model_copy(update={"series": "another"}))
         second = retrain(store, registry, None)
         assert not second.promoted
         assert registry.version("challenger").number == second.version
@@ -140,9 +143,10 @@ print(np.isfinite(model.predict(model.input_example)).all())
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
         assert done.stdout.strip().endswith("True")
+        store.add(store.trials()[0].model_copy(update={"series": "one more"}))
         count = store.count()
-    with pytest.raises(RegistryError, match="cannot be used"):
-        retrain(store, registry, None)
+        with pytest.raises(RegistryError, match="cannot be used"):
+            retrain(store, registry, None, progress=lambda text: server.close() if "logging" in text else None)
     assert store.count() == count
     last, told = champion_prior(uri)
     assert "The last good one is used" in told

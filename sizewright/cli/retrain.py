@@ -55,7 +55,7 @@ def _bank(name: str | None) -> str | None:
 
 
 def _print(console: Console, told: Retraining) -> None:
-    what = f"version {told.version}" if told.version else "a dry run: nothing was registered"
+    what = f"version {told.version}" if told.version else "nothing was registered"
     console.print(f"{'Champion' if told.promoted else 'Challenger'}: {what}", style="bold")
     console.print(told.reason, soft_wrap=True)
     console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")

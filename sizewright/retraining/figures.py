@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Scores = Mapping[str, Sequence[JobScore]]
 """By how the jobs were left out: each base shape, each family, or those that are held out for good."""
+_LABELS = {"base": "base shapes left out", "family": "families left out", "held-out": "held out for good"}
 
 
 def draw(scores: Scores) -> dict[str, Figure]:
@@ -34,10 +35,11 @@ def _predicted(scores: Scores) -> Figure:
         known = [score for score in told if score.foretold]
         x = list(itertools.chain(*(score.measured for score in known)))
         y = list(itertools.chain(*(score.foretold for score in known)))
-        axes.scatter(x, y, s=8, alpha=0.5, label=f"{name} left out", color=f"C{number}")
+        axes.scatter(x, y, s=8, alpha=0.5, label=_LABELS.get(name, name), color=f"C{number}")
     ends = [*axes.get_xlim()]
     axes.plot(ends, ends, color="grey", linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="measured samples/s", ylabel="foretold samples/s")
+    axes.set(xscale="log", yscale="log", xlabel="measured samples/s", ylabel="foretold samples/s",
+             title="Foretold against measured")  # fmt: skip
     axes.legend()
     return figure
 
@@ -50,11 +52,11 @@ def _by_family(scores: Scores, what: str, label: str, line: float | None = None)
     for number, (name, told) in enumerate(scores.items()):
         values = by_family(told)
         heights = [values.get(family, {}).get(what, np.nan) for family in families]
-        axes.bar(np.arange(len(families)) + number * width, heights, width, label=f"{name} left out")
+        axes.bar(np.arange(len(families)) + number * width, heights, width, label=_LABELS.get(name, name))
     if line is not None:
         axes.axhline(line, color="grey", linewidth=1)
     axes.set_xticks(np.arange(len(families)) + 0.4 - width / 2, families)
-    axes.set_ylabel(label)
+    axes.set(ylabel=label, title=f"{label[0].upper()}{label[1:]}, by family")
     axes.legend()
     return figure
 

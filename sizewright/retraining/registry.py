@@ -89,6 +89,10 @@ class Registry:
             f"Known: {known}." if known else "Make one: sizewright retrain --tracking-uri URI.",
         )
 
+    def newest(self) -> Version | None:
+        """The one that was registered last."""
+        return next(iter(self.versions()), None)
+
     def champion(self) -> Version | None:
         """The one that is in use; None before the first."""
         return next((version for version in self.versions() if CHAMPION in version.aliases), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.metadata import version as package_version
 from typing import NamedTuple
 
 from typing_extensions import Self
@@ -52,14 +53,17 @@ def retrain(
 ) -> Retraining:
     """Learn from the store's trials and runs and a bank's, and promote what is better than the champion.
 
-    In a dry run, or without a `registry`, nothing is logged or registered. Where there is no champion, or none that
-    this version can read, it is judged against the prior of the bank.
+    In a dry run, or without a `registry`, nothing is logged or registered; nor where the newest version has learned
+    from the same. Where there is no champion, or none that can be used, it is judged against the prior of the bank.
     Raises NotEnoughDataError for a store with nothing to learn from, RegistryError where the registry fails on the
     way, which then holds at most a challenger more; StoreError while another retraining uses this store.
     """
     with store.exclusively(ONE_AT_A_TIME):
         lessons = gather(store, bank)
         _check(store, lessons, bank)
+        known = registry.newest() if registry and not dry_run else None
+        if known and known.tags.items() >= _source(lessons).items():
+            return _nothing_new(lessons, known)
         champion = registry.champion() if registry else None
         rival = _rival(registry, champion, bank)
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
@@ -75,6 +79,19 @@ def retrain(
         progress(f"logging to {registry.uri}")
         version = _registered(told, learned, registry, champion, limits)
         return _promoted(told, version, registry, champion) if verdict.promote else told.of(version)
+
+
+def _source(lessons: Lessons) -> dict[str, str]:
+    """Tags of what a version comes from: the same give the same prior."""
+    return {"data_sha256": lessons.digest, "sizewright": package_version("sizewright")}
+
+
+def _nothing_new(lessons: Lessons, known: Version) -> Retraining:
+    return Retraining(
+        promoted=False, reason=f"Nothing new: version {known.number} has learned from the same trials and runs.",
+        trials=len(lessons.trials), jobs=len(lessons.jobs), passed_over=lessons.passed_over, flagged=(),
+        data_sha256=lessons.digest, metrics={},
+    )  # fmt: skip
 
 
 def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
@@ -123,7 +140,7 @@ def _registered(
     }  # fmt: skip
     run_id = log_run(registry, learned, parameters)
     tags = {f"sha256.{name}": digest(p.to_json()) for name, p in ((PRIOR, learned.prior), (TWIN, learned.twin))}
-    tags |= {"data_sha256": told.data_sha256, "trials": str(told.trials), "reason": told.reason[:4000]}
+    tags |= _source(learned.lessons) | {"trials": str(told.trials), "reason": told.reason[:4000]}
     tags |= {f"metric.{name}": f"{value:.5g}" for name, value in told.metrics.items()}
     return registry.add(run_id, model_source(run_id), tags)
 

@@ -29,6 +29,10 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     first = call("retrain", *words, "--bank", "none", "-o", "json")
     assert first.code == 0, first.err
     assert json.loads(first.out)["promoted"]
+    same = call("retrain", *words, "--bank", "none")
+    assert "Challenger: nothing was registered" in same.out
+    with TrialStore(tmp_path / "s.db") as store:
+        store.add(store.trials()[0].model_copy(update={"series": "another"}))
     second = call("retrain", *words, "--bank", "none")
     assert second.code == 0, second.err
     assert "Challenger: version 2" in second.out

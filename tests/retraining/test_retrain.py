@@ -85,6 +85,10 @@ def test_what_is_no_better_stays_challenger(
     champion_before = registry.champion()
     assert champion_before is not None
     assert champion_before.number == first.version
+    same = retrain(filled, registry, None)
+    assert "version 1 has learned from the same" in same.reason
+    assert registry.versions() == [champion_before]
+    filled.add(filled.trials()[0].model_copy(update={"series": "another"}))
     again = retrain(filled, registry, None)
     assert not again.promoted
     challenger = registry.version("challenger")
