@@ -118,7 +118,8 @@ def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str
             worker = sorted(members)[about % len(members)]
             table.do(lambda worker=worker: table.pacing.drop(worker))
             members.discard(worker)
-            pushes.pop(worker, None)  # it has died: nobody reads what it is told
+            if worker in pushes:  # it has died: nobody reads what it is told, nor knows when
+                everything.remove(pushes.pop(worker)[1])
         elif action == "break":
             table.do(table.pacing.break_off)
             end_round(whole=False)
