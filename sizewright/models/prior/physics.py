@@ -83,6 +83,7 @@ _SDS = np.array([sd for _, sd in (*WORKER_TERMS.values(), *PS_TERMS.values(), *S
 _CPU_SD, _RATE_SD = 0.2, 0.15
 _GROUP_SD = 0.05
 _STEPS = 60
+_MOVE = 1e-7  # of logarithms, to see slopes
 _LEAST_FREE = 0.2
 # An outer product is written, laid out anew and read, forward and back: four times as often as what a layer puts out.
 _OUTER, _LAYER = NAMES.index("worker_outer_floats"), NAMES.index("worker_layer_floats")
@@ -171,10 +172,31 @@ def fit(at: Places, told: Told, groups: Groups, guess: Floats = START) -> Floats
         far = _soft(np.concatenate([left(parameters, levels), levels / _GROUP_SD]))
         return np.concatenate([far, (parameters - start) / _SDS])
 
+    rows = np.concatenate([np.arange(len(told.log_rates)), *map(np.flatnonzero, known)])
+
+    def slopes(unknown: Floats) -> Floats:
+        """A row depends on one level of each grouping, so all of these are moved at once."""
+        here = errors(unknown)
+        found = np.zeros((len(here), len(unknown)))
+        for k in range(len(START)):
+            found[:, k] = (errors(_moved(unknown, slice(k, k + 1))) - here) / _MOVE
+        for start, end, numbers in zip(ends + len(START), ends[1:] + len(START), of_group, strict=False):
+            slope = (errors(_moved(unknown, slice(start, end))) - here) / _MOVE
+            found[np.arange(len(rows)), start + numbers[rows]] = slope[: len(rows)]
+            penalties = len(rows) - len(START) + np.arange(start, end)
+            found[penalties, np.arange(start, end)] = slope[penalties]
+        return found
+
     guesses = np.concatenate([guess, np.zeros(ends[-1])])
     scale = np.concatenate([_SDS, np.full(ends[-1], _GROUP_SD)])
-    found = least_squares(errors, guesses, method="trf", max_nfev=_STEPS, x_scale=scale, ftol=1e-4)
+    found = least_squares(errors, guesses, jac=slopes, method="trf", max_nfev=_STEPS, x_scale=scale, ftol=1e-4)
     return np.asarray(found.x[: len(START)])
+
+
+def _moved(unknown: Floats, which: slice) -> Floats:
+    moved = unknown.copy()
+    moved[which] += _MOVE
+    return moved
 
 
 def _soft(far: Floats) -> Floats:
