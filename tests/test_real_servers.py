@@ -23,6 +23,7 @@ from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import RegistryError, StoreError
 from sizewright.retraining.champion import champion_prior
+from sizewright.retraining.gate import Limits
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import ONE_AT_A_TIME, retrain
 from sizewright.spec import Job
@@ -130,7 +131,7 @@ def test_retraining_against_a_server_that_vanishes(
         first = retrain(store, registry, None)
         assert first.promoted
         store.add(store.trials()[0].model_copy(update={"series": "another"}))
-        second = retrain(store, registry, None)
+        second = retrain(store, registry, None, limits=Limits(margin=0.5))
         assert not second.promoted
         assert registry.version("challenger").number == second.version
         prior, told = champion_prior(uri)

@@ -28,6 +28,8 @@ class Lessons(NamedTuple):
     trials: list[Trial]
     jobs: dict[str, BankJob]
     passed_over: dict[str, int]
+    own: frozenset[str | None] = frozenset()
+    """Series of trials that are not the bank's."""
 
     def only(self, keep: Callable[[BankJob], bool]) -> Lessons:
         """Those of some jobs."""
@@ -65,7 +67,9 @@ def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
         for key in dict.fromkeys(str(trial.job_hash) for trial in mine):
             jobs.setdefault(key, BankJob(base_of(described[key]), described[key], _usual_scale(mine, key)))
         trials += mine
-    return Lessons(trials, jobs, dict(passed_over))
+    return Lessons(
+        trials, jobs, dict(passed_over), frozenset(t.series for t in trials[len(bank.trials) if bank else 0 :])
+    )
 
 
 def base_of(job: Job) -> str:
@@ -80,17 +84,17 @@ def is_held_out(base: str) -> bool:
 
 def to_learn(lessons: Lessons) -> Lessons:
     """What is not `to_judge`."""
-    return lessons.where(lambda trial, job: not _is_to_judge(trial, job))
+    return lessons.where(lambda trial, job: not _is_to_judge(trial, job, lessons.own))
 
 
 def to_judge(lessons: Lessons) -> Lessons:
     """What champion and challenger are compared on, and neither may have learned, now or ever: of the bank, whole base
-    shapes; of own jobs, which come again and again, one trial or run in four."""
-    return lessons.where(_is_to_judge)
+    shapes; of what one measured oneself, since such jobs come again and again, one trial or run in four."""
+    return lessons.where(lambda trial, job: _is_to_judge(trial, job, lessons.own))
 
 
-def _is_to_judge(trial: Trial, job: BankJob) -> bool:
-    if job.base in _bases().values():
+def _is_to_judge(trial: Trial, job: BankJob, own: frozenset[str | None]) -> bool:
+    if trial.series not in own:
         return is_held_out(job.base)
     a = trial
     return _in_four(

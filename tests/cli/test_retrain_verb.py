@@ -33,7 +33,7 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     assert "Challenger: nothing was registered" in same.out
     with TrialStore(tmp_path / "s.db") as store:
         store.add(store.trials()[0].model_copy(update={"series": "another"}))
-    second = call("retrain", *words, "--bank", "none")
+    second = call("retrain", *words, "--bank", "none", "--margin", "0.5")
     assert second.code == 0, second.err
     assert "Challenger: version 2" in second.out
     uri = words[2:]

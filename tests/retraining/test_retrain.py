@@ -19,6 +19,7 @@ from sizewright.retraining import champion
 from sizewright.retraining import registry as registries
 from sizewright.retraining.champion import champion_prior
 from sizewright.retraining.compare import compare_versions
+from sizewright.retraining.gate import Limits
 from sizewright.retraining.lessons import gather
 from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, retrain
@@ -89,7 +90,7 @@ def test_what_is_no_better_stays_challenger(
     assert "version 1 has learned from the same" in same.reason
     assert registry.versions() == [champion_before]
     filled.add(filled.trials()[0].model_copy(update={"series": "another"}))
-    again = retrain(filled, registry, None)
+    again = retrain(filled, registry, None, limits=Limits(margin=0.5))
     assert not again.promoted
     challenger = registry.version("challenger")
     assert challenger.number == again.version
