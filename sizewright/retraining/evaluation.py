@@ -51,6 +51,8 @@ class Measured(NamedTuple):
 
     places: list[Trial]
     rates: Floats
+    counts: Sequence[int] = ()
+    """Of how many trials each is the mean."""
 
 
 def measured(lessons: Lessons) -> dict[str, Measured]:
@@ -68,7 +70,9 @@ def measured(lessons: Lessons) -> dict[str, Measured]:
         sorted(first, key=lambda place: str(place[0])), key=lambda place: str(place[0])
     ):
         places = list(group)
-        found[key] = Measured([first[p] for p in places], np.exp([np.mean(rates[p]) for p in places]))
+        found[key] = Measured(
+            [first[p] for p in places], np.exp([np.mean(rates[p]) for p in places]), [len(rates[p]) for p in places]
+        )
     return found
 
 
@@ -77,20 +81,20 @@ def score_prior(prior: LearnedPrior, lessons: Lessons, truth: dict[str, Measured
     truth = measured(lessons) if truth is None else truth
     scores = []
     for key, job in lessons.jobs.items():
-        places, rates = truth[key]
+        places, rates, counts = truth[key]
         if not places:
             continue
         about = (job.job.name, job.base, job.job.model.family)
         try:
             curve = prior.curve(job.job, job.table_scale)
         except NotEnoughDataError as error:
-            nothing = (1.0,) * len(places)
+            nothing = (1.0,) * sum(counts)
             nan = float("nan")
             scores.append(JobScore(*about, nothing, tuple(rates), (), nan, nan, nan, error.message))
             continue
         logs = curve.log_rates(places)
         foretold = np.exp(logs)
-        errors = tuple(np.abs(foretold / rates - 1).tolist())
+        errors = tuple(np.repeat(np.abs(foretold / rates - 1), counts).tolist())
         held = float(np.mean(np.abs(np.log(rates) - logs) <= _NORMAL * curve.sd(places)))
         regret, rank = choice(places, rates, logs)
         scores.append(JobScore(*about, errors, tuple(rates), tuple(foretold), held, regret, rank))
