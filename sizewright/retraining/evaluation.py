@@ -27,7 +27,7 @@ _MOST_FOLDS, _MOST_TRIALS_A_FOLD = 8, 2000
 
 
 class JobScore(NamedTuple):
-    """Of one job. What the prior refuses has the reason and an error of 1 for each allocation: it tells nothing."""
+    """Of one job. What the prior refuses has the reason and an error of 1 for each trial: it tells nothing."""
 
     job: str
     base: str
@@ -42,7 +42,7 @@ class JobScore(NamedTuple):
 
     @property
     def mdape(self) -> float:
-        """Median error of its allocations."""
+        """Median error of its trials."""
         return float(np.median(self.errors))
 
 
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
     places: list[Trial]
     rates: Floats
-    counts: Sequence[int] = ()
+    counts: list[int]
     """Of how many trials each is the mean."""
 
 
@@ -65,7 +65,7 @@ def measured(lessons: Lessons) -> dict[str, Measured]:
             place = (trial.job_hash, *(getattr(trial, axis) for axis in _PLACE))
             first.setdefault(place, trial)
             rates.setdefault(place, []).append(np.log(trial.throughput or 0.0) + np.log(factor))
-    found = {key: Measured([], np.empty(0)) for key in lessons.jobs}
+    found = {key: Measured([], np.empty(0), []) for key in lessons.jobs}
     for key, group in itertools.groupby(
         sorted(first, key=lambda place: str(place[0])), key=lambda place: str(place[0])
     ):
@@ -135,7 +135,7 @@ def folds_of(groups: int) -> int:
 
 
 def summary(scores: Iterable[JobScore]) -> dict[str, float]:
-    """Median error over all allocations; means over jobs of their median error, regret, rank and coverage; and how many
+    """Median error over all trials; means over jobs of their median error, regret, rank and coverage; and how many
     were refused."""
     scores = list(scores)
     told = [score for score in scores if not score.refused]
