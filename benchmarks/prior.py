@@ -83,7 +83,7 @@ def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
     told = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
     rows, measures = [], measured(gather(None, bank))
     for key, job in _of(bank, split.asked).items():
-        places, truth = measures[key]
+        places, truth, _ = measures[key]
         row: dict[str, Any] = {"kind": split.kind, "rival": rival, "base": job.base, "job": job.job.name}
         try:
             rates = np.exp(told(job, places))
