@@ -77,9 +77,10 @@ class History:
             there = {row.id for row in connection.execute(sa.select(_finished.c.id))}
             new = {run.id: run for run in finished if run.id not in there}
             for key, run in new.items():
-                self._read(key, run.model_dump_json())  # a row that nobody can read would close the whole history
+                record = run.model_dump_json()
+                self._read(key, record)  # a row that nobody can read would close the whole history
                 told = {"id": key, "job_hash": run.key, "name": run.name, "started_at": run.started_at}
-                connection.execute(_finished.insert().values(told | {"record": run.model_dump_json()}))
+                connection.execute(_finished.insert().values(told | {"record": record}))
         return len(new)
 
     def _read(self, run: str, text: str) -> FinishedJob:

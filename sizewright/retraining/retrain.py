@@ -61,9 +61,10 @@ def retrain(
     with store.exclusively(ONE_AT_A_TIME):
         lessons = gather(store, bank)
         _check(store, lessons, bank)
+        data_sha256 = lessons.digest
         known = registry.newest() if registry and not dry_run else None
-        if known and known.tags.items() >= _source(lessons).items():
-            return _nothing_new(lessons, known)
+        if known and known.tags.items() >= _source(data_sha256).items():
+            return _nothing_new(lessons, data_sha256, known)
         champion = registry.champion() if registry else None
         rival = _rival(registry, champion, bank)
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
@@ -71,7 +72,7 @@ def retrain(
         verdict = _judged(learned, rival, limits)
         told = Retraining(
             promoted=False, reason=verdict.reason, trials=len(lessons.trials), jobs=len(lessons.jobs),
-            passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=lessons.digest,
+            passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=data_sha256,
             metrics=learned.metrics(),
         )  # fmt: skip
         if registry is None or dry_run:
@@ -81,16 +82,16 @@ def retrain(
         return _promoted(told, version, registry, champion) if verdict.promote else told.of(version)
 
 
-def _source(lessons: Lessons) -> dict[str, str]:
+def _source(data_sha256: str) -> dict[str, str]:
     """Tags of what a version comes from: the same give the same prior."""
-    return {"data_sha256": lessons.digest, "sizewright": package_version("sizewright")}
+    return {"data_sha256": data_sha256, "sizewright": package_version("sizewright")}
 
 
-def _nothing_new(lessons: Lessons, known: Version) -> Retraining:
+def _nothing_new(lessons: Lessons, data_sha256: str, known: Version) -> Retraining:
     return Retraining(
         promoted=False, reason=f"Nothing new: version {known.number} has learned from the same trials and runs.",
         trials=len(lessons.trials), jobs=len(lessons.jobs), passed_over=lessons.passed_over, flagged=(),
-        data_sha256=lessons.digest, metrics={},
+        data_sha256=data_sha256, metrics={},
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _registered(
     }  # fmt: skip
     run_id = log_run(registry, learned, parameters)
     tags = {f"sha256.{name}": digest(p.to_json()) for name, p in ((PRIOR, learned.prior), (TWIN, learned.twin))}
-    tags |= _source(learned.lessons) | {"trials": str(told.trials), "reason": told.reason[:4000]}
+    tags |= _source(told.data_sha256) | {"trials": str(told.trials), "reason": told.reason[:4000]}
     tags |= {f"metric.{name}": f"{value:.5g}" for name, value in told.metrics.items()}
     return registry.add(run_id, model_source(run_id), tags)
 
