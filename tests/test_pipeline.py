@@ -50,7 +50,7 @@ def test_from_nothing_to_a_retrained_prior(tmp_path: Path, example: Path) -> Non
         store.history.add([slower(kept, number) for number in range(40)])
     told = run(tmp_path, 20_000)
     assert "more than chance allows" in told
-    assert "median error" in told.splitlines()[-1], told
+    assert "Better: median error" in told.splitlines()[-1], told
     with TrialStore(tmp_path / "s.db", create=False) as store:
         assert store.count() == trials  # it had enough
         assert len(store.history.finished()) == 42

@@ -34,6 +34,7 @@ _FAMILY = (0.03, 0.1, 0.3, 1.0)
 _FAMILY_AXES = slice(len(AXES), len(AXES) + len(FAMILIES))
 # A job so many standard deviations from what those like it tell is a case of its own.
 _APART, _LEAST_SD = 4.0, 1e-3
+_ROUNDS = 2
 
 
 class Guess(NamedTuple):
@@ -163,23 +164,35 @@ def _same_family(one: Floats, other: Floats) -> NDArray[np.bool_]:
 def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[str]) -> tuple[Scales, Floats]:
     """Scales by which each base shape, left out, is foretold best by the others, and what each job has to itself (j,).
 
-    Jobs that are missed by far have that to themselves, so that the others are told no less surely.
+    Jobs that are missed by far have that to themselves, so that the others are told no less surely: once these are
+    known, scales are sought again as if they told nothing of the others.
     """
-    same, base_of = _same_family(places, places), np.array(bases)
-    groups = [np.flatnonzero(base_of == base) for base in dict.fromkeys(bases)]
+    groups = [np.flatnonzero(np.array(bases) == base) for base in dict.fromkeys(bases)]
+    alone = np.zeros(len(levels))
+    for _ in range(_ROUNDS):
+        scales, alone = _likeliest_beside(places, levels, noise, groups, alone)
+    return scales, np.maximum(alone, scales.own)
+
+
+def _likeliest_beside(
+    places: Floats, levels: Floats, noise: Floats, groups: Sequence[NDArray[np.int64]], alone: Floats
+) -> tuple[Scales, Floats]:
+    """Scales where jobs have so much (j,) to themselves, and how much each that is missed by far has by these."""
+    same = _same_family(places, places)
     shared = np.array(list(itertools.product(_FAMILY, _OWN)))
     family, own = (shared**2).T[:, :, None, None]
-    best, to_itself, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), np.empty(0), -np.inf
+    best, missed_by, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), alone, -np.inf
     for length, spread in itertools.product(_LENGTHS, _SPREADS):
         kernels = spread**2 * matern(places, places, length) + family * same + own * np.eye(len(places))
-        missed, sd = _left_out(kernels + np.diag(noise**2), levels, groups)
+        missed, sd = _left_out(kernels + np.diag(noise**2 + alone**2), levels, groups)
+        sd = np.sqrt(np.maximum(sd**2 - alone**2, _LEAST_SD**2))
         far = np.abs(missed / sd)
         likelihoods = -(0.5 * np.minimum(far, _APART) ** 2 + np.log(sd)).sum(axis=1)
         first = int(np.argmax(likelihoods))
         if likelihoods[first] > most:
             best, most = Scales(length, spread, *shared[first].tolist()), float(likelihoods[first])
-            to_itself = np.where(far[first] > _APART, np.abs(missed[first]), best.own)
-    return best, to_itself
+            missed_by = np.where(far[first] > _APART, np.abs(missed[first]), 0.0)
+    return best, missed_by
 
 
 def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> tuple[Floats, Floats]:
