@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.series import Progress
     from sizewright.retraining.drift import Drift
+    from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import Retraining
 
     PriorLike: TypeAlias = LearnedPrior | str | Path | None
@@ -189,6 +190,13 @@ def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()
     return LearnedPrior.fit([trial for trial in loaded.trials if trial.job_hash in jobs], jobs)
 
 
+def open_registry(tracking_uri: str | None = None) -> Registry:
+    """The registry of learned priors at an MLflow URI, that of SIZEWRIGHT_TRACKING_URI, or a file here."""
+    from sizewright.retraining.registry import Registry
+
+    return Registry(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING)
+
+
 def retrain(
     *,
     store: str | TrialStore | None = None,
@@ -211,14 +219,12 @@ def retrain(
     """
     from sizewright.datasets.bank.files import load_bank
     from sizewright.retraining.gate import Limits
-    from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import retrain as retrain_from_store
 
-    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING
-    limits = Limits(margin, worst_family)
+    registry, limits = open_registry(tracking_uri), Limits(margin, worst_family)
     with _open(store, create=False) as opened:
         loaded = load_bank(None if bank == SHIPPED_BANK else bank) if bank is not None else None
-        return retrain_from_store(opened, Registry(uri), loaded, limits=limits, dry_run=dry_run, progress=progress)
+        return retrain_from_store(opened, registry, loaded, limits=limits, dry_run=dry_run, progress=progress)
 
 
 def compare_priors(
@@ -231,9 +237,8 @@ def compare_priors(
     from sizewright.datasets.bank.files import load_bank
     from sizewright.retraining.compare import compare_versions
     from sizewright.retraining.lessons import gather
-    from sizewright.retraining.registry import Registry
 
-    registry = Registry(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING)
+    registry = open_registry(tracking_uri)
     versions = [registry.version(one) for one in which]
     try:
         with _open(store, create=False) as opened:

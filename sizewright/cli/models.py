@@ -11,7 +11,7 @@ from sizewright.cli.options import Output, Store, Tracking
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
-    from sizewright.retraining.registry import Registry, Version
+    from sizewright.retraining.registry import Version
 
 app = typer.Typer(help="Throughput models and learned priors: which there are, and how well they do.",
                   no_args_is_help=True)  # fmt: skip
@@ -59,6 +59,7 @@ def compare(
 @app.command("list")
 def list_models(tracking_uri: Tracking = None, output: Output = Format.table) -> None:
     """Name the throughput models; with a registry, the learned priors in it."""
+    from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import versions_table
     from sizewright.models.registry import model_names
@@ -67,7 +68,7 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
         names = list(model_names())
         show_data(names, output, lambda console: console.print("\n".join(names)))
         return
-    versions = _registry(tracking_uri).versions()
+    versions = api.open_registry(tracking_uri).versions()
     rows = [_told(version) for version in versions]
     show_data(rows, output, lambda console: console.print(versions_table(rows)))
 
@@ -75,9 +76,10 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
 @app.command("show")
 def show_version(which: Which = "champion", tracking_uri: Tracking = None, output: Output = Format.table) -> None:
     """Tell all about a registered prior; its file is checked against what was registered."""
+    from sizewright import api
     from sizewright.cli.output import show_data
 
-    registry = _registry(tracking_uri)
+    registry = api.open_registry(tracking_uri)
     version = registry.version(which)
     registry.load(version)
     told = _told(version)
@@ -87,7 +89,9 @@ def show_version(which: Which = "champion", tracking_uri: Tracking = None, outpu
 @app.command("promote")
 def promote(which: Which, tracking_uri: Tracking = None) -> None:
     """Make a version the champion, whatever the gate said."""
-    registry = _registry(tracking_uri)
+    from sizewright import api
+
+    registry = api.open_registry(tracking_uri)
     version = registry.version(which)
     registry.load(version)
     registry.promote(version)
@@ -97,7 +101,9 @@ def promote(which: Which, tracking_uri: Tracking = None) -> None:
 @app.command("rollback")
 def rollback(tracking_uri: Tracking = None) -> None:
     """Make the version that the champion replaced the champion again."""
-    typer.echo(f"{_registry(tracking_uri).rollback().source} is the champion again.")
+    from sizewright import api
+
+    typer.echo(f"{api.open_registry(tracking_uri).rollback().source} is the champion again.")
 
 
 @app.command("drift")
@@ -110,13 +116,6 @@ def drift(store: Store = None, tracking_uri: Tracking = None, output: Output = F
     word = "Drifted" if told.drifted else "No drift"
     show(told, output, lambda console: console.print(f"{word}: {told.reason}", soft_wrap=True))
     raise typer.Exit(5 if told.drifted else 0)
-
-
-def _registry(uri: str | None) -> Registry:
-    from sizewright import api
-    from sizewright.retraining.registry import Registry
-
-    return Registry(uri or api.DEFAULT_TRACKING)
 
 
 def _told(version: Version) -> dict[str, Any]:

@@ -11,6 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import NullPool
+
 from sizewright.datasets.database import is_trial_store
 from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError, UnusableVersionError
 from sizewright.models.prior import LearnedPrior
@@ -29,7 +33,7 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }  # fmt: skip
-
+_DATABASES, _CONNECT_S = ("postgresql", "mysql"), 10
 
 _OTHER_VERSION = "Promote another version, or retrain: sizewright models list."
 
@@ -57,7 +61,7 @@ class Registry:
             import mlflow.tracking  # noqa: F401
         except ImportError:
             raise MissingExtraError("track", "mlflow") from None
-        self.uri = uri
+        self.uri, self.name = uri, _without_password(uri)
         self._file = _file_of(uri)
 
     @cached_property
@@ -66,6 +70,7 @@ class Registry:
         from mlflow.tracking import MlflowClient
 
         with self.guard():
+            _must_answer(self.uri)
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def versions(self) -> list[Version]:
@@ -85,7 +90,7 @@ class Registry:
                 return version
         known = ", ".join(str(version.number) for version in found)
         raise InputError(
-            f"{NAME} has no version {which!r} at {self.uri}.",
+            f"{NAME} has no version {which!r} at {self.name}.",
             f"Known: {known}." if known else "Make one: sizewright retrain --tracking-uri URI.",
         )
 
@@ -104,21 +109,21 @@ class Registry:
 
         with self.guard(), tempfile.TemporaryDirectory() as folder:
             if what not in {Path(file.path).name for file in self.client.list_artifacts(version.run_id, FOLDER)}:
-                raise UnusableVersionError(f"{version.source} at {self.uri} lacks {what}.", _OTHER_VERSION)
+                raise UnusableVersionError(f"{version.source} at {self.name} lacks {what}.", _OTHER_VERSION)
             path = download_artifacts(
                 run_id=version.run_id, artifact_path=f"{FOLDER}/{what}", dst_path=folder, tracking_uri=self.uri
             )
             data = Path(path).read_bytes()
         if hashlib.sha256(data).hexdigest() != version.tags.get(f"sha256.{what}"):
             raise UnusableVersionError(
-                f"{version.source} at {self.uri} was changed after it was registered: {what} is not what was hashed.",
+                f"{version.source} at {self.name} was changed after it was registered: {what} is not what was hashed.",
                 _OTHER_VERSION,
             )
         try:
             return LearnedPrior.from_json(data.decode(), version.source)
         except (StoreError, UnicodeDecodeError) as error:
             raise UnusableVersionError(
-                f"{version.source} at {self.uri}: {error}", "Retrain: sizewright retrain."
+                f"{version.source} at {self.name}: {error}", "Retrain: sizewright retrain."
             ) from None
 
     def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
@@ -154,7 +159,7 @@ class Registry:
         before = now.tags.get("replaces") if now else None
         if now is None or before is None:
             raise InputError(
-                f"The champion of {NAME} at {self.uri} replaced none." if now else f"{NAME} has no champion yet.",
+                f"The champion of {NAME} at {self.name} replaced none." if now else f"{NAME} has no champion yet.",
                 "Name one: sizewright models promote VERSION.",
             )
         version = self.version(before)
@@ -177,9 +182,9 @@ class Registry:
         os.environ.update({name: value for name, value in _SETTINGS.items() if before[name] is None})
         try:
             yield
-        except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
+        except (MlflowException, RequestException, SQLAlchemyError, OSError, ImportError) as error:
             raise RegistryError(
-                f"The model registry at {self.uri} cannot be used: {_short(error)}.",
+                f"The model registry at {self.name} cannot be used: {_short(error).replace(self.uri, self.name)}.",
                 "Start it (mlflow server), or name another with --tracking-uri.",
             ) from error
         finally:
@@ -200,6 +205,20 @@ def _file_of(uri: str) -> Path | None:
             "Name another: --tracking-uri sqlite:///mlflow.db",
         )
     return path
+
+
+def _without_password(uri: str) -> str:
+    try:
+        return make_url(uri).render_as_string()
+    except (ArgumentError, ValueError):  # a path, or another word that MLflow knows
+        return uri
+
+
+def _must_answer(uri: str) -> None:
+    """MLflow asks a database that does not answer again and again, for minutes. Raises SQLAlchemyError."""
+    if uri.startswith(_DATABASES):
+        engine = create_engine(uri, poolclass=NullPool, connect_args={"connect_timeout": _CONNECT_S})
+        engine.connect().close()
 
 
 def digest(text: str) -> str:

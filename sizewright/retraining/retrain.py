@@ -77,7 +77,7 @@ def retrain(
         )  # fmt: skip
         if registry is None or dry_run:
             return told
-        progress(f"logging to {registry.uri}")
+        progress(f"logging to {registry.name}")
         version = _registered(told, learned, registry, champion, limits)
         return _promoted(told, version, registry, champion) if verdict.promote else told.of(version)
 

@@ -279,3 +279,5 @@ def test_a_server_that_does_not_answer_is_told() -> None:
         Registry("http://127.0.0.1:9").versions()
     with pytest.raises(RegistryError, match="cannot be used"):
         Registry("nonsense://x").versions()
+    with pytest.raises(RegistryError, match=r"cannot be used: .*refused"):
+        Registry("postgresql+psycopg://127.0.0.1:9/mlflow").versions()
