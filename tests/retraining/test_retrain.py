@@ -234,6 +234,7 @@ def test_asking_makes_no_database(tmp_path: Path) -> None:
         Registry(f"sqlite:///{tmp_path}/no/m.db")
 
 
+@pytest.mark.long
 def test_an_own_job_that_goes_unlike_foretold_gets_a_champion_that_knows(
     first: Retraining, filled: TrialStore, parts: tuple[Bank, Bank], tmp_path: Path
 ) -> None:
