@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,6 @@ import yaml
 
 from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
-from sizewright.spec import Estimate
 
 PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "pipeline.py"
 BOUNDS = {
@@ -57,9 +58,8 @@ def test_from_nothing_to_a_retrained_prior(tmp_path: Path, example: Path) -> Non
 
 
 def slower(run: FinishedJob, number: int) -> FinishedJob:
-    """A run that went at a third of what was foretold."""
+    """A run that went at about a third of what was foretold: runs of one allocation differ by some 8 %."""
     assert run.expected is not None
-    rate = run.expected.value / 3
+    rate = run.expected.value / 3 * math.exp(random.Random(number).gauss(0, 0.08))
     stretch = Stretch(at_s=0, duration_s=100, allocation=run.stretches[0].allocation, samples=round(100 * rate))
-    expected = Estimate(value=3 * rate, lower=2.7 * rate, upper=3.3 * rate)
-    return run.model_copy(update={"id": f"slow-{number}", "stretches": (stretch,), "expected": expected})
+    return run.model_copy(update={"id": f"slow-{number}", "stretches": (stretch,)})

@@ -27,18 +27,24 @@ _MOST_FOLDS, _MOST_TRIALS_A_FOLD = 8, 2000
 
 
 class JobScore(NamedTuple):
-    """Of one job. What the prior refuses has the reason and an error of 1 for each trial: it tells nothing."""
+    """Of one job. What the prior refuses has the reason and ratios of 0: it tells nothing."""
 
     job: str
     base: str
     family: str
-    errors: tuple[float, ...]
+    ratios: tuple[float, ...]
+    """Of foretold to measured samples/s, for each trial."""
     measured: tuple[float, ...]
     foretold: tuple[float, ...]
     held: float
     regret: float
     rank: float
     refused: str = ""
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Of its trials: how far ratios are from 1."""
+        return tuple(abs(ratio - 1) for ratio in self.ratios)
 
     @property
     def mdape(self) -> float:
@@ -88,16 +94,16 @@ def score_prior(prior: LearnedPrior, lessons: Lessons, truth: dict[str, Measured
         try:
             curve = prior.curve(job.job, job.table_scale)
         except NotEnoughDataError as error:
-            nothing = (1.0,) * sum(counts)
+            nothing = (0.0,) * sum(counts)
             nan = float("nan")
             scores.append(JobScore(*about, nothing, tuple(rates), (), nan, nan, nan, error.message))
             continue
         logs = curve.log_rates(places)
         foretold = np.exp(logs)
-        errors = tuple(np.repeat(np.abs(foretold / rates - 1), counts).tolist())
+        ratios = tuple(np.repeat(foretold / rates, counts).tolist())
         held = float(np.mean(np.abs(np.log(rates) - logs) <= _NORMAL * curve.sd(places)))
         regret, rank = choice(places, rates, logs)
-        scores.append(JobScore(*about, errors, tuple(rates), tuple(foretold), held, regret, rank))
+        scores.append(JobScore(*about, ratios, tuple(rates), tuple(foretold), held, regret, rank))
     return scores
 
 

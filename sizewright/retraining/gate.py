@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.errors import InputError
 from sizewright.retraining.evaluation import JobScore, by_family, summary
@@ -37,11 +38,14 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judge(challenger: Sequence[JobScore], champion: Sequence[JobScore], limits: Limits) -> Verdict:
+def judge(
+    challenger: Sequence[JobScore], champion: Sequence[JobScore], limits: Limits, noise_sd: float = 0.0
+) -> Verdict:
     """By MLflow's validation of two evaluation results. Both have to be scored on the same jobs, in the same order.
 
     Errors are means over jobs of their median errors. A family counts as worse by as much as is sure: with few jobs of
-    it, chance alone makes it a tenth better or worse.
+    it, each measured as much too fast or too slow as `noise_sd` (of logarithms) tells, chance alone makes it a tenth
+    better or worse.
     """
     from mlflow import validate_evaluation_results
     from mlflow.models import EvaluationResult, MetricThreshold
@@ -50,7 +54,7 @@ def judge(challenger: Sequence[JobScore], champion: Sequence[JobScore], limits: 
     new, old = summary(challenger)["job_mdape"], summary(champion)["job_mdape"]
     if not (math.isfinite(new) and math.isfinite(old)):
         return Verdict(False, "There are no held-out jobs to judge by.")
-    worse = _surely_worse(challenger, champion)
+    worse = _surely_worse(challenger, champion, noise_sd)
     thresholds = {"error": MetricThreshold(min_relative_change=float(limits.margin), greater_is_better=False)}
     thresholds |= {name: MetricThreshold(threshold=1 + limits.worst_family, greater_is_better=False) for name in worse}
     told = f"median error {new:.3f} on {len(challenger)} held-out jobs, the champion's {old:.3f}"
@@ -67,14 +71,21 @@ def judge(challenger: Sequence[JobScore], champion: Sequence[JobScore], limits: 
     return Verdict(True, f"Better: {told}.")
 
 
-def _surely_worse(challenger: Sequence[JobScore], champion: Sequence[JobScore]) -> dict[str, float]:
-    """For each family the challenger's error over the champion's, which it exceeds in 90 % of draws of its jobs."""
+def _surely_worse(challenger: Sequence[JobScore], champion: Sequence[JobScore], noise_sd: float) -> dict[str, float]:
+    """For each family the challenger's error over the champion's, which it exceeds in 90 % of draws of its jobs and of
+    how far what was measured of each is off."""
     rng = np.random.default_rng(0)
     found = {}
     for family in by_family(champion):
-        pairs = zip(challenger, champion, strict=True)
-        errors = np.array([(new.mdape, old.mdape) for new, old in pairs if old.family == family])
-        means = errors[rng.integers(len(errors), size=(_DRAWS, len(errors)))].mean(axis=1)
-        ratios = means[:, 0] / np.maximum(means[:, 1], 1e-9)
-        found[f"error_{family}_over_champion"] = float(np.quantile(ratios, _SURE))
+        pairs = [(new, old) for new, old in zip(challenger, champion, strict=True) if old.family == family]
+        off = np.exp(noise_sd * rng.standard_normal((len(pairs), _DRAWS)))
+        errors = np.array([[_errors(score, off[i]) for score in pair] for i, pair in enumerate(pairs)])
+        picked = rng.integers(len(pairs), size=(len(pairs), _DRAWS))
+        new, old = errors[picked, :, np.arange(_DRAWS)].mean(axis=0).T
+        found[f"error_{family}_over_champion"] = float(np.quantile(new / np.maximum(old, 1e-9), _SURE))
     return found
+
+
+def _errors(score: JobScore, off: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Median errors (d,) were all that was measured so many times (d,) as fast."""
+    return np.asarray(np.median(np.abs(np.array(score.ratios)[:, None] / off - 1), axis=0))

@@ -126,7 +126,8 @@ def _rival(registry: Registry | None, champion: Version | None, bank: Bank | Non
 def _judged(learned: Learned, rival: _Rival, limits: Limits) -> Verdict:
     if rival.prior is None:
         return Verdict(True, "There was no champion to compare it with.")
-    verdict = judge(learned.scores["held-out"], score_prior(rival.prior, learned.held_out), limits)
+    champion = score_prior(rival.prior, learned.held_out)
+    verdict = judge(learned.scores["held-out"], champion, limits, learned.prior.noise_sd)
     return verdict._replace(reason=verdict.reason + rival.told)
 
 

@@ -8,9 +8,9 @@ from sizewright.retraining.gate import Limits, judge
 
 
 def scores(**errors: float) -> list[JobScore]:
-    """One job a family, all of its allocations with one error."""
+    """One job a family, all of its allocations foretold too fast by one error."""
     return [
-        JobScore(f"{family}-job", family, family, (error,) * 5, (1.0,) * 5, (1.0,) * 5, 0.9, 0.0, 1.0)
+        JobScore(f"{family}-job", family, family, (1 + error,) * 5, (1.0,) * 5, (1 + error,) * 5, 0.9, 0.0, 1.0)
         for family, error in errors.items()
     ]
 
@@ -60,6 +60,13 @@ def test_what_chance_alone_may_do_to_a_family_of_few_jobs_stops_nothing() -> Non
     assert judge(of(0.02, 0.14, 0.02), old, Limits()).promote
     assert judge(of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
     assert not judge(of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
+
+
+def test_a_family_is_not_worse_by_what_its_measurement_may_be_off() -> None:
+    new, old = scores(dlrm=0.01, dcn=0.11), scores(dlrm=0.1, dcn=0.1)
+    assert not judge(new, old, Limits()).promote
+    assert judge(new, old, Limits(), noise_sd=0.08).promote
+    assert not judge(scores(dlrm=0.01, dcn=0.3), old, Limits(), noise_sd=0.08).promote
 
 
 @pytest.mark.parametrize(("margin", "worst"), [(-0.5, 0.05), (2.0, 0.05), (float("nan"), 0.05), (0.02, float("inf"))])

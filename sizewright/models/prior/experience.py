@@ -113,7 +113,7 @@ def learn(jobs: Sequence[BankJob], described: Floats, levels: Floats, noise: Flo
     scale[: len(AXES)] = np.maximum(logs.std(axis=0), 0.1)
     places = (described - centre) / scale
     bases = [job.base for job in jobs]
-    scales, to_itself = _likeliest(places, levels, noise, bases)
+    scales, to_itself = _likely(places, levels, noise, bases)
     return Experience(
         tuple(job.job.name for job in jobs), tuple(bases), tuple(job.job.hash for job in jobs),
         places, centre, scale, levels, to_itself, noise, scales, _limit(places, bases),
@@ -161,8 +161,8 @@ def _same_family(one: Floats, other: Floats) -> NDArray[np.bool_]:
     return np.asarray((one[:, None, _FAMILY_AXES] == other[None, :, _FAMILY_AXES]).all(axis=2))
 
 
-def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[str]) -> tuple[Scales, Floats]:
-    """Scales by which each base shape, left out, is foretold best by the others, and what each job has to itself (j,).
+def _likely(places: Floats, levels: Floats, noise: Floats, bases: Sequence[str]) -> tuple[Scales, Floats]:
+    """Scales by which each base shape, left out, is foretold well by the others, and what each job has to itself (j,).
 
     Jobs that are missed by far have that to themselves, so that the others are told no less surely: once these are
     known, scales are sought again as if they told nothing of the others.
@@ -170,34 +170,37 @@ def _likeliest(places: Floats, levels: Floats, noise: Floats, bases: Sequence[st
     groups = [np.flatnonzero(np.array(bases) == base) for base in dict.fromkeys(bases)]
     alone = np.zeros(len(levels))
     for _ in range(_ROUNDS):
-        scales, alone = _likeliest_beside(places, levels, noise, groups, alone)
+        known = noise**2 + alone**2
+        scales = _likely_scales(places, levels, known, groups, alone)
+        kernel = _alike(places, places, scales) + np.diag(scales.own**2 + known)
+        missed, sd = _left_out(kernel[None], levels, groups, alone)
+        alone = np.where(np.abs(missed / sd) > _APART, np.abs(missed), 0.0)[0]
     return scales, np.maximum(alone, scales.own)
 
 
-def _likeliest_beside(
-    places: Floats, levels: Floats, noise: Floats, groups: Sequence[NDArray[np.int64]], alone: Floats
-) -> tuple[Scales, Floats]:
-    """Scales where jobs have so much (j,) to themselves, and how much each that is missed by far has by these."""
-    same = _same_family(places, places)
-    shared = np.array(list(itertools.product(_FAMILY, _OWN)))
+def _likely_scales(
+    places: Floats, levels: Floats, known: Floats, groups: Sequence[NDArray[np.int64]], alone: Floats
+) -> Scales:
+    """Means of their logarithms over a grid, by likelihood: a job more or less moves them by little."""
+    same, shared = _same_family(places, places), np.array(list(itertools.product(_FAMILY, _OWN)))
     family, own = (shared**2).T[:, :, None, None]
-    best, missed_by, most = Scales(_LENGTHS[0], _SPREADS[0], _FAMILY[0], _OWN[0]), alone, -np.inf
+    likelihoods = []
     for length, spread in itertools.product(_LENGTHS, _SPREADS):
         kernels = spread**2 * matern(places, places, length) + family * same + own * np.eye(len(places))
-        missed, sd = _left_out(kernels + np.diag(noise**2 + alone**2), levels, groups)
-        sd = np.sqrt(np.maximum(sd**2 - alone**2, _LEAST_SD**2))
-        far = np.abs(missed / sd)
-        likelihoods = -(0.5 * np.minimum(far, _APART) ** 2 + np.log(sd)).sum(axis=1)
-        first = int(np.argmax(likelihoods))
-        if likelihoods[first] > most:
-            best, most = Scales(length, spread, *shared[first].tolist()), float(likelihoods[first])
-            missed_by = np.where(far[first] > _APART, np.abs(missed[first]), 0.0)
-    return best, missed_by
+        missed, sd = _left_out(kernels + np.diag(known), levels, groups, alone)
+        likelihoods.append(-(0.5 * np.minimum(np.abs(missed / sd), _APART) ** 2 + np.log(sd)).sum(axis=1))
+    logs = np.concatenate(likelihoods)
+    weights = np.exp(logs - logs.max())
+    grid = np.log(list(itertools.product(_LENGTHS, _SPREADS, _FAMILY, _OWN)))
+    return Scales(*np.exp(weights @ grid / weights.sum()).tolist())
 
 
-def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]]) -> tuple[Floats, Floats]:
+def _left_out(
+    kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64]], alone: Floats
+) -> tuple[Floats, Floats]:
     """By kernels (c, j, j), how far each level (j,) is from what those of all other groups tell, and how sure that is:
-    (c, j) each (Rasmussen and Williams 2006, section 5.4.2)."""
+    (c, j) each (Rasmussen and Williams 2006, section 5.4.2). What jobs have to themselves (j,) makes that no less sure.
+    """
     inverse = np.linalg.inv(kernels)
     solved = inverse @ levels
     missed, sd = np.empty_like(solved), np.empty_like(solved)
@@ -205,7 +208,7 @@ def _left_out(kernels: Floats, levels: Floats, groups: Sequence[NDArray[np.int64
         covariance = np.linalg.inv(inverse[:, group[:, None], group])
         missed[:, group] = (covariance @ solved[:, group, None])[..., 0]
         sd[:, group] = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    return missed, sd
+    return missed, np.sqrt(np.maximum(sd**2 - alone**2, _LEAST_SD**2))
 
 
 def _limit(places: Floats, bases: Sequence[str]) -> float:

@@ -20,7 +20,7 @@ from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import NotEnoughDataError, StoreError
 from sizewright.models.prior import experience, physics
 from sizewright.models.prior.curve import JobCurve
-from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.models.prior.rows import Rows, as_rows, fitted
 from sizewright.models.prior.sound import beyond_quota, sound
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
@@ -96,7 +96,7 @@ class LearnedPrior:
         far: list[float] = []
         for held in _folds(base_of_row):
             known = _thinned(rows.pick(~held))
-            again = physics.fit(known.at, known.told, known.groups, parameters)
+            again = fitted(known, parameters)
             told = learn(known, again)
             left = rows.told.log_rates - physics.log_rates(again, rows.at)
             for number in np.unique(rows.job[held]):

@@ -12,7 +12,7 @@ from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior.experience import FAMILIES
-from sizewright.models.prior.physics import Places, Seconds, Told
+from sizewright.models.prior.physics import START, Places, Seconds, Told, fit
 from sizewright.models.prior.work import Work, scale_of, work_of
 from sizewright.models.table import Columns, as_columns, known
 from sizewright.spec import Job
@@ -53,6 +53,14 @@ class Rows(NamedTuple):
         told = Told(self.told.log_rates[rows], Seconds(*(column[rows] for column in self.told.cpu)))
         return Rows(at, told, self.job[rows], self.trial[rows], self.family[rows])
 
+    def distinct(self) -> Rows:
+        """One for all rows of a job at one place, which tells their medians."""
+        at = self.at
+        axes = [self.job, at.workers, at.ps, at.worker_cpu, at.ps_cpu, at.sync, *at.work]
+        _, first, group = np.unique(np.column_stack(axes), axis=0, return_index=True, return_inverse=True)
+        told = Told(_medians(self.told.log_rates, group), Seconds(*(_medians(c, group) for c in self.told.cpu)))
+        return self.pick(first)._replace(told=told)
+
 
 def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
     """Trials with PS that ended well, at the usual speed of the host, in the order of their jobs.
@@ -89,6 +97,22 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
     cpu = Seconds(*(np.where((column > 0) & ok, column, np.nan) for column, ok in zip(cpu, sound, strict=True)))
     families = np.array([FAMILIES.index(one.model.family) for one in jobs.values()])
     return Rows(at, Told(np.log(columns["throughput"] * factors[picked]), cpu), job, picked, families[job])
+
+
+def fitted(rows: Rows, guess: Floats = START) -> Floats:
+    """Physics (k,) that rows tell. What it is wrong by at one place of a job is the same each time: it counts once."""
+    rows = rows.distinct()
+    return fit(rows.at, rows.told, rows.groups, guess)
+
+
+def _medians(column: Floats, group: NDArray[np.int64]) -> Floats:
+    """Of the known values of each group (g,); NaN where none is."""
+    found = np.full(group.max() + 1, np.nan)
+    known_ones = np.flatnonzero(np.isfinite(column))
+    order = known_ones[np.argsort(group[known_ones], kind="stable")]
+    numbers, starts = np.unique(group[order], return_index=True)
+    found[numbers] = [np.median(part) for part in np.split(column[order], starts[1:])] if len(numbers) else []
+    return found
 
 
 def worker_told(trial: Trial) -> bool:

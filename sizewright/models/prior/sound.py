@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.models.prior import physics
-from sizewright.models.prior.rows import Rows, ps_told, worker_told
+from sizewright.models.prior.rows import Rows, fitted, ps_told, worker_told
 
 Floats = NDArray[np.float64]
 
@@ -31,13 +31,13 @@ def sound(rows: Rows, names: Sequence[str]) -> Sound:
     """Leave out what cannot be; `names` are those of the jobs."""
     told, flagged = _in_other_units(rows, names)
     rows = rows.pick(~told)
-    parameters = physics.fit(rows.at, rows.told, rows.groups)
+    parameters = fitted(rows)
     for limit in _OTHER_TRIALS:
         wrong, why = _contradicted(rows, parameters, names, limit)
         flagged += why
         if wrong.any():
             rows = rows.pick(~wrong)
-            parameters = physics.fit(rows.at, rows.told, rows.groups, parameters)
+            parameters = fitted(rows, parameters)
     return Sound(rows, parameters, tuple(flagged))
 
 
