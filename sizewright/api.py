@@ -143,7 +143,7 @@ def recommend(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
 ) -> Recommendation:
-    """What the job should ask for, from `trials`, or from those of this job in the store.
+    """What the job should ask for, from `trials`, or from those of this job in the store with its runs' memory peaks.
 
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
     jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
@@ -158,9 +158,12 @@ def recommend(
         from sizewright.retraining.champion import champion_prior
 
         told, why = champion_prior(uri)
+    runs: list[FinishedJob] = []
     if trials is None:
-        trials = _trials_of(job, store, needed=told is None)
-    found = recommend_from_trials(job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told)
+        trials, runs = _evidence_of(job, store, needed=told is None)
+    found = recommend_from_trials(
+        job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs
+    )
     return found.model_copy(update={"reasons": (*found.reasons, why)}) if why else found
 
 
@@ -437,15 +440,15 @@ def _keep(store: TrialStore, run: FinishedJob) -> None:
         _LOG.warning("The run is not in the history: %s", error)
 
 
-def _trials_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> list[Trial]:
-    """Those in the store; none where there is no store and they are not needed."""
+def _evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
+    """Trials and runs of it in the store; none where there is no store and they are not needed."""
     try:
         with _open(store, create=False) as opened:
-            return opened.trials(job_hash=job.hash)
+            return opened.trials(job_hash=job.hash), opened.history.finished(job_hash=job.hash)
     except NoTrialsError:
         if needed:
             raise
-        return []
+        return [], []
 
 
 def _foretold(prior: PriorLike, job: Job) -> JobCurve | None:

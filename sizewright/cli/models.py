@@ -81,7 +81,7 @@ def show_version(which: Which = "champion", tracking_uri: Tracking = None, outpu
 
     registry = api.open_registry(tracking_uri)
     version = registry.version(which)
-    registry.load(version)
+    registry.check(version)
     told = _told(version)
     show_data(told, output, lambda console: console.print("\n".join(f"{k}: {v}" for k, v in told.items())))
 
@@ -93,7 +93,7 @@ def promote(which: Which, tracking_uri: Tracking = None) -> None:
 
     registry = api.open_registry(tracking_uri)
     version = registry.version(which)
-    registry.load(version)
+    registry.check(version)
     registry.promote(version)
     typer.echo(f"{version.source} is the champion now.")
 

@@ -6,7 +6,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,8 +130,9 @@ class Database:
             holder = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == work)).scalar_one_or_none()
         mine = f"{platform.node()[:36]} {os.getpid()} {_started(os.getpid())}"
         if holder is not None and not _has_ended(holder):
+            host, pid, _ = _parts(holder)
             raise StoreError(
-                f"Another {work} uses {self.name} (process {holder.split()[1]} on {holder.split()[0]}).",
+                f"Another {work} uses {self.name} (process {pid} on {host}).",
                 f"Wait for it to end. If it has died: DELETE FROM {_meta.name} WHERE key = '{work}'.",
             )
         with self.writing() as connection:
@@ -145,13 +146,19 @@ class Database:
             raise StoreError(f"Another {work} of {self.name} has just begun.", "Wait for it to end.") from None
         try:
             yield
-        finally:
-            with self.writing() as connection:
-                connection.execute(_meta.delete().where((_meta.c.key == work) & (_meta.c.value == mine)))
+        except BaseException:
+            with suppress(StoreError):  # what went wrong first is what is told
+                self._let_go(work, mine)
+            raise
+        self._let_go(work, mine)
 
     def close(self) -> None:
         """Let go of it."""
         self._engine.dispose()
+
+    def _let_go(self, work: str, mine: str) -> None:
+        with self.writing() as connection:
+            connection.execute(_meta.delete().where((_meta.c.key == work) & (_meta.c.value == mine)))
 
     def _make(self, table: sa.Table) -> None:
         """PostgreSQL may refuse one that another process makes at the same time, whatever IF NOT EXISTS says."""
@@ -207,8 +214,13 @@ def is_trial_store(path: Path) -> bool:
 
 def _has_ended(holder: str) -> bool:
     """Whether a process of this host is no more, or another has its number; of another host that is not known."""
-    host, pid, began = (*holder.split(" "), "", "")[:3]
+    host, pid, began = _parts(holder)
     return host == platform.node()[:36] and pid.isdecimal() and str(_started(int(pid))) != began
+
+
+def _parts(holder: str) -> tuple[str, str, str]:
+    host, pid, began = (*holder.split(" "), "", "")[:3]
+    return host, pid, began
 
 
 def _started(pid: int) -> int | None:

@@ -71,6 +71,13 @@ class FinishedJob(Record):
             raise ValueError(f"job_hash is {self.job_hash} and that of its job {self.job.hash}")
         return self
 
+    @field_validator("expected")
+    @classmethod
+    def _within_its_interval(cls, expected: Estimate | None) -> Estimate | None:
+        if expected and not expected.lower <= expected.value <= expected.upper:
+            raise ValueError(f"{expected.value:g} is not within its interval {expected.lower:g} to {expected.upper:g}")
+        return expected
+
     @property
     def key(self) -> str | None:
         """The hash under which trials of the same job are kept."""

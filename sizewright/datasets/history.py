@@ -65,7 +65,8 @@ class History:
         if job_hash is not None:
             query = query.where(_finished.c.job_hash == job_hash)
         with self._database.reading() as connection:
-            return [self._read(run, text) for run, text in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [self._read(run, text) for run, text in rows]
 
     def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
         if not self._database.holds(_KIND):

@@ -55,8 +55,9 @@ class RunRow(Record):
 
     @model_validator(mode="after")
     def _ends_of_the_interval(self) -> RunRow:
-        if self.expected and None in (self.expected_lower, self.expected_upper):
-            raise ValueError("expected needs expected_lower and expected_upper, the ends of its 90 % interval")
+        told = [each is not None for each in (self.expected, self.expected_lower, self.expected_upper)]
+        if any(told) and not all(told):
+            raise ValueError("expected goes with expected_lower and expected_upper, the ends of its 90 % interval")
         return self
 
     def finished(self, job: Job | None) -> FinishedJob:

@@ -26,7 +26,9 @@ class Recorder:
     def look(self, metrics: Metrics) -> None:
         """Takes in where the run is. Time until its first samples is not counted to any stretch: it starts then."""
         for replica in metrics.replicas:
-            self._first.setdefault(replica.name, replica)
+            last = self._last.get(replica.name)
+            if last is None or replica.cpu_s < last.cpu_s:  # another process may have its name
+                self._first[replica.name] = replica
             self._last[replica.name] = replica
         if metrics.samples_trained:
             self._latest = self._clock(), metrics.samples_trained

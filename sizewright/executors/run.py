@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from sizewright.datasets.finished import FinishedJob
@@ -48,7 +49,13 @@ def run_plan(
     started_at = now()
     handle = executor.launch(plan)
     recorder = Recorder(plan, handle, clock, started_at)
-    outcome = _until_ended(executor, handle, recorder, progress, every_s, clock)
+    try:
+        outcome = _until_ended(executor, handle, recorder, progress, every_s, clock)
+    except BaseException:
+        if record:
+            with suppress(SizewrightError):  # what ended it is what is told
+                record(recorder.finished(executor.stop(handle)))
+        raise
     if record:
         record(recorder.finished(outcome))
     return outcome

@@ -45,6 +45,8 @@ class Decision:
     front: NDArray[np.int64]
     rulings: list[Ruling]
     prior: Prior
+    peaks: int = 0
+    """Of runs of the job, that memory rests on."""
 
 
 def ok(d: Decision) -> Recommendation:
@@ -242,7 +244,7 @@ def _evidence(d: Decision) -> Evidence:
             "prior": d.prior.foretold.source if d.prior.foretold else "",
             "assumptions": (
                 *([f"{d.prior.refused}."] if d.prior.refused else []),
-                *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen])),
+                *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]), d.peaks),
             ),
             "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, d.scored.best())),
         }

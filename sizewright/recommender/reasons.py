@@ -52,13 +52,18 @@ def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
     if curve is None:
         return
     own = f"with {trials} of its own" if trials else "before any of its own"
+    if curve.guess.known:
+        yield f"It is foretold from {curve.trials:,} trials, this very job's among them, {own}."
+        return
     yield (
         f"It is foretold from {curve.trials:,} trials of other jobs, {own}; the most alike is {curve.guess.nearest}, "
         f"{curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
     )
 
 
-def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, throughput: float) -> Iterator[str]:
+def assumptions(
+    job: Job, trials: Sequence[Trial], cluster: Cluster | None, throughput: float, peaks: int = 0
+) -> Iterator[str]:
     """What the answer takes for granted."""
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
@@ -81,7 +86,9 @@ def assumptions(job: Job, trials: Sequence[Trial], cluster: Cluster | None, thro
         who = "Workers and PS" if job.has_ps else "Workers"
         yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
     fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
-    if not trials:
+    if peaks:
+        yield f"Memory counts the peaks of {peaks} runs of this job, those that memory ended as a fifth more."
+    elif not trials:
         yield "Memory is counted from the tables; no peak of this job was measured."
     elif throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."

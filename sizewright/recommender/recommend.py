@@ -7,6 +7,7 @@ from itertools import compress
 
 import numpy as np
 
+from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel
@@ -24,6 +25,7 @@ from sizewright.recommender.belief import weigh
 from sizewright.recommender.caps import Candidates, apply_caps
 from sizewright.recommender.objective import DEADLINE_COVERAGE, completion_time_s
 from sizewright.recommender.pareto import pareto_front
+from sizewright.recommender.run_peaks import peaks_of
 from sizewright.recommender.scoring import Scored, score_all
 from sizewright.spec import Cluster, Job, Recommendation
 
@@ -36,8 +38,9 @@ def recommend(
     model: BaseThroughputModel | None = None,
     extrapolate: bool = False,
     prior: LearnedPrior | None = None,
+    runs: Sequence[FinishedJob] = (),
 ) -> Recommendation:
-    """What the job should ask for, given its trials, and what a learned prior tells of it.
+    """What the job should ask for, given its trials, what a learned prior tells of it, and peaks of its own runs.
 
     The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
     """
@@ -61,7 +64,8 @@ def recommend(
     if not account.enough:
         told = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
         return not_enough(job, usable, model, told)
-    memory = CommandMemory.fit(job, filled) if job.command else MemoryModel.fit(job, filled)
+    peaks = list(peaks_of(runs))
+    memory = (CommandMemory if job.command else MemoryModel).fit(job, [*filled, *peaks])
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     counts_only = bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
     scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
@@ -77,7 +81,9 @@ def recommend(
     chosen = scored.best(left)
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
     about = Prior(foretold, refused, doubts)
-    return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about))
+    return ok(
+        Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about, len(peaks))
+    )
 
 
 def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:

@@ -15,6 +15,7 @@ from sizewright.datasets.bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
+from sizewright.retraining.shifts import since_last_shift
 from sizewright.spec import Job
 
 LEAST_STRETCH_S = 30.0
@@ -65,8 +66,12 @@ def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
             passed_over.update([why] if why else [])
             mine += [] if why else [trial]
         for key in dict.fromkeys(str(trial.job_hash) for trial in mine):
-            jobs.setdefault(key, BankJob(base_of(described[key]), described[key], _usual_scale(mine, key)))
-        trials += mine
+            told = [trial for trial in mine if trial.job_hash == key]
+            kept = since_last_shift(told)
+            if len(kept) < len(told):
+                passed_over["measured before the job's speed changed for good"] += len(told) - len(kept)
+            jobs[key] = BankJob(base_of(described[key]), described[key], _usual_scale(kept))
+            trials += kept
     return Lessons(
         trials, jobs, dict(passed_over), frozenset(t.series for t in trials[len(bank.trials) if bank else 0 :])
     )
@@ -147,5 +152,5 @@ def _trial(run: FinishedJob, job: Job, stretch: Stretch, alone: bool) -> Trial:
     )  # fmt: skip
 
 
-def _usual_scale(trials: list[Trial], key: str) -> float:
-    return float(np.median([t.table_scale or 1.0 for t in trials if t.job_hash == key]))
+def _usual_scale(trials: list[Trial]) -> float:
+    return float(np.median([t.table_scale or 1.0 for t in trials]))

@@ -28,6 +28,7 @@ CHAMPION, CHALLENGER = "champion", "challenger"
 PRIOR, TWIN = "prior.json", "held-out-prior.json"
 """What a version holds: the prior, and one that has learned the same without the held-out base shapes."""
 FOLDER = "prior"
+REPLACED = "replaced_by"
 # A server that does not answer is told in seconds, not in the minutes that MLflow tries by itself.
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -126,6 +127,11 @@ class Registry:
                 f"{version.source} at {self.name}: {error}", "Retrain: sizewright retrain."
             ) from None
 
+    def check(self, version: Version) -> None:
+        """Raises UnusableVersionError unless all that it is used for is what was registered."""
+        for what in (PRIOR, TWIN):
+            self.load(version, what)
+
     def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
         """A new version with all its tags, which is the challenger now."""
         with self.guard():
@@ -149,6 +155,8 @@ class Registry:
             self.tag(version, "replaces", str(before.number))
         with self.guard():
             self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
+        if before:
+            self.tag(before, REPLACED, str(version.number))
         if CHALLENGER in version.aliases:
             with self.guard():
                 self.client.delete_registered_model_alias(NAME, CHALLENGER)
@@ -163,9 +171,10 @@ class Registry:
                 "Name one: sizewright models promote VERSION.",
             )
         version = self.version(before)
+        self.check(version)
         with self.guard():
             self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
-        self.tag(now, "rolled_back_to", before)
+        self.tag(now, REPLACED, before)
         return version
 
     def _there(self) -> bool:
@@ -194,9 +203,14 @@ class Registry:
 
 def _file_of(uri: str) -> Path | None:
     """The SQLite file of a URI. Raises InputError for one that cannot be, or that is a trial store."""
-    if not uri.startswith("sqlite:///"):
+    if not uri.startswith("sqlite:"):
         return None
     path = Path(uri.removeprefix("sqlite:///"))
+    if uri in ("sqlite:", "sqlite://", "sqlite:///") or path.name == ":memory:" or path.is_dir():
+        raise InputError(
+            f"{uri} names no file, and what is registered there would be lost.",
+            "Name one: --tracking-uri sqlite:///sizewright-models.db",
+        )
     if not path.parent.is_dir():
         raise InputError(f"The folder {path.parent} of {uri} does not exist.", f"Run: mkdir -p {path.parent}")
     if path.is_file() and is_trial_store(path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version as package_version
 from typing import NamedTuple
@@ -13,11 +14,11 @@ from sizewright.datasets.bank.files import Bank, load_bank
 from sizewright.datasets.store import TrialStore
 from sizewright.errors import NotEnoughDataError, UnusableVersionError
 from sizewright.models.prior import LearnedPrior
-from sizewright.retraining.evaluation import score_prior
+from sizewright.retraining.evaluation import JobScore, score_prior
 from sizewright.retraining.gate import Limits, Verdict, judge
 from sizewright.retraining.learning import Learned, learn, learn_twin
-from sizewright.retraining.lessons import Lessons, gather
-from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version, digest
+from sizewright.retraining.lessons import Lessons, gather, to_judge
+from sizewright.retraining.registry import PRIOR, REPLACED, TWIN, Registry, Version, digest
 from sizewright.spec._base import Record
 
 ONE_AT_A_TIME = "retraining"
@@ -54,7 +55,8 @@ def retrain(
     """Learn from the store's trials and runs and a bank's, and promote what is better than the champion.
 
     In a dry run, or without a `registry`, nothing is logged or registered; nor where the newest version has learned
-    from the same. Where there is no champion, or none that can be used, it is judged against the prior of the bank.
+    from the same: it is judged again where champion or limits are others, or its promotion was broken off. Where there
+    is no champion, or none that can be used, it is judged against the prior of the bank.
     Raises NotEnoughDataError for a store with nothing to learn from, RegistryError where the registry fails on the
     way, which then holds at most a challenger more; StoreError while another retraining uses this store.
     """
@@ -62,14 +64,18 @@ def retrain(
         lessons = gather(store, bank)
         _check(store, lessons, bank)
         data_sha256 = lessons.digest
-        known = registry.newest() if registry and not dry_run else None
-        if known and known.tags.items() >= _source(data_sha256).items():
-            return _nothing_new(lessons, data_sha256, known)
         champion = registry.champion() if registry else None
+        terms = _terms(champion, limits)
+        known = registry.newest() if registry and not dry_run else None
+        if registry and known and known.tags.items() >= _source(data_sha256).items():
+            if known == champion or REPLACED in known.tags or known.tags.items() >= terms.items():
+                return _nothing_new(lessons, data_sha256, known)
+            with suppress(UnusableVersionError):  # else all is learned anew
+                return _judged_again(registry, known, champion, bank, lessons, limits)
         rival = _rival(registry, champion, bank)
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
         learned = learn(lessons)
-        verdict = _judged(learned, rival, limits)
+        verdict = _judged(learned.scores["held-out"], learned.held_out, learned.prior.noise_sd, rival, limits)
         told = Retraining(
             promoted=False, reason=verdict.reason, trials=len(lessons.trials), jobs=len(lessons.jobs),
             passed_over=lessons.passed_over, flagged=learned.prior.flagged, data_sha256=data_sha256,
@@ -79,12 +85,19 @@ def retrain(
             return told
         progress(f"logging to {registry.name}")
         version = _registered(told, learned, registry, champion, limits)
-        return _promoted(told, version, registry, champion) if verdict.promote else told.of(version)
+        return _settled(told, verdict, version, registry, champion, terms)
 
 
 def _source(data_sha256: str) -> dict[str, str]:
     """Tags of what a version comes from: the same give the same prior."""
     return {"data_sha256": data_sha256, "sizewright": package_version("sizewright")}
+
+
+def _terms(champion: Version | None, limits: Limits) -> dict[str, str]:
+    """Tags of how a version was judged: by the same it would be judged the same."""
+    return {"judged_against": str(champion.number) if champion else "bank"} | {
+        name: f"{value:g}" for name, value in asdict(limits).items()
+    }
 
 
 def _nothing_new(lessons: Lessons, data_sha256: str, known: Version) -> Retraining:
@@ -93,6 +106,18 @@ def _nothing_new(lessons: Lessons, data_sha256: str, known: Version) -> Retraini
         trials=len(lessons.trials), jobs=len(lessons.jobs), passed_over=lessons.passed_over, flagged=(),
         data_sha256=data_sha256, metrics={},
     )  # fmt: skip
+
+
+def _judged_again(
+    registry: Registry, known: Version, champion: Version | None, bank: Bank | None, lessons: Lessons, limits: Limits
+) -> Retraining:
+    """A version that has learned all there is, by another champion or other limits than it was judged by, or whose
+    promotion was broken off."""
+    twin, held_out = registry.load(known, TWIN), to_judge(lessons)
+    scores = score_prior(twin, held_out)
+    verdict = _judged(scores, held_out, twin.noise_sd, _rival(registry, champion, bank), limits)
+    told = _nothing_new(lessons, lessons.digest, known).model_copy(update={"reason": verdict.reason})
+    return _settled(told, verdict, known, registry, champion, _terms(champion, limits))
 
 
 def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
@@ -123,11 +148,10 @@ def _rival(registry: Registry | None, champion: Version | None, bank: Bank | Non
     return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, told)
 
 
-def _judged(learned: Learned, rival: _Rival, limits: Limits) -> Verdict:
+def _judged(scores: Sequence[JobScore], held_out: Lessons, noise_sd: float, rival: _Rival, limits: Limits) -> Verdict:
     if rival.prior is None:
         return Verdict(True, "There was no champion to compare it with.")
-    champion = score_prior(rival.prior, learned.held_out)
-    verdict = judge(learned.scores["held-out"], champion, limits, learned.prior.noise_sd)
+    verdict = judge(scores, score_prior(rival.prior, held_out), limits, noise_sd)
     return verdict._replace(reason=verdict.reason + rival.told)
 
 
@@ -147,8 +171,19 @@ def _registered(
     return registry.add(run_id, model_source(run_id), tags)
 
 
-def _promoted(told: Retraining, version: Version, registry: Registry, champion: Version | None) -> Retraining:
-    """Unless another became the champion meanwhile, which nobody compared it with."""
+def _settled(
+    told: Retraining,
+    verdict: Verdict,
+    version: Version,
+    registry: Registry,
+    champion: Version | None,
+    terms: dict[str, str],
+) -> Retraining:
+    """Promote it, unless another became the champion meanwhile, which nobody compared it with; or tell why not."""
+    if not verdict.promote:
+        for name, value in (terms | {"reason": told.reason[:4000]}).items():
+            registry.tag(version, name, value)
+        return told.of(version)
     now = registry.champion()
     if (now.number if now else None) != (champion.number if champion else None):
         reason = "Another version became the champion while this one was judged; retrain again."

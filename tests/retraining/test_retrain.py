@@ -92,6 +92,10 @@ def test_what_is_no_better_stays_challenger(
     filled.add(filled.trials()[0].model_copy(update={"series": "another"}))
     again = retrain(filled, registry, None, limits=Limits(margin=0.5))
     assert not again.promoted
+    assert "has learned from the same" in retrain(filled, registry, None, limits=Limits(margin=0.5)).reason
+    other = retrain(filled, registry, None, limits=Limits(margin=0.4))
+    assert "median error" in other.reason
+    assert (other.promoted, other.version) == (False, again.version)
     challenger = registry.version("challenger")
     assert challenger.number == again.version
     assert "error" in challenger.tags["reason"]
@@ -236,7 +240,7 @@ def test_asking_makes_no_database(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_an_own_job_that_goes_unlike_foretold_gets_a_champion_that_knows(
-    first: Retraining, filled: TrialStore, parts: tuple[Bank, Bank], tmp_path: Path
+    first: Retraining, filled: TrialStore, parts: tuple[Bank, Bank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own trials are among those that the gate judges by, and move no other job."""
     registry = Registry(f"sqlite:///{tmp_path}/m.db")
@@ -256,8 +260,19 @@ def test_an_own_job_that_goes_unlike_foretold_gets_a_champion_that_knows(
         store.add(trial.model_copy(update={"throughput": float(rate)}))
     for trial in trials:
         store.add(trial)
+
+    # The registry vanishes before the promotion: what was learned is promoted the next time.
+    def gone(*_: object) -> None:
+        raise RegistryError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "promote", gone)
+        with pytest.raises(RegistryError, match="gone"):
+            retrain(store, registry, None)
+    assert registry.version("champion").number == 1
     told = retrain(store, registry, None)
     assert told.promoted, told.reason
+    assert [version.number for version in registry.versions()] == [2, 1]
     after = registry.load(registry.version("champion")).curve(OWN)
     right = 0.4 * np.exp(curve.log_rates(slow))
     assert np.median(np.abs(np.exp(after.log_rates(slow)) / right - 1)) < 0.1

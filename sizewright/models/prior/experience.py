@@ -46,6 +46,8 @@ class Guess(NamedTuple):
     nearest: str
     axis: str
     """On which it is farthest from the nearest."""
+    known: bool = False
+    """Whether this very job was measured."""
 
 
 class Scales(NamedTuple):
@@ -82,9 +84,10 @@ class Experience(NamedTuple):
         gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
         nearest = int(np.argmin(gaps))
         far = int(np.argmax(np.abs(place - self.places[nearest])))
-        level, sd = krige(self, place[None], np.array([[job.hash == known for known in self.hashes]]))
+        same = np.array([[job.hash == known for known in self.hashes]])
+        level, sd = krige(self, place[None], same)
         axis = AXES[far] if far < len(AXES) else "family or mode"
-        return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis)
+        return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis, bool(same.any()))
 
     def _standard(self, place: Floats) -> Floats:
         return (place - self.centre) / self.scale
