@@ -2,13 +2,15 @@
 
     python examples/pipeline.py job.yaml
 
-Trials and history are in $SIZEWRIGHT_STORE (sizewright.db), learned priors in $SIZEWRIGHT_TRACKING_URI.
+Trials and history are in $SIZEWRIGHT_STORE (sizewright.db), learned priors in $SIZEWRIGHT_TRACKING_URI. The bounds of
+the job must be such that this host can hold what is recommended.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import sizewright as sw
@@ -22,6 +24,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, help="train so many, not the job's own")
     parser.add_argument("--plan", default="plan.yaml")
     told = parser.parse_args()
+    if told.samples is not None and told.samples < 1:
+        parser.error("--samples must be above 0")
     uri = os.environ.get("SIZEWRIGHT_TRACKING_URI", "sqlite:///sizewright-models.db")
 
     answer = sw.recommend(told.job, tracking_uri=uri)
@@ -29,7 +33,7 @@ def main() -> None:
         sw.profile(told.job, trials=4, accept_drift=True)
         answer = sw.recommend(told.job, tracking_uri=uri)
     if answer.target is None:
-        raise SystemExit(f"{answer.status}: {' '.join(answer.reasons)}")
+        sys.exit(f"{answer.status}: {' '.join(answer.reasons)}")
     plan = sw.plan(told.job, answer)
     Path(told.plan).write_text(get_executor("local").render(plan), encoding="utf-8")
 
@@ -43,4 +47,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sw.SizewrightError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -252,12 +252,14 @@ def compare_priors(
 
 
 def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:
-    """Whether runs still go as foretold: by the champion of the registry, or by whatever foretold them without one."""
+    """Whether runs still go as foretold: by the champion of the registry (see `open_registry`), or by whatever
+    foretold them where there is none."""
     from sizewright.retraining.drift import drift as drift_of
-    from sizewright.retraining.registry import Registry
 
-    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
-    champion = Registry(uri).champion() if uri else None
+    asked = (
+        tracking_uri or os.environ.get(TRACKING_VARIABLE) or Path(DEFAULT_TRACKING.removeprefix("sqlite:///")).exists()
+    )
+    champion = open_registry(tracking_uri).champion() if asked else None
     with _open(store, create=False) as opened:
         return drift_of(opened.history.finished(), champion.source if champion else "")
 
@@ -377,7 +379,10 @@ def load_job(job: JobLike, data: str | None = None) -> Job:
 
 def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder."""
-    return TrialStore(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, create=create)
+    url = url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    if url in ("sqlite:", "sqlite://", "sqlite:///") or ":memory:" in url:
+        raise StoreError(f"{url} is in memory, and what is kept there would be lost.", "Name a file: --store trials.db")
+    return TrialStore(url, create=create)
 
 
 def counted(job: JobLike) -> Job:

@@ -22,3 +22,29 @@ def test_the_fitted_curve_is_drawn(example: Path, store: str, tmp_path: Path) ->
     picture = tmp_path / "fit.png"
     subprocess.run([sys.executable, EXAMPLES / "plot_fit.py", example, store, picture], check=True, timeout=120)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_nightly_script_retrains_where_runs_have_drifted(store: str, tmp_path: Path) -> None:
+    told = {
+        "STORE": store,
+        "URI": f"sqlite:///{tmp_path}/models.db",
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    }
+    script = str(EXAMPLES / "nightly.sh")
+    done = subprocess.run([script], env=told, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing is retrained." in done.stdout
+    lost = told | {"PROMETHEUS": "http://127.0.0.1:9"}
+    done = subprocess.run([script], env=lost, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "does not answer" in done.stderr
+
+
+def test_mistakes_in_the_pipeline_are_one_sentence(tmp_path: Path) -> None:
+    script = [sys.executable, EXAMPLES / "pipeline.py"]
+    done = subprocess.run([*script, "no.yaml"], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "Traceback" not in done.stderr
+    done = subprocess.run([*script, "no.yaml", "--samples", "-5"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2

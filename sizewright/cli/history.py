@@ -79,8 +79,11 @@ def prometheus(
     from sizewright import api
     from sizewright.datasets.pod_series import POD_NAME, jobs_of_pods
     from sizewright.datasets.prometheus import Prometheus
+    from sizewright.errors import InputError
 
     end = time.time()
+    if end - _seconds("--since", since) < 0:
+        raise InputError(f"--since {since} is before 1970.", "Write such as 24h.")
     runs = jobs_of_pods(
         Prometheus(url), end - _seconds("--since", since), end, step_s=_seconds("--step", step), namespace=namespace,
         pod_name=pod_name or POD_NAME, job=api.counted(job) if job else None,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sizewright.retraining.retrain import Retraining
 
 
+_MOST_FLAGGED = 8
+
+
 def retrain(
     store: Store = None,
     tracking_uri: Tracking = None,
@@ -47,20 +50,24 @@ def retrain(
         store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
         worst_family=worst_family, progress=lambda text: console.print(f"{text} …", soft_wrap=True),
     )  # fmt: skip
-    show(told, output, lambda out: _print(out, told))
+    show(told, output, lambda out: _print(out, told, tracking_uri or api.DEFAULT_TRACKING))
 
 
 def _bank(name: str | None) -> str | None:
     return None if name == "none" else name or "shipped"
 
 
-def _print(console: Console, told: Retraining) -> None:
-    what = f"version {told.version}" if told.version else "nothing was registered"
-    console.print(f"{'Champion' if told.promoted else 'Challenger'}: {what}", style="bold")
+def _print(console: Console, told: Retraining, uri: str) -> None:
+    who = f"{'Champion' if told.promoted else 'Challenger'}: version {told.version}"
+    console.print(who if told.version else "Nothing was registered.", style="bold")
     console.print(told.reason, soft_wrap=True)
     console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")
     for why, count in told.passed_over.items():
         if count:
             console.print(f"passed over: {count} × {why}", style="dim")
-    for text in told.flagged:
+    for text in told.flagged[:_MOST_FLAGGED]:
         console.print(f"left out: {text}", style="yellow", soft_wrap=True)
+    if len(told.flagged) > _MOST_FLAGGED:
+        console.print(f"left out: {len(told.flagged) - _MOST_FLAGGED} more (--output json has all)", style="yellow")
+    if told.promoted:
+        console.print(f"Next: sizewright recommend JOB --tracking-uri {uri}", soft_wrap=True)

@@ -23,7 +23,10 @@ def as_utc(moment: datetime) -> datetime:
     """The same moment in UTC; a time without a zone is taken as UTC already."""
     if moment.tzinfo is None:
         return moment.replace(tzinfo=timezone.utc)
-    return moment.astimezone(timezone.utc)
+    try:
+        return moment.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()} is no moment in UTC") from None
 
 
 def with_utc(trial: Trial) -> Trial:

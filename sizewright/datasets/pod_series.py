@@ -7,6 +7,8 @@ operator gives it: JOB-worker-0, JOB-ps-1.
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -21,6 +23,7 @@ from sizewright.errors import InputError
 from sizewright.spec import Allocation, Failure, Group, Job, Outcome
 
 Floats = NDArray[np.float64]
+_LOG = logging.getLogger(__name__)
 
 POD_NAME = r"(?P<job>.+)-(?P<role>worker|ps|chief|evaluator)-(?P<index>\d+)"
 _ROLES = ("worker", "ps", "chief", "evaluator")
@@ -86,7 +89,8 @@ def jobs_of_pods(
 ) -> list[FinishedJob]:
     """Jobs whose pods were all gone before `end` (seconds since 1970), the first that began first.
 
-    Where no pod of a job was seen for five steps, its next run begins.
+    Where no pod of a job was seen for five steps, its next run begins. Runs that were there at `start` are left out,
+    since nobody knows when they began.
 
     `job` describes those that have its name; `pod_name` is a regular expression with the groups job, role and index.
     Throughput is not known of them. Raises StoreError where Prometheus does not answer, InputError for a pattern that
@@ -94,7 +98,7 @@ def jobs_of_pods(
     """
     pattern = _pattern(pod_name)
     start = step_s * (start // step_s)  # on a grid that stays, so that a run has the same id whenever it is asked for
-    where = f'{{container!="",container!="POD"{f",namespace={chr(34)}{namespace}{chr(34)}" if namespace else ""}}}'
+    where = f'{{container!="",container!="POD"{f",namespace={json.dumps(namespace)}" if namespace else ""}}}'
     window = f"[{max(int(step_s), 1)}s]"
     queries = {name: f"{name}{where}" for name in (CPU, QUOTA, PERIOD, MEMORY_LIMIT, OOM)}
     queries[MEMORY] = f"max_over_time({MEMORY}{where}{window})"
@@ -103,17 +107,20 @@ def jobs_of_pods(
     grouped = itertools.groupby(sorted(pods, key=_key), key=_key)
     runs = [_finished(run, step_s, job) for _, group in grouped for run in _runs([*group], step_s)]
     ended = [run for run, last in runs if last < end - 2 * step_s]
-    return sorted(ended, key=lambda run: run.started_at or datetime.min.replace(tzinfo=timezone.utc))
+    whole = [run for run in ended if run.started_at and run.started_at.timestamp() > start]
+    if len(whole) < len(ended):
+        _LOG.warning("%d runs had begun before: look further back to have them whole.", len(ended) - len(whole))
+    return sorted(whole, key=lambda run: run.started_at or datetime.min.replace(tzinfo=timezone.utc))
 
 
 def _pattern(pod_name: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(pod_name)
     except re.error as error:
-        raise InputError(f"{pod_name!r} is no regular expression: {error}.", f"Such as {POD_NAME!r}.") from None
+        raise InputError(f"{pod_name!r} is no regular expression: {error}.", f"Such as {POD_NAME}") from None
     missing = {"job", "role", "index"} - set(pattern.groupindex)
     if missing:
-        raise InputError(f"{pod_name!r} lacks the groups {', '.join(sorted(missing))}.", f"Such as {POD_NAME!r}.")
+        raise InputError(f"{pod_name!r} lacks the groups {', '.join(sorted(missing))}.", f"Such as {POD_NAME}")
     return pattern
 
 

@@ -35,7 +35,11 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        if urllib.parse.urlsplit(self.url).scheme not in ("http", "https"):
+        try:
+            scheme = urllib.parse.urlsplit(self.url).scheme
+        except ValueError:
+            scheme = ""
+        if scheme not in ("http", "https"):
             raise StoreError(f"{url!r} is no URL of a Prometheus.", "Write such as http://prometheus:9090.")
 
     def series(self, query: str, start: float, end: float, step_s: float) -> list[Series]:

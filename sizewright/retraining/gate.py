@@ -39,7 +39,11 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    challenger: Sequence[JobScore], champion: Sequence[JobScore], limits: Limits, noise_sd: float = 0.0
+    challenger: Sequence[JobScore],
+    champion: Sequence[JobScore],
+    limits: Limits,
+    noise_sd: float = 0.0,
+    rival: str = "the champion",
 ) -> Verdict:
     """By MLflow's validation of two evaluation results. Both have to be scored on the same jobs, in the same order.
 
@@ -56,17 +60,19 @@ def judge(
         return Verdict(False, "There are no held-out jobs to judge by.")
     worse = _surely_worse(challenger, champion, noise_sd)
     thresholds = {"error": MetricThreshold(min_relative_change=float(limits.margin), greater_is_better=False)}
-    thresholds |= {name: MetricThreshold(threshold=1 + limits.worst_family, greater_is_better=False) for name in worse}
-    told = f"median error {new:.3f} on {len(challenger)} held-out jobs, the champion's {old:.3f}"
+    most = 1 + limits.worst_family
+    thresholds |= {name: MetricThreshold(threshold=most, greater_is_better=False) for name in worse}
+    told = f"median error {new:.3f} on {len(challenger)} held-out jobs, {rival}'s {old:.3f}"
     try:
         validate_evaluation_results(
             thresholds, EvaluationResult({"error": new} | worse, {}), EvaluationResult({"error": old} | worse, {})
         )
-    except ModelValidationFailedException as error:
-        faults = " ".join(str(error.message).split())
+    except ModelValidationFailedException:
+        faults = [f"surely {ratio:.2f} times as much in {name}" for name, ratio in worse.items() if ratio > most]
+        why = f": {'; '.join(faults)}" if faults else ""
         return Verdict(
             False,
-            f"Not better by {limits.margin:.0%} without a family worse by {limits.worst_family:.0%}: {told}. {faults}",
+            f"Not better by {limits.margin:.0%} without a family worse by {limits.worst_family:.0%}: {told}{why}.",
         )
     return Verdict(True, f"Better: {told}.")
 
@@ -82,7 +88,7 @@ def _surely_worse(challenger: Sequence[JobScore], champion: Sequence[JobScore], 
         errors = np.array([[_errors(score, off[i]) for score in pair] for i, pair in enumerate(pairs)])
         picked = rng.integers(len(pairs), size=(len(pairs), _DRAWS))
         new, old = errors[picked, :, np.arange(_DRAWS)].mean(axis=0).T
-        found[f"error_{family}_over_champion"] = float(np.quantile(new / np.maximum(old, 1e-9), _SURE))
+        found[family] = float(np.quantile(new / np.maximum(old, 1e-9), _SURE))
     return found
 
 

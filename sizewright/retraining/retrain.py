@@ -133,6 +133,7 @@ class _Rival(NamedTuple):
     """What the challenger has to beat, without the held-out lessons; and what to say of it."""
 
     prior: LearnedPrior | None
+    name: str
     told: str = ""
 
 
@@ -141,17 +142,17 @@ def _rival(registry: Registry | None, champion: Version | None, bank: Bank | Non
     told = ""
     if registry and champion:
         try:
-            return _Rival(registry.load(champion, TWIN))
+            return _Rival(registry.load(champion, TWIN), "the champion")
         except UnusableVersionError as error:
             told = f" It was compared with the bank's prior, since the champion cannot be used: {error.message}"
             bank = bank or load_bank()
-    return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, told)
+    return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, "the bank's prior", told)
 
 
 def _judged(scores: Sequence[JobScore], held_out: Lessons, noise_sd: float, rival: _Rival, limits: Limits) -> Verdict:
     if rival.prior is None:
         return Verdict(True, "There was no champion to compare it with.")
-    verdict = judge(scores, score_prior(rival.prior, held_out), limits, noise_sd)
+    verdict = judge(scores, score_prior(rival.prior, held_out), limits, noise_sd, rival.name)
     return verdict._replace(reason=verdict.reason + rival.told)
 
 

@@ -55,7 +55,7 @@ def _sure(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
     apart = float(np.median(after) - np.median(before))
     beyond = (after - np.median(before)) * np.sign(apart)
     most = min(float(np.quantile(end, 1 - _MOST)) for end in (beyond[:LEAST_AFTER], beyond[-LEAST_AFTER:]))
-    if len(before) < LEAST_AFTER or most < _LEAST_SHIFT:
+    if len(before) < LEAST_AFTER or most < max(_LEAST_SHIFT, abs(apart) / 3):
         return 0.0
     sd = max(_MAD_TO_SD * float(np.median(np.abs(np.concatenate([_centred(before), _centred(after)])))), _LEAST_SD)
     return abs(apart) / (sd * float(np.sqrt(1 / len(before) + 1 / len(after))))

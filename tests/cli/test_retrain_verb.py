@@ -9,6 +9,7 @@ import pytest
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.store import TrialStore
+from sizewright.retraining.registry import FOLDER, TWIN, Registry
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     assert first.code == 0, first.err
     assert json.loads(first.out)["promoted"]
     same = call("retrain", *words, "--bank", "none")
-    assert "Challenger: nothing was registered" in same.out
+    assert "Nothing was registered." in same.out
     with TrialStore(tmp_path / "s.db") as store:
         store.add(store.trials()[0].model_copy(update={"series": "another"}))
     second = call("retrain", *words, "--bank", "none", "--margin", "0.5")
@@ -43,7 +44,16 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     shown = call("models", "show", "challenger", *uri)
     assert "reason: " in shown.out
     assert "version 2 is the champion now" in call("models", "promote", "2", *uri).out
+    path = _prior_of(1, tmp_path)
+    text = path.read_text()
+    path.write_text(text.replace("trials", "Trials"))
+    refused = call("models", "rollback", *uri)
+    assert refused.code == 1
+    assert "was changed after it was registered" in refused.err
+    path.write_text(text)
     assert "version 1 is the champion again" in call("models", "rollback", *uri).out
+    again = call("retrain", *words, "--bank", "none")  # the newest was the champion, and somebody took it back
+    assert "Nothing new: version 2" in again.out
     compared = call("models", "compare", "1", "2", *uri)
     assert compared.code == 0, compared.err
     assert "dlrm" in compared.out
@@ -54,6 +64,13 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
         assert told["evidence"]["prior"] == "sizewright-prior version 1"
     else:
         assert "unlike" in told["reasons"][0]
+
+
+def _prior_of(number, folder):
+    """The file of a version that is compared on what is held out."""
+    registry = Registry(f"sqlite:///{folder}/mlflow.db")
+    run = registry.client.get_run(registry.version(str(number)).run_id)
+    return Path(run.info.artifact_uri.removeprefix("file://"), FOLDER, TWIN)
 
 
 def test_faults_are_one_sentence_each(call, words, tmp_path):
@@ -70,6 +87,11 @@ def test_faults_are_one_sentence_each(call, words, tmp_path):
         ("models", "rollback", *uri),
         ("models", "compare", "7", "8", *uri),
         ("models", "show", "champion", "--tracking-uri", "nonsense://x"),
+        ("models", "show", "champion", "--tracking-uri", "sqlite://"),
+        ("models", "show", "champion", "--tracking-uri", f"sqlite:///{tmp_path}"),
+        ("retrain", "--store", "sqlite://", *uri),
+        ("history", "prometheus", "http://[::1"),
+        ("history", "prometheus", "http://127.0.0.1:9", "--since", "1e9d"),
     ):
         result = call(*wrong)
         assert result.code in (1, 4), wrong

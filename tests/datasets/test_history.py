@@ -118,6 +118,11 @@ def test_a_hash_that_is_not_the_jobs_is_refused() -> None:
         run(job_hash="ffff")
 
 
+def test_what_was_expected_lies_within_its_interval() -> None:
+    with pytest.raises(ValueError, match="is not within its interval 1100 to 900"):
+        run(expected=Estimate(value=1000.0, lower=1100.0, upper=900.0))
+
+
 def test_memory_that_ran_out_is_known() -> None:
     assert not run().ran_out_of_memory
     oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))

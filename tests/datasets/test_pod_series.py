@@ -139,8 +139,15 @@ def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
     assert jobs_of_pods(prometheus, 0, 5000) == []
 
 
+def test_a_run_that_had_begun_before_is_left_out(prometheus: Prometheus, caplog: pytest.LogCaptureFixture) -> None:
+    """Else each look from another moment would find another run."""
+    pod("ctr-worker-0", range(990, 2001, 30), 0.4, MIB)
+    assert [len(jobs_of_pods(prometheus, start, 5000)) for start in (0, 960, 990, 1500)] == [1, 1, 0, 0]
+    assert "look further back" in caplog.text
+
+
 def test_long_times_are_asked_for_in_pieces(prometheus: Prometheus) -> None:
-    pod("ctr-worker-0", range(0, 50_000, 1), 0.4, MIB)
+    pod("ctr-worker-0", range(1, 50_001, 1), 0.4, MIB)
     (run,) = jobs_of_pods(prometheus, 0, 60_000, step_s=1)
     assert run.stretches[0].duration_s == 49_999
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.errors import ReplicaDiedError
 from sizewright.executors.recorder import Recorder
 from sizewright.executors.run import run_plan
-from sizewright.spec import Allocation, Estimate, Job, Outcome, Plan
+from sizewright.spec import Allocation, Estimate, Handle, Job, Metrics, Outcome, Plan, ReplicaMetrics
 from sizewright.testing import FakeExecutor, ManualClock
 
 ONE, TWO = Allocation.of(1, 1, 1.0, 1.0, 100), Allocation.of(2, 2, 1.0, 1.0, 100)
@@ -86,3 +88,28 @@ def run_started() -> object:
     from sizewright.datasets.trials import now
 
     return now()
+
+
+def test_a_replica_that_began_anew_under_its_name_is_counted_from_then() -> None:
+    clock = ManualClock()
+    recorder = Recorder(LAUNCH, Handle(executor="fake", id="x", job="ctr"), clock, datetime.now(timezone.utc))
+
+    def worker(at_s: float, cpu_s: float) -> Metrics:
+        told = ReplicaMetrics(role="worker", index=0, at_s=at_s, cpu_s=cpu_s, throttled_s=0, memory_peak_bytes=1)
+        return Metrics(replicas=(told,))
+
+    for at_s, cpu_s in ((0, 0), (100, 50), (1, 0.2), (11, 5.2)):
+        recorder.look(worker(at_s, cpu_s))
+    assert recorder.finished(Outcome(status="finished")).worker.cpu_used == pytest.approx(0.5)
+
+
+def test_a_run_that_an_error_ends_is_kept() -> None:
+    class Broken(FakeExecutor):
+        def observe(self, handle: Handle) -> Metrics:
+            raise RuntimeError("who knows")
+
+    kept: list[FinishedJob] = []
+    fake = Broken(samples=10**9)
+    with pytest.raises(RuntimeError, match="who knows"):
+        run_plan(fake, LAUNCH, record=kept.append, every_s=10, clock=fake.clock)
+    assert [run.outcome.status for run in kept] == ["stopped"]

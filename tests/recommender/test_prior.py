@@ -7,10 +7,11 @@ import pytest
 import synthetic_trials
 
 from sizewright.datasets.bank.files import Bank
+from sizewright.datasets.finished import FinishedJob, Stretch, Usage
 from sizewright.datasets.trials import Trial
 from sizewright.models.prior import LearnedPrior
 from sizewright.recommender.recommend import recommend
-from sizewright.spec import Bounds, Job, Model, RoleBounds, Tables
+from sizewright.spec import Allocation, Bounds, Failure, Job, Model, Outcome, RoleBounds, Tables
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))
 
@@ -33,11 +34,33 @@ def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> No
     assert answer.predicted is not None
     assert answer.evidence.trials == 0
     assert answer.evidence.model == "prior"
-    assert "before any of its own" in answer.reasons[0]
+    assert "this very job's among them, before any of its own" in answer.reasons[0]
     assert any("counted from the tables" in text for text in answer.evidence.assumptions)
     rate = answer.predicted.throughput
     assert rate.lower < rate.value < rate.upper
     assert answer.target.ps[0].memory_bytes > 0
+
+
+def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job: Job, prior: LearnedPrior) -> None:
+    def asks(*runs: FinishedJob) -> tuple[int, int]:
+        target = recommend(job, [], prior=prior, runs=runs).target
+        assert target is not None
+        return target.worker[0].memory_bytes, target.ps[0].memory_bytes
+
+    gib = 1 << 30
+    allocation = Allocation.of(2, 1, 0.5, 0.3, job.training.batch_size)
+    stretch = Stretch(at_s=0, duration_s=100, allocation=allocation)
+    outcome = Outcome(status="finished", duration_s=100)
+    run = FinishedJob(
+        id="1", name="j", job=job, stretches=(stretch,), outcome=outcome,
+        worker=Usage(memory_peak_bytes=2 * gib), ps=Usage(memory_peak_bytes=gib),
+    )  # fmt: skip
+    ended = outcome.model_copy(update={"failures": (Failure(at_s=100, replica="j-worker-1", cause="oom"),)})
+    plain, told, killed = asks(), asks(run), asks(run.model_copy(update={"outcome": ended}))
+    assert plain[0] < 2 * gib <= told[0] < 1.2 * 2 * gib <= killed[0]
+    assert plain[1] < gib <= told[1] == killed[1]
+    assumed = recommend(job, [], prior=prior, runs=[run]).evidence.assumptions
+    assert any("peaks of 1 runs of this job" in text for text in assumed)
 
 
 def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:

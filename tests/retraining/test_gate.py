@@ -40,8 +40,9 @@ def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
     new, old = scores(dlrm=0.01, dcn=0.01, xdeepfm=0.2), scores(dlrm=0.1, dcn=0.1, xdeepfm=0.1)
     verdict = judge(new, old, Limits())
     assert not verdict.promote
-    assert "error_xdeepfm_over_champion" in verdict.reason
-    assert "error_dcn" not in verdict.reason
+    assert "2.00 times as much in xdeepfm" in verdict.reason
+    assert "dcn" not in verdict.reason
+    assert "the bank's prior's 0.100" in judge(new, old, Limits(), rival="the bank's prior").reason
     assert judge(new, old, Limits(worst_family=1.5)).promote
 
 

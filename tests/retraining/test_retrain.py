@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_runs import run_of
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.store import TrialStore
@@ -222,6 +223,15 @@ def test_a_retraining_that_died_does_not_lock_the_store(filled: TrialStore, tmp_
 def test_an_empty_store_is_told(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
     with pytest.raises(NotEnoughDataError, match="holds nothing to learn from"):
         retrain(store, None, parts[0])
+
+
+def test_a_damaged_run_is_named_and_lets_go_of_the_store(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
+    store.history.add([run_of(OWN)])
+    with sqlite3.connect(store.name) as connection:
+        connection.execute("UPDATE finished_jobs SET record = '{}'")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"Run run-0 in .* is no finished job"):
+            retrain(store, None, parts[0])
 
 
 def test_mlflow_needs_a_database_of_its_own(store: TrialStore) -> None:
