@@ -1,0 +1,151 @@
+"""Whether a running job is to change its allocation, with the price of the change in what is weighed.
+
+For every allocation in the bounds, over every curve that the evidence leaves possible (`ThroughputModel.paths`), the
+objective of what is left of the job is, with n samples to go, a change of d seconds during which it is paid for twice,
+and a price a an hour now and b afterwards,
+
+    T = d + n / rate      C = a·d + b·T      objective = T, C, or T·C
+
+and for staying as it is the same with d = 0 and the rate that is being observed. A change may prove wrong: then the job
+is taken back after a trial of t seconds, which costs two changes and what the trial trained too little. So the value of
+going to an allocation is the mean, over the curves, of the better of staying there and coming back; it is gone to only
+where that saves more than `least_gain` of what is left, and `keep` says why not.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models.table import Table
+from sizewright.recommender.scoring import Scored
+from sizewright.spec import Job, Objective
+from sizewright.spec._base import Record
+
+Floats = NDArray[np.float64]
+
+_MOST_DRAWN = 400
+
+
+class Curves(Protocol):
+    """A fitted model that tells which whole curves are possible."""
+
+    def paths(self, X: Table, rng: np.random.Generator) -> Floats:
+        """Logarithms of samples/s (d, n)."""
+
+
+class Scaling(Record):
+    """How readily a running job is changed."""
+
+    least_gain: float = 0.05
+    """Share of the objective of what is left that a change must save."""
+    cooldown_s: float = 30.0
+    trial_s: float = 15.0
+    """So long it takes to see whether a change was right."""
+    most_workers_more: int = 8
+    """Legal step: so many workers more or fewer at a time."""
+
+
+class Standing(NamedTuple):
+    """Where the job is: its row in the grid, rate and its standard deviation in log, samples to go."""
+
+    row: int
+    rate: float
+    rate_sd: float
+    samples_left: int
+    price_per_hour: float
+
+
+class Weighed(NamedTuple):
+    """What was found: the row to go to or stay at, by how much that betters the objective, and why."""
+
+    row: int
+    kind: Literal["adjust", "keep"]
+    gain: float
+    """Share of the objective of what is left."""
+    chance: float
+    """That the change betters it."""
+    reason: str
+
+
+class _Left(NamedTuple):
+    """What is left of a job: how its objective comes from seconds and currency, and how many samples."""
+
+    objective: Objective
+    samples: int
+
+    def score(self, time_s: Floats, cost: Floats) -> Floats:
+        """The objective; for a deadline the cost, as deadlines are a cap."""
+        if self.objective == "time":
+            return time_s
+        return time_s * cost if self.objective == "balanced" else cost
+
+    def at(self, rates: Floats, price: Floats | float, change_s: float = 0.0, price_before: float = 0.0) -> Floats:
+        """Trained at these rates (..., n) to the end, after a change during which both allocations are paid for."""
+        time_s = change_s + self.samples / rates
+        return self.score(time_s, (price_before * change_s + price * time_s) / 3600)
+
+    def back(
+        self, rates: Floats, price: Floats, now: Floats, price_now: float, change_s: float, trial_s: float
+    ) -> Floats:
+        """Tried for so many seconds, and then trained to the end as before."""
+        left = self.samples - np.minimum(rates * trial_s, self.samples)
+        tried_s, rest_s = trial_s + change_s, change_s + left / now
+        return self.score(tried_s + rest_s, (price_now * (change_s + rest_s) + price * (tried_s + change_s)) / 3600)
+
+
+def weigh(
+    job: Job,
+    model: Curves,
+    scored: Scored,
+    allowed: NDArray[np.bool_],
+    standing: Standing,
+    change_s: float,
+    scaling: Scaling,
+    rng: np.random.Generator,
+) -> Weighed:
+    """The best of all legal changes and of none. `allowed` are rows of the grid within caps and memory."""
+    rows = _promising(scored, _legal(scored, allowed, standing.row, scaling))
+    if not len(rows):
+        return Weighed(standing.row, "keep", 0.0, 0.0, "no other allocation is within the bounds and a legal step")
+    left, price = _Left(job.objective, standing.samples_left), scored.price_per_hour[rows]
+    now, rates = _curves(model, scored, rows, standing, rng)
+    stay = left.at(now, standing.price_per_hour)
+    there = left.at(rates, price, change_s, standing.price_per_hour)
+    back = left.back(rates, price, now, standing.price_per_hour, change_s, scaling.trial_s)
+    value = np.minimum(there, back).mean(axis=0)
+    best = int(np.argmin(value))
+    gain, chance = float(1 - value[best] / stay.mean()), float((there[:, best] < stay[:, 0]).mean())
+    faster = float(np.exp(np.log(rates[:, best]).mean()) / standing.rate)
+    about = f"{faster:.2f} times the throughput at {price[best] / standing.price_per_hour:.2f} times the price"
+    if gain < scaling.least_gain:
+        why = f"the best other allocation saves {max(gain, 0.0):.1%} of what is left, and a change must save "
+        return Weighed(standing.row, "keep", gain, chance, f"{why}{scaling.least_gain:.0%} ({about})")
+    why = f"{about} saves {gain:.0%} of what is left, {change_s:.1f} s of change included ({chance:.0%} sure)"
+    return Weighed(int(rows[best]), "adjust", gain, chance, why)
+
+
+def _curves(
+    model: Curves, scored: Scored, rows: NDArray[np.int64], standing: Standing, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Samples/s now (d, 1) and at the rows (d, n), over what is possible. What is observed of where it is now shifts
+    each curve: only ratios to that are left to the model."""
+    asked = {name: column[[standing.row, *rows]] for name, column in scored.columns.items()}
+    paths = model.paths(asked, rng)
+    observed = np.log(standing.rate) + standing.rate_sd * rng.standard_normal((len(paths), 1))
+    return np.exp(observed), np.exp(paths[:, 1:] - paths[:, :1] + observed)
+
+
+def _legal(scored: Scored, allowed: NDArray[np.bool_], row: int, scaling: Scaling) -> NDArray[np.int64]:
+    step = np.abs(scored.grid.workers - scored.grid.workers[row])
+    rows = np.flatnonzero(allowed & (step <= scaling.most_workers_more))
+    return np.asarray(rows[rows != row])
+
+
+def _promising(scored: Scored, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows that by the model's interval may be best; whole curves are drawn for these only."""
+    if len(rows) <= _MOST_DRAWN:
+        return rows
+    return rows[np.argpartition(scored.objective_lower[rows], _MOST_DRAWN)[:_MOST_DRAWN]]
