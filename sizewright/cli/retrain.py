@@ -63,8 +63,7 @@ def _print(console: Console, told: Retraining, uri: str) -> None:
     console.print(told.reason, soft_wrap=True)
     console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")
     for why, count in told.passed_over.items():
-        if count:
-            console.print(f"passed over: {count} × {why}", style="dim")
+        console.print(f"passed over: {count} × {why}", style="dim")
     for text in told.flagged[:_MOST_FLAGGED]:
         console.print(f"left out: {text}", style="yellow", soft_wrap=True)
     if len(told.flagged) > _MOST_FLAGGED:

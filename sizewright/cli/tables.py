@@ -93,7 +93,7 @@ def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row a registered prior, the newest first."""
     table = _table("Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning")
     for row in rows:
-        errors = (row.get(f"metric.held_out_{name}") for name in ("mdape", "coverage"))
+        errors = (row.get(f"metric.held_out_{name}") for name in ("job_mdape", "coverage"))
         shares = ["–" if told is None else f"{float(told):.1%}" for told in errors]
         names = ", ".join(row["aliases"])
         table.add_row(str(row["version"]), names, row["made"], row.get("trials", "–"), *shares, row.get("reason", ""))

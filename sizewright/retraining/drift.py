@@ -40,7 +40,8 @@ def drift(runs: Sequence[FinishedJob], foretold_by: str = "") -> Drift:
     told = [run for run in runs if _tells(run) and re.search(rf"{re.escape(foretold_by)}(?!\d)", run.expected_by)]
     told = sorted(told, key=lambda run: run.started_at.timestamp() if run.started_at else -math.inf)[-MOST_RUNS:]
     if len(told) < LEAST_RUNS:
-        return Drift(drifted=False, runs=len(told), reason=f"{len(told)} runs tell of it, and {LEAST_RUNS} are needed.")
+        needed = f"and {LEAST_RUNS} of {LEAST_STRETCH_S:.0f} s or longer at one allocation are needed"
+        return Drift(drifted=False, runs=len(told), reason=f"{len(told)} runs tell of it, {needed}.")
     missed = sum(not e.lower <= rate <= e.upper for e, rate in map(_pair, told))
     ratios = np.array([rate / e.value for e, rate in map(_pair, told)])
     drifted = bool(binom.sf(missed - 1, len(told), _MISSED) < _CHANCE)

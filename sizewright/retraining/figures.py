@@ -57,7 +57,7 @@ def _by_family(scores: Scores, what: str, label: str, line: float | None = None)
         axes.axhline(line, color="grey", linewidth=1)
     axes.set_xticks(np.arange(len(families)) + 0.4 - width / 2, families)
     axes.set(ylabel=label, title=f"{label[0].upper()}{label[1:]}, by family")
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=len(scores))
     return figure
 
 

@@ -73,7 +73,10 @@ def gather(store: TrialStore | None, bank: Bank | None) -> Lessons:
             jobs[key] = BankJob(base_of(described[key]), described[key], _usual_scale(kept))
             trials += kept
     return Lessons(
-        trials, jobs, dict(passed_over), frozenset(t.series for t in trials[len(bank.trials) if bank else 0 :])
+        trials,
+        jobs,
+        {why: count for why, count in passed_over.items() if count},
+        frozenset(t.series for t in trials[len(bank.trials) if bank else 0 :]),
     )
 
 
@@ -137,6 +140,7 @@ def _trials_of_runs(runs: list[FinishedJob], passed_over: Counter[str]) -> Itera
             told = [stretch for stretch in run.stretches if stretch.throughput]
             long_enough = [stretch for stretch in told if stretch.duration_s >= LEAST_STRETCH_S]
             passed_over["stretches of runs that were too short"] += len(told) - len(long_enough)
+            passed_over["runs that tell no throughput"] += not told
             yield from (_trial(run, run.job, stretch, len(told) == 1) for stretch in long_enough)
 
 
