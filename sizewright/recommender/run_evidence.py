@@ -34,13 +34,14 @@ class RunEvidence:
     def __init__(self, job: Job, series: str, allocation: Allocation, started_at: datetime | None = None) -> None:
         self._job, self._series, self._started_at = job, series, started_at
         self._closed: list[Trial] = []
-        self._begin(allocation)
+        self._windows: list[Window] = []
+        self._allocation, self._tally = allocation, _Tally()
 
     def changed(self, allocation: Allocation) -> None:
         """From now on it trains at another allocation."""
         here = self.here()
         self._closed += [here] if here else []
-        self._begin(allocation)
+        self._allocation, self._tally, self._windows = allocation, _Tally(), []
 
     def add(self, window: Window) -> None:
         """A window of undisturbed training at the present allocation."""
@@ -89,10 +90,6 @@ class RunEvidence:
         """One for each allocation that it has trained at for long enough, the present last."""
         here = self.here()
         return [*self._closed, *([here] if here else [])]
-
-    def _begin(self, allocation: Allocation) -> None:
-        self._allocation, self._tally = allocation, _Tally()
-        self._windows: list[Window] = []
 
     def _of(self, role: Role) -> list[Doing]:
         return [replica for window in self._windows for replica in window.of(role)]
