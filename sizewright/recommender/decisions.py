@@ -1,0 +1,83 @@
+"""What a control loop decided and why: a file that only grows, a JSON object a line, from which it goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import StoreError
+from sizewright.spec import Allocation
+from sizewright.spec._base import Record
+
+
+class Decision(Record):
+    """One turn of the loop."""
+
+    number: int = Field(ge=0, description="of the turn, from 0 for each job")
+    at: datetime
+    job_hash: str
+    kind: Literal["keep", "adjust", "blind"] = Field(description="blind: what was observed could not be trusted")
+    stage: str = Field("", description="what decided: stabilize or scale")
+    reason: str
+    allocation: Allocation = Field(description="that it trained at")
+    target: Allocation | None = Field(None, description="that it was to go to")
+    migrate: tuple[str, ...] = Field((), description="replicas that were to be put elsewhere")
+    plan_id: str = ""
+    applied: bool | None = Field(None, description="whether the executor carried it out; none where nothing was to do")
+    error: str = Field("", description="why it did not")
+    throughput: float | None = None
+    samples_trained: int = 0
+    samples_left: int | None = None
+    findings: tuple[str, ...] = ()
+    evidence: Trial | None = Field(None, description="what was known of this allocation by then")
+    timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")
+
+
+class DecisionLog:
+    """At `path`. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def append(self, decision: Decision) -> None:
+        """It is on disk when this returns."""
+        line = decision.model_dump_json(exclude_defaults=True) + "\n"
+        try:
+            with open(self.path, "ab") as file:
+                if file.tell() and not _ends_whole(self.path):
+                    file.write(b"\n")  # what was cut off stays a line of its own
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"Cannot write decisions to {self.path}: {error}.", "Name another with --log.") from None
+
+    def read(self) -> list[Decision]:
+        """All of them; a line that was cut off when its writer died is passed over."""
+        if not self.path.exists():
+            return []
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError as error:
+            raise StoreError(f"Cannot read decisions from {self.path}: {error}.", "Name another with --log.") from None
+        return list(_decisions(lines))
+
+
+def _decisions(lines: list[bytes]) -> Iterator[Decision]:
+    for line in lines:
+        try:
+            yield Decision.model_validate_json(line)
+        except ValidationError:
+            continue
+
+
+def _ends_whole(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
