@@ -22,6 +22,7 @@ class TrainingSession(Protocol):
     def allocation(self) -> Allocation | None: ...  # noqa: D102
 
     def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
+    def replace(self, name: str) -> str: ...  # noqa: D102
     def observe(self) -> Metrics: ...  # noqa: D102
     def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102
     def outcome(self) -> Outcome: ...  # noqa: D102
@@ -46,7 +47,7 @@ class SessionExecutor:
     """
 
     name: str
-    capabilities = Capabilities(launch=True, adjust=True, live=True, observe=True, stop=True, render=True)
+    capabilities = Capabilities(launch=True, adjust=True, live=True, migrate=True, observe=True, stop=True, render=True)
 
     def __init__(
         self,
@@ -87,13 +88,14 @@ class SessionExecutor:
         return handle
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
-        """Bring the job to the plan's target while it trains on; how long that took is learned.
+        """Bring the job to the plan's target while it trains on, then replace what is to migrate; how long that took
+        is learned.
 
         Raises InputError for a plan that is not for this job as it is now, or that comes within the cool-down.
         """
         run = self._running(handle)
         self._check_adjust(run, handle, plan)
-        if plan.kind == "keep" or plan.target == run.session.allocation:
+        if plan.kind == "keep" or (plan.target == run.session.allocation and not plan.migrate):
             return
         started = self._clock()
         left_s = run.applied_at + run.cooldown_s - started
@@ -102,7 +104,10 @@ class SessionExecutor:
                 f"Job {handle.job} is in the cool-down of its last plan for another {left_s:.0f} s.",
                 f"Apply plan {plan.id} after that.",
             )
-        run.session.scale(plan.target)
+        if plan.target != run.session.allocation:
+            run.session.scale(plan.target)
+        for name in plan.migrate:
+            run.session.replace(name)
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
         (self.restart_costs if plan.job.command else self.change_costs).add(run.applied_at - started)
 
@@ -192,11 +197,26 @@ class SessionExecutor:
                 f"Plan {plan.id} is for job {plan.job.name} and the handle for {handle.job}.",
                 "Pass the handle of the plan's own job.",
             )
+        if plan.migrate:
+            self._check_migrate(run, plan)
         now = run.session.allocation
         if plan.current is not None and plan.current != now:
             raise InputError(
                 f"Plan {plan.id} was made for {plan.current.describe()} "
                 f"and {handle.job} runs {now.describe() if now else 'nothing yet'}.",
+                "Make a new plan from what runs now.",
+            )
+
+    def _check_migrate(self, run: _Run, plan: Plan) -> None:
+        if plan.job.command:
+            raise InputError(
+                f"Plan {plan.id} migrates replicas of a command, all of which start anew with any change.",
+                "Leave migrate out.",
+            )
+        names = {replica.name for replica in run.session.observe().replicas}
+        if strangers := sorted(set(plan.migrate) - names):
+            raise InputError(
+                f"Plan {plan.id} migrates {', '.join(strangers)}, and {plan.job.name} has {', '.join(sorted(names))}.",
                 "Make a new plan from what runs now.",
             )
 

@@ -106,6 +106,26 @@ class ExecutorContract:
         self.until_counts(executor, handle, adjust_plan.target)
         self.until_trained_more(executor, handle)
 
+    def test_a_replica_that_is_migrated_has_another_in_its_place(
+        self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
+    ) -> None:
+        """Of a name that was not there before; counts stay, and the job trains on. A stranger is refused."""
+        self.need(executor, "migrate")
+        self.until_counts(executor, handle, launch_plan.target)
+        before = {replica.name for replica in executor.observe(handle).replicas}
+        gone = max(before)
+        same = {"target": launch_plan.target, "current": launch_plan.target}
+        with pytest.raises(InputError):
+            executor.adjust(handle, adjust_plan.model_copy(update=same | {"migrate": ("worker-999",)}))
+        plan = adjust_plan.model_copy(update=same | {"migrate": (gone,)})
+        assert executor.change_cost(plan).upper > 0, "migrating is a change"
+        executor.adjust(handle, plan)
+        after = {replica.name for replica in executor.observe(handle).replicas}
+        assert gone not in after
+        assert len(after - before) == 1
+        assert counts(executor.observe(handle)) == wanted(launch_plan.target)
+        self.until_trained_more(executor, handle)
+
     def test_keep_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
         """Counts stay, training goes on."""
         self.need(executor, "adjust")

@@ -97,6 +97,21 @@ class FakeSession:
             seconds = self._settled - started
             self._changes.append(Change(at_s=started - self._began, kind="scale", seconds=seconds, description=told))
 
+    def replace(self, name: str) -> str:
+        """Another process in the place of a replica; the answer is its name."""
+        self._check_alive()
+        self._settle()
+        started = self._clock()
+        self._clock.sleep(self._change_s())
+        if self._live:
+            self._settle()
+        self._settled = self._clock()
+        new = self._put_in_place(name)
+        self._changes.append(
+            Change(at_s=started - self._began, kind="replace", seconds=self._settled - started, description=name)
+        )
+        return new.name
+
     def observe(self) -> Metrics:
         """Sums of every replica. Raises ReplicaDiedError when a failure was not recovered from."""
         self._check_alive()
@@ -142,13 +157,8 @@ class FakeSession:
     def fail(self, failure: Failure) -> None:
         """A replica was lost: another takes its place, or the job has failed where `recovered_s` is none."""
         self._settle()
-        lost = next((replica for replica in self._all() if replica.name == failure.replica), None)
-        if lost is None:
-            names = ", ".join(replica.name for replica in self._all())
-            raise ValueError(f"there is no replica {failure.replica!r}; there are {names}")
+        self._put_in_place(failure.replica)
         self._failures.append(failure.model_copy(update={"at_s": self._settled - self._began}))
-        there = self._replicas[lost.role]
-        there[there.index(lost)] = self._resized(lost.role, None, lost.resources)
         if failure.recovered_s is None:
             self._status = "failed"
 
@@ -164,6 +174,17 @@ class FakeSession:
         replica = replica or _Replica(role, next(self._numbers[role]), resources)
         replica.resources = resources
         return replica
+
+    def _put_in_place(self, name: str) -> _Replica:
+        """A new replica for the one of this name. Raises ValueError for a stranger."""
+        lost = next((replica for replica in self._all() if replica.name == name), None)
+        if lost is None:
+            names = ", ".join(replica.name for replica in self._all())
+            raise ValueError(f"there is no replica {name!r}; there are {names}")
+        there = self._replicas[lost.role]
+        new = self._resized(lost.role, None, lost.resources)
+        there[there.index(lost)] = new
+        return new
 
     def _rate(self) -> float:
         return self._throughput(self.allocation) if self.allocation and self._status == "running" else 0.0

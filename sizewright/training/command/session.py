@@ -107,6 +107,10 @@ class CommandSession:
             self._watching = threading.Thread(target=self._watch, daemon=True, name="watch")
             self._watching.start()
 
+    def replace(self, name: str) -> str:
+        """Raises EngineError: any change starts all replicas of a command anew."""
+        raise EngineError(f"{name} is a replica of a command, which starts as a whole.", "Scale it instead.")
+
     def pause(self) -> None:
         """End what runs, until the next `scale`."""
         with self._lock:
