@@ -1,0 +1,123 @@
+"""Keeps a running job from breaking a limit or being held up by one replica: what to change, or why to wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sizewright.recommender.diagnose import Finding, diagnose
+from sizewright.recommender.memory_watch import MemoryWatch
+from sizewright.recommender.slow_replicas import SlowReplicas
+from sizewright.recommender.windows import Doing, Window
+from sizewright.spec import Allocation, ChangeCost, Job
+from sizewright.spec.units import MIB
+
+OOM_RISK = 0.01
+"""A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
+_MEMORY_STEP_BYTES = 64 * MIB
+
+
+class Action(NamedTuple):
+    """What is to be done and why: another allocation, replicas to put elsewhere, or neither."""
+
+    reason: str
+    target: Allocation | None = None
+    migrate: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be done."""
+        return self.target is not None or bool(self.migrate)
+
+
+class Stabilizer:
+    """Of one job, turn by turn."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.memory = MemoryWatch(job)
+        self._slow = SlowReplicas()
+        self.findings: tuple[Finding, ...] = ()
+
+    def look(self, window: Window, allocation: Allocation) -> None:
+        """Take a window in."""
+        self.memory.add(window, _limit(allocation))
+        self.findings = tuple(diagnose(slow, window) for slow in self._slow.add(window))
+
+    def forget(self) -> None:
+        """After a change nobody is slow until it shows again."""
+        self._slow.forget()
+        self.findings = ()
+
+    def act(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
+        """What is most pressing: memory first. None where nothing is wrong."""
+        return self._enlarged(window, allocation, cost, turn_s) or self._migrated(window, cost)
+
+    def _enlarged(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
+        limit, ps = _limit(allocation), allocation.replicas("ps")
+        soon_s = turn_s + 2 * cost.upper  # the next turn's change is to be done by then
+        soon = self.memory.forecast(window.samples_trained + math.ceil(window.throughput * soon_s), ps)
+        if not limit or soon is None or (risk := soon.oom_probability(limit)) <= OOM_RISK:
+            return None
+        why = f"a PS breaks its {limit / MIB:,.0f} MiB within {soon_s:.0f} s with a probability of {risk:.0%}"
+        end = window.samples_trained + (window.samples_left or window.samples_trained)
+        most = self._job.bounds.ps.memory_bytes[1]
+        for count in range(ps, self._job.bounds.ps.replicas[1] + 1):
+            wanted = self.memory.wanted_bytes(end, count)
+            asked = math.ceil((wanted or 0.0) / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES
+            if wanted is not None and asked <= most:
+                asked = max(asked, limit) if count == ps else asked
+                told = f"{why}; {count} PS of {asked / MIB:,.0f} MiB hold it to the end"
+                return Action(told, target=_with_ps(allocation, count, asked))
+        return Action(f"{why}, and the bounds of the job allow no more.")
+
+    def _migrated(self, window: Window, cost: ChangeCost) -> Action | None:
+        if not self.findings:
+            return None
+        worst = max(self.findings, key=lambda finding: finding.slow.ratio)
+        if worst.remedy != "migrate":
+            return Action(f"{worst.reason} Nothing that is known would help: it is waited.")
+        faster = _faster_without(worst, window)
+        left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
+        saved_s = left_s * (1 - 1 / faster)
+        if saved_s <= cost.upper:
+            return Action(
+                f"{worst.reason} Another in its place would save {saved_s:.0f} s, and may take {cost.upper:.0f}."
+            )
+        return Action(f"{worst.reason} Another in its place saves {_seconds(saved_s)}.", migrate=(worst.slow.name,))
+
+
+def _faster_without(finding: Finding, window: Window) -> float:
+    """How many times as fast the job would be were the replica as fast as the others."""
+    slow = finding.slow
+    workers = window.of("worker")
+    if slow.role == "worker":
+        return len(workers) / (len(workers) - 1 + 1 / slow.ratio)
+    waited = _share(workers, "wait_s")
+    return 1 / (1 - waited * (1 - 1 / slow.ratio))
+
+
+def _share(replicas: Sequence[Doing], name: str) -> float:
+    """Of their time."""
+    done = float(sum(getattr(r, name) for r in replicas))
+    return min(1.0, done / max(sum(r.seconds for r in replicas), 1e-9))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if math.isfinite(value) else "time without end"
+
+
+def _limit(allocation: Allocation) -> int:
+    """Bytes of the smallest PS; 0 where they have no limit."""
+    return min((group.memory_bytes for group in allocation.ps), default=0)
+
+
+def _with_ps(allocation: Allocation, count: int, memory_bytes: int) -> Allocation:
+    """As many PS as these, equal in memory, with as many cores each as the most have now."""
+    most = max(allocation.ps, key=lambda group: group.cpu)
+    if count == allocation.replicas("ps"):
+        groups = tuple(group.model_copy(update={"memory_bytes": memory_bytes}) for group in allocation.ps)
+    else:
+        groups = (most.model_copy(update={"replicas": count, "memory_bytes": memory_bytes}),)
+    return allocation.model_copy(update={"ps": groups})

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sizewright.models.embedding_memory import peak_of
+from sizewright.recommender.stabilize import Action, Stabilizer
+from sizewright.recommender.windows import Doing, Window
+from sizewright.spec import Allocation, Bounds, ChangeCost, Job, Model, RoleBounds, Tables
+from sizewright.spec.units import GIB, MIB
+
+BOUNDS = Bounds(ps=RoleBounds(replicas=(1, 4), memory_bytes=(64 * MIB, GIB)))
+JOB = Job(model=Model(tables=Tables(count=4, rows=500_000, dim=16)), bounds=BOUNDS)
+LIVE, PODS = ChangeCost(seconds=0.5, lower=0.1, upper=2.0), ChangeCost(seconds=60.0, lower=30.0, upper=90.0)
+
+
+def doing(name: str, **told: Any) -> Doing:
+    role = name.partition("-")[0]
+    usual = dict.fromkeys(Doing._fields, 0) | {"name": name, "role": role, "seconds": 5.0, "cpu_s": 2.5}
+    work: dict[str, Any] = {"steps": 20, "compute_s": 3.0, "wait_s": 1.5}
+    if role == "ps":
+        work = {"exchanges": 60, "busy_s": 2.0, "lookups": 1000}
+    return Doing(**(usual | work | told))
+
+
+def window(*replicas: Doing, trained: int = 10_000, left: int = 1_000_000, rate: int = 1000) -> Window:
+    return Window(5.0, 5.0, 5 * rate, trained, left, replicas)
+
+
+CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
+
+
+def stabilized(*windows: Window, cost: ChangeCost = LIVE, memory: int = 0) -> tuple[Stabilizer, Action | None]:
+    allocation = Allocation.of(4, 2, 0.5, 0.3, 512, 0, memory)
+    made, action = Stabilizer(JOB), None
+    for each in windows:
+        made.look(each, allocation)
+        action = made.act(each, allocation, cost, 5.0)
+    return made, action
+
+
+def test_where_nothing_is_wrong_nothing_is_done() -> None:
+    fine = window(*(doing(f"worker-{i}") for i in range(4)), doing("ps-0"), doing("ps-1"))
+    assert stabilized(*[fine] * 20)[1] is None
+
+
+def test_a_worker_whose_cpu_is_cut_is_put_elsewhere() -> None:
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT))
+    made, action = stabilized(*[slow] * 4)
+    assert action is not None
+    assert action.migrate == ("worker-3",)
+    assert action.changes
+    assert "its quota holds it back 60% of the time" in action.reason
+    made.forget()
+    assert made.findings == ()
+
+
+def test_where_too_little_is_left_it_is_waited() -> None:
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT), left=20_000)
+    assert stabilized(*[slow] * 4)[1].migrate  # type: ignore[union-attr]
+    _, action = stabilized(*[slow] * 4, cost=PODS)
+    assert action is not None
+    assert not action.changes
+    assert "may take 90" in action.reason
+
+
+def test_what_nothing_would_help_is_told_and_waited_for() -> None:
+    starved = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", steps=4, data_s=3.0, compute_s=0.6))
+    _, action = stabilized(*[starved] * 4)
+    assert action is not None
+    assert not action.changes
+    assert "waiting for samples" in action.reason
+
+
+def grown(limit: int, bounds: Bounds = BOUNDS, cost: ChangeCost = LIVE) -> tuple[Action | None, float]:
+    """After twelve looks at tables that grow without end; and the bytes of a PS by then."""
+    job = JOB.model_copy(update={"bounds": bounds})
+    made, allocation = Stabilizer(job), Allocation.of(2, 2, 0.5, 0.3, 512, 0, limit)
+    for samples in np.linspace(20_000, 240_000, 12):
+        rows = 2.0 * samples
+        peak = float(peak_of(job, np.array([rows]), 2, 150.0 * MIB, 0.0).draws[0])
+        server = {"rows": int(rows / 2), "memory_peak_bytes": int(peak)}
+        told = window(doing("ps-0", **server), doing("ps-1", **server), trained=int(samples), rate=4000)
+        made.look(told, allocation)
+    made.memory.refit()
+    return made.act(told, allocation, cost, 5.0), peak
+
+
+def test_a_ps_that_would_break_its_limit_is_enlarged_in_time() -> None:
+    _, peak = grown(0)
+    action, _ = grown(int(1.02 * peak))
+    assert action is not None
+    assert action.target is not None
+    assert action.target.replicas("ps") == 2
+    assert action.target.ps[0].memory_bytes > 1.3 * peak
+    assert action.target.worker == Allocation.of(2, 2, 0.5, 0.3, 512).worker
+    assert grown(GIB)[0] is None  # far enough
+    assert grown(int(1.3 * peak))[0] is None
+    assert grown(int(1.3 * peak), cost=PODS)[0] is not None  # a change that takes so long must begin sooner
+
+
+def test_where_one_may_not_be_larger_there_are_more() -> None:
+    _, peak = grown(0)
+    most = int(1.05 * peak)
+    small = Bounds(ps=RoleBounds(replicas=(1, 40), memory_bytes=(64 * MIB, most)))
+    action, _ = grown(int(1.02 * peak), small)
+    assert action is not None
+    assert action.target is not None
+    assert action.target.replicas("ps") > 2
+    assert action.target.ps[0].memory_bytes <= most
+    none = Bounds(ps=RoleBounds(replicas=(1, 2), memory_bytes=(64 * MIB, most)))
+    action, _ = grown(int(1.02 * peak), none)
+    assert action is not None
+    assert not action.changes
+    assert "allow no more" in action.reason
+
+
+def test_without_a_limit_there_is_none_to_break() -> None:
+    assert grown(0)[0] is None
