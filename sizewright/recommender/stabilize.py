@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from sizewright.recommender.action import Action
 from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.slow_replicas import SlowReplicas
@@ -16,19 +16,6 @@ from sizewright.spec.units import MIB
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
 _MEMORY_STEP_BYTES = 64 * MIB
-
-
-class Action(NamedTuple):
-    """What is to be done and why: another allocation, replicas to put elsewhere, or neither."""
-
-    reason: str
-    target: Allocation | None = None
-    migrate: tuple[str, ...] = ()
-
-    @property
-    def changes(self) -> bool:
-        """Whether anything is to be done."""
-        return self.target is not None or bool(self.migrate)
 
 
 class Stabilizer:

@@ -12,7 +12,8 @@ from synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, 
 
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel
-from sizewright.recommender.recommend import measured_ranges, recommend
+from sizewright.recommender.consider import measured_ranges
+from sizewright.recommender.recommend import recommend
 from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Quota, Recommendation, RoleBounds
 from sizewright.spec.units import GIB, MIB
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from sizewright.models.embedding_memory import peak_of
-from sizewright.recommender.stabilize import Action, Stabilizer
+from sizewright.recommender.action import Action
+from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Doing, Window
 from sizewright.spec import Allocation, Bounds, ChangeCost, Job, Model, RoleBounds, Tables
 from sizewright.spec.units import GIB, MIB

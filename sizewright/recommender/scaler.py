@@ -1,0 +1,99 @@
+"""Stage two while a job runs: what is known of it is fitted anew, and every allocation weighed against staying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.default import ThroughputModel
+from sizewright.models.foretold import ForetoldModel
+from sizewright.models.prior import JobCurve
+from sizewright.recommender.action import Action
+from sizewright.recommender.auto_scale import Scaling, Standing, weigh
+from sizewright.recommender.consider import Considered, consider, filled
+from sizewright.recommender.scoring import Scored
+from sizewright.spec import Allocation, Cluster, Job
+from sizewright.spec.units import GIB
+
+
+class _Fitted(NamedTuple):
+    model: ThroughputModel | ForetoldModel
+    considered: Considered
+
+
+class AutoScaler:
+    """Of one job; `trials` are what was known before it ran, `foretold` what a learned prior tells of it."""
+
+    def __init__(
+        self,
+        job: Job,
+        trials: Sequence[Trial] = (),
+        foretold: JobCurve | None = None,
+        *,
+        cluster: Cluster | None = None,
+        scaling: Scaling = Scaling(),  # noqa: B008
+        seed: int = 0,
+    ) -> None:
+        self.job, self.scaling = job, scaling
+        self._known, self._foretold, self._cluster = list(trials), foretold, cluster
+        self._rng = np.random.default_rng(seed)
+        self._fitted: _Fitted | None = None
+
+    def refit(self, evidence: Sequence[Trial]) -> str:
+        """Learn from what the run has told so far, too; the answer is why that is not enough, if it is not."""
+        trials = [filled(self.job, trial) for trial in (*self._known, *evidence) if trial.usable]
+        model: ThroughputModel | ForetoldModel = ThroughputModel(foretold=self._foretold)
+        if not trials and self._foretold:
+            model = ForetoldModel(self._foretold)
+        try:
+            fitted: BaseThroughputModel = model.fit(trials)
+        except NotEnoughDataError as error:
+            self._fitted = None
+            return error.message
+        told = consider(self.job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
+        self._fitted = _Fitted(model, told)
+        return ""
+
+    def act(self, allocation: Allocation, rate: float, rate_sd: float, samples_left: int, change_s: float) -> Action:
+        """Where to go from an allocation at which so many samples/s are seen, or why to stay."""
+        if self._fitted is None:
+            return Action("Too little is known of other allocations.")
+        scored = self._fitted.considered.scored
+        row = _nearest(scored, allocation)
+        price = self._price(allocation)
+        standing = Standing(row, rate, rate_sd, samples_left, price)
+        allowed = self._fitted.considered.allowed
+        found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
+        if found.kind == "keep":
+            return Action(f"It stays: {found.reason}.")
+        target = scored.grid.allocation(
+            found.row, scored.worker_memory_bytes[found.row], scored.ps_memory_bytes[found.row]
+        )
+        return Action(f"{target.describe()}: {found.reason}.", target=self.job.with_sides(target))
+
+    def _price(self, allocation: Allocation) -> float:
+        """Currency per hour."""
+        prices = self.job.prices
+        gpus = allocation.gpus() * prices.gpu_hour
+        return allocation.cores() * prices.core_hour + allocation.memory_bytes() / GIB * prices.gib_hour + gpus
+
+
+def _nearest(scored: Scored, allocation: Allocation) -> int:
+    """The row of the grid that is most like an allocation, by the logarithms of its axes."""
+    grid = scored.grid
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    wanted = {
+        "workers": workers, "ps": ps, "worker_cpu": allocation.cores("worker") / workers,
+        "ps_cpu": allocation.cores("ps") / ps if ps else 1.0, "batch_size": allocation.batch_size,
+    }  # fmt: skip
+    far: NDArray[np.float64] = np.zeros(len(grid))
+    for axis, value in wanted.items():
+        column = getattr(grid, axis)
+        far += np.log(np.maximum(column, 1e-9) / max(value, 1e-9)) ** 2 if value else (column > 0) * 1e3
+    return int(np.argmin(far))

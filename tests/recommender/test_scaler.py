@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.trials import Trial
+from sizewright.recommender.auto_scale import Scaling
+from sizewright.recommender.scaler import AutoScaler
+from sizewright.spec import Allocation, Bounds, Job, RoleBounds, Training
+from sizewright.spec.units import MIB
+
+BOUNDS = Bounds(
+    worker=RoleBounds(replicas=(1, 8), cpu=(0.5, 0.5), memory_bytes=(512 * MIB, 4096 * MIB)),
+    ps=RoleBounds(replicas=(1, 4), cpu=(0.3, 0.3), memory_bytes=(512 * MIB, 4096 * MIB)),
+)
+JOB = Job(bounds=BOUNDS, training=Training(samples=10**8), objective="time")
+
+
+def rate(workers: int, ps: int) -> float:
+    """Each PS serves three workers."""
+    return float(1000.0 * (workers**-4.0 + (3.0 * ps) ** -4.0) ** -0.25)
+
+
+def trial(workers: int, ps: int, seed: int = 0) -> Trial:
+    noise = float(np.exp(0.02 * np.random.default_rng(seed).standard_normal()))
+    told: dict[str, Any] = {"worker_cpu": 0.5, "ps_cpu": 0.3, "batch_size": 512, "job_hash": JOB.hash}
+    return Trial(workers=workers, ps=ps, throughput=rate(workers, ps) * noise, **told)
+
+
+TRIALS = [trial(w, p, i) for i, (w, p) in enumerate([(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 4), (6, 3), (1, 4)])]
+
+
+def here(workers: int, ps: int) -> Allocation:
+    return Allocation.of(workers, ps, 0.5, 0.3, 512, 1024 * MIB, 1024 * MIB)
+
+
+def test_from_too_little_it_goes_to_more() -> None:
+    scaler = AutoScaler(JOB, TRIALS)
+    assert scaler.refit([]) == ""
+    action = scaler.act(here(2, 1), rate(2, 1), 0.02, 10**7, 1.0)
+    assert action.target is not None
+    assert action.target.replicas("worker") >= 7
+    assert action.target.replicas("ps") >= 3
+    assert action.target.ps[0].memory_bytes >= 512 * MIB
+    assert "times the throughput" in action.reason
+
+
+def test_where_it_is_well_it_stays() -> None:
+    scaler = AutoScaler(JOB, TRIALS)
+    scaler.refit([])
+    action = scaler.act(here(8, 4), rate(8, 4), 0.02, 10**7, 1.0)
+    assert not action.changes
+    assert action.reason.startswith("It stays: ")
+
+
+def test_what_the_run_tells_is_learned() -> None:
+    """Trials before it claimed that more PS bring nothing."""
+    wrong = [t.model_copy(update={"throughput": rate(t.workers, 1)}) for t in TRIALS]
+    scaler = AutoScaler(JOB, wrong)
+    scaler.refit([])
+    before = scaler.act(here(8, 1), rate(8, 1), 0.02, 10**7, 1.0)
+    assert not before.changes
+    scaler.refit([trial(8, 2), trial(8, 4), trial(8, 3), trial(6, 4)])
+    assert scaler.act(here(8, 1), rate(8, 1), 0.02, 10**7, 1.0).changes
+
+
+def test_steps_are_legal() -> None:
+    scaler = AutoScaler(JOB, TRIALS, scaling=Scaling(most_workers_more=2))
+    scaler.refit([])
+    action = scaler.act(here(2, 1), rate(2, 1), 0.02, 10**7, 1.0)
+    assert action.target is not None
+    assert action.target.replicas("worker") <= 4
+
+
+def test_without_evidence_it_stays_and_says_so() -> None:
+    scaler = AutoScaler(JOB)
+    assert scaler.refit([]) != ""
+    assert scaler.act(here(2, 1), 1000.0, 0.02, 10**7, 1.0).reason == "Too little is known of other allocations."
+
+
+@pytest.mark.parametrize("left", [100_000, 10**9])
+def test_the_price_of_a_change_is_weighed_against_what_is_left(left: int) -> None:
+    scaler = AutoScaler(JOB, TRIALS)
+    scaler.refit([])
+    action = scaler.act(here(2, 1), rate(2, 1), 0.02, left, 90.0)
+    assert action.changes == (left > 10**6)
