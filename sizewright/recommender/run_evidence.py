@@ -43,6 +43,10 @@ class RunEvidence:
         self._closed += [here] if here else []
         self._allocation, self._tally, self._windows = allocation, _Tally(), []
 
+    def know(self, trials: Sequence[Trial]) -> None:
+        """What an earlier part of the run told."""
+        self._closed += trials
+
     def add(self, window: Window) -> None:
         """A window of undisturbed training at the present allocation."""
         rate, t = window.throughput, self._tally

@@ -1,0 +1,213 @@
+"""The control loop: watches one running job and changes it where that pays; each turn is a list of named, timed steps.
+
+    observe → refit → stabilize → scale → emit → apply
+
+What cannot be trusted is not acted on: the job trains on, and the decision says why.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import SizewrightError, StoreError
+from sizewright.recommender.action import Action
+from sizewright.recommender.decisions import Decision, DecisionLog
+from sizewright.recommender.run_evidence import RunEvidence
+from sizewright.recommender.scaler import AutoScaler
+from sizewright.recommender.stabilize import Stabilizer
+from sizewright.recommender.windows import Looks, Window
+from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Plan
+
+STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
+_REFIT_GROWTH = 2.0
+"""The present allocation is fitted anew when so many times as much has been seen of it."""
+_ROLES = ("worker", "ps")
+
+
+class Tuner:
+    """Of a job that `executor` runs at `allocation`. Clock and time of day are passed in.
+
+    `log` keeps every decision; where it holds some of this job already, the loop goes on from the last. In a `dry_run`
+    plans are made and none is applied. `forgive` tells of a log that cannot be written: the job is kept running.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        executor: Executor,
+        handle: Handle,
+        allocation: Allocation,
+        scaler: AutoScaler,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        log: DecisionLog | None = None,
+        turn_s: float = 5.0,
+        dry_run: bool = False,
+        forgive: Callable[[StoreError], None] = lambda _: None,
+    ) -> None:
+        self.job, self.allocation = job, allocation
+        self._executor, self._handle, self._scaler = executor, handle, scaler
+        self._clock, self._now, self._log, self._turn_s, self._dry_run = clock, now, log, turn_s, dry_run
+        self._forgive = forgive
+        self._looks, self._stabilizer = Looks(), Stabilizer(job)
+        self._evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
+        self._not_before_s = clock() + scaler.scaling.cooldown_s
+        self._fitted_s, self._seen_s = 0.0, 0.0
+        self._number = 0
+        self._unknown = scaler.refit([])
+        self._timings: dict[str, float] = {}
+        self._told: Trial | None = None
+        self._go_on()
+
+    def turn(self) -> Decision:
+        """One look and what comes of it. Raises what an executor raises that knows the job no more."""
+        self._timings, self._told = {}, None
+        with self._step("observe"):
+            metrics, window = self._observe()
+        if isinstance(window, str):
+            return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
+        with self._step("refit"):
+            self._refit(window)
+        self._told = self._evidence.here()
+        with self._step("stabilize"):
+            stage, action = "stabilize", self._stabilize(window)
+        if action is None:
+            with self._step("scale"):
+                stage, action = "scale", self._scale(window)
+        return self._carried_out(metrics, window, stage, action)
+
+    def _observe(self) -> tuple[Metrics | None, Window | str]:
+        try:
+            metrics = self._executor.observe(self._handle)
+        except SizewrightError as error:
+            self._looks.forget()
+            return None, f"the job tells nothing ({error.message.rstrip('.')})"
+        window = self._looks.add(self._clock(), metrics)
+        if isinstance(window, Window) and (other := self._unlike(metrics)):
+            return metrics, other
+        return metrics, window
+
+    def _unlike(self, metrics: Metrics) -> str:
+        """How what runs differs from what was asked for; then its speed tells nothing of that allocation."""
+        for role in _ROLES:
+            there, wanted = len(metrics.of(role)), self.allocation.replicas(role)  # type: ignore[arg-type]
+            if there != wanted:
+                return f"{there} of {wanted} replicas of the {role} are there"
+        return ""
+
+    def _refit(self, window: Window) -> None:
+        self._stabilizer.look(window, self.allocation)
+        if self._stabilizer.findings:  # held up by one replica, it tells nothing of the allocation
+            return
+        self._evidence.add(window)
+        self._seen_s += window.seconds
+        if self._evidence.here() and self._seen_s >= _REFIT_GROWTH * self._fitted_s:
+            self._fitted_s = self._seen_s
+            self._unknown = self._scaler.refit(self._evidence.trials())
+            if self._stabilizer.memory.grows:
+                self._stabilizer.memory.refit()
+
+    def _stabilize(self, window: Window) -> Action | None:
+        cost = self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+        return self._stabilizer.act(window, self.allocation, cost, self._turn_s)
+
+    def _scale(self, window: Window) -> Action:
+        if self._unknown:
+            return Action(f"Too little is known of other allocations: {self._unknown}")
+        if window.samples_left is not None and not window.samples_left:
+            return Action("All is trained.")
+        rate, error = self._evidence.rate
+        if self._evidence.here() is None:
+            return Action("It has not trained long enough at this allocation.")
+        left = window.samples_left if window.samples_left is not None else self.job.training.samples
+        cost = self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+        return self._scaler.act(self.allocation, rate, error, left, cost.seconds)
+
+    def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
+        if not action.changes:
+            return self._decided(metrics, window, action, "keep", stage)
+        left_s = self._not_before_s - self._clock()
+        if left_s > 0 and stage == "scale":
+            why = Action(f"In {left_s:.0f} s it may be changed again. {action.reason}")
+            return self._decided(metrics, window, why, "keep", stage)
+        with self._step("emit"):
+            plan = self._plan(action)
+        if self._dry_run:
+            return self._decided(metrics, window, action, "adjust", stage, plan)
+        with self._step("apply"):
+            error = self._apply(plan, action)
+        return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
+
+    def _plan(self, action: Action) -> Plan:
+        return Plan(
+            id=f"{self.job.name}-{uuid.uuid4().hex[:8]}", kind="adjust", job=self.job, reason=action.reason,
+            target=action.target or self.allocation, current=self.allocation, migrate=action.migrate,
+        )  # fmt: skip
+
+    def _apply(self, plan: Plan, action: Action) -> str:
+        """Why it could not be; the job trains on as it was then."""
+        self._not_before_s = self._clock() + self._scaler.scaling.cooldown_s  # a refusal is not repeated at once
+        try:
+            self._executor.adjust(self._handle, plan)
+        except SizewrightError as error:
+            return error.message
+        finally:
+            self._looks.forget()
+            self._stabilizer.forget()
+        self._not_before_s = self._clock() + self._scaler.scaling.cooldown_s
+        if plan.target != self.allocation:
+            self.allocation = plan.target
+            self._evidence.changed(plan.target)
+            self._fitted_s = self._seen_s = 0.0
+        return ""
+
+    def _decided(
+        self,
+        metrics: Metrics | None,
+        window: Window | None,
+        action: Action,
+        kind: Any,
+        stage: str = "",
+        plan: Plan | None = None,
+        **told: Any,
+    ) -> Decision:
+        before = plan.current if plan and plan.current else self.allocation
+        decision = Decision(
+            number=self._number, at=self._now(), job_hash=self.job.hash, kind=kind, stage=stage, reason=action.reason,
+            allocation=before, target=action.target, migrate=action.migrate, plan_id=plan.id if plan else "",
+            throughput=window.throughput if window else None,
+            samples_trained=metrics.samples_trained if metrics else 0,
+            samples_left=metrics.samples_left if metrics else None,
+            findings=tuple(finding.reason for finding in self._stabilizer.findings),
+            evidence=self._told, timings_s=self._timings, **told,
+        )  # fmt: skip
+        self._number += 1
+        if self._log:
+            try:
+                self._log.append(decision)
+            except StoreError as error:
+                self._forgive(error)
+        return decision
+
+    def _go_on(self) -> None:
+        """From where an earlier loop of this job stopped: its number, and what it knew of other allocations."""
+        mine = [told for told in (self._log.read() if self._log else []) if told.job_hash == self.job.hash]
+        if mine:
+            self._number = mine[-1].number + 1
+            latest = {told.allocation.model_dump_json(): told.evidence for told in mine if told.evidence}
+            self._evidence.know([trial for trial in latest.values() if trial])
+            self._unknown = self._scaler.refit(self._evidence.trials())
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._timings[name] = self._clock() - began

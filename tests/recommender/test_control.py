@@ -1,0 +1,201 @@
+"""The control loop over an executor in memory, whose samples/s are known."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import EngineError, InputError, StoreError
+from sizewright.recommender.auto_scale import Scaling
+from sizewright.recommender.control import STEPS, Tuner
+from sizewright.recommender.decisions import Decision, DecisionLog
+from sizewright.recommender.scaler import AutoScaler
+from sizewright.spec import Allocation, Bounds, Job, Plan, RoleBounds, Training
+from sizewright.spec.units import MIB
+from sizewright.testing import FakeExecutor
+
+MEMORY = (512 * MIB, 4096 * MIB)
+BOUNDS = Bounds(
+    worker=RoleBounds(replicas=(1, 8), cpu=(0.5, 0.5), memory_bytes=MEMORY),
+    ps=RoleBounds(replicas=(1, 4), cpu=(0.3, 0.3), memory_bytes=MEMORY),
+)
+SAMPLES = 10**7
+JOB = Job(name="ctr", bounds=BOUNDS, training=Training(samples=SAMPLES), objective="time")
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def rate(workers: int, ps: int) -> float:
+    """Each PS serves three workers."""
+    return float(1000.0 * (workers**-4.0 + (3.0 * ps) ** -4.0) ** -0.25)
+
+
+def throughput(allocation: Allocation) -> float:
+    return rate(allocation.replicas("worker"), allocation.replicas("ps"))
+
+
+def trials(wrong: float = 1.0) -> list[Trial]:
+    rng = np.random.default_rng(0)
+    told: dict[str, Any] = {"worker_cpu": 0.5, "ps_cpu": 0.3, "batch_size": 512, "job_hash": JOB.hash}
+    places = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 4), (6, 3), (1, 4)]
+    return [
+        Trial(workers=w, ps=p, throughput=wrong * rate(w, p) * float(np.exp(0.02 * rng.standard_normal())), **told)
+        for w, p in places
+    ]
+
+
+def here(workers: int, ps: int) -> Allocation:
+    return Allocation.of(workers, ps, 0.5, 0.3, 512, 1024 * MIB, 1024 * MIB)
+
+
+class Running:
+    """A job that runs, and a loop beside it."""
+
+    def __init__(self, at: Allocation, known: list[Trial] | None = None, **options: Any) -> None:
+        scaling = Scaling(cooldown_s=options.pop("cooldown_s", 20.0))
+        self.fake = FakeExecutor(throughput=throughput)
+        plan = Plan(id="p", kind="launch", job=JOB, target=at, reason="")
+        self.handle = self.fake.launch(plan)
+        self.options = options
+        self.known = trials() if known is None else known
+        self.scaling = scaling
+        self.tuner = self.beside(options.pop("claimed", at))
+
+    def beside(self, at: Allocation) -> Tuner:
+        def now() -> datetime:
+            return START + timedelta(seconds=self.fake.clock())
+
+        scaler = AutoScaler(JOB, self.known, scaling=self.scaling)
+        return Tuner(JOB, self.fake, self.handle, at, scaler, clock=self.fake.clock, now=now, **self.options)
+
+    def turns(self, count: int) -> list[Decision]:
+        told = []
+        for _ in range(count):
+            self.fake.clock.sleep(5.0)
+            told.append(self.tuner.turn())
+        return told
+
+    @property
+    def adjusted(self) -> list[Plan]:
+        return [call.plan for call in self.fake.calls if call.method == "adjust" and call.plan]
+
+
+def test_a_job_that_asked_for_too_little_is_near_the_best_after_three_changes_at_most() -> None:
+    running = Running(here(1, 1))
+    told = running.turns(60)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert 1 <= len(running.adjusted) <= 3
+    assert [each.applied for each in told if each.kind == "adjust"] == [True] * len(running.adjusted)
+    assert {each.kind for each in told[-20:]} == {"keep"}
+
+
+def test_a_job_that_is_well_sized_is_left_alone() -> None:
+    running = Running(here(8, 4))
+    told = running.turns(60)
+    assert running.adjusted == []
+    assert all(each.kind == "keep" for each in told[1:])
+    assert told[-1].reason.startswith("It stays: ")
+    assert told[-1].throughput == pytest.approx(rate(8, 4), rel=0.01)
+
+
+def test_the_first_look_is_for_looking() -> None:
+    first, second = Running(here(1, 1)).turns(2)
+    assert (first.kind, "first look" in first.reason) == ("blind", True)
+    assert second.kind == "keep"
+    assert second.samples_trained > 0
+
+
+def test_within_the_cool_down_nothing_is_changed() -> None:
+    running = Running(here(1, 1), cooldown_s=100.0)
+    told = running.turns(19)
+    assert running.adjusted == []
+    assert any("it may be changed again" in each.reason for each in told)
+    running.turns(4)
+    assert len(running.adjusted) == 1
+    running.turns(15)
+    assert len(running.adjusted) == 1
+
+
+def test_what_was_believed_wrongly_is_learned_from_the_run() -> None:
+    """Trials of another host claim half; only ratios to what is seen count."""
+    running = Running(here(1, 1), known=trials(wrong=0.5))
+    running.turns(60)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+
+
+def test_a_job_that_tells_nothing_is_left_as_it_is_until_it_does() -> None:
+    running = Running(here(1, 1))
+    running.turns(1)
+    for _ in range(3):
+        running.fake.fail_next("observe", EngineError("The cluster does not answer."))
+    told = running.turns(3)
+    assert {each.kind for each in told} == {"blind"}
+    assert "The cluster does not answer" in told[0].reason
+    running.turns(60)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+
+
+def test_a_plan_that_is_refused_is_told_and_not_tried_again_at_once() -> None:
+    running = Running(here(1, 1))
+    for _ in range(2):
+        running.fake.fail_next("adjust", InputError("No room.", "Wait."))
+    told = running.turns(40)
+    refused = [each for each in told if each.applied is False]
+    assert [each.error for each in refused] == ["No room."] * 2
+    assert (refused[1].at - refused[0].at).total_seconds() >= 20
+    assert refused[0].allocation == here(1, 1)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)  # the third was taken
+
+
+def test_what_runs_otherwise_than_was_asked_for_is_no_evidence() -> None:
+    running = Running(here(2, 1), claimed=here(4, 1))
+    told = running.turns(5)
+    assert {each.kind for each in told} == {"blind"}
+    assert "2 of 4 replicas of the worker are there" in told[-1].reason
+    assert running.adjusted == []
+
+
+def test_a_dry_run_says_what_it_would_do() -> None:
+    running = Running(here(1, 1), dry_run=True)
+    told = running.turns(10)
+    assert running.adjusted == []
+    wanted = [each for each in told if each.kind == "adjust"]
+    assert wanted
+    assert wanted[0].target is not None
+    assert wanted[0].applied is None
+
+
+def test_every_decision_is_kept_with_its_evidence_and_a_loop_that_begins_anew_goes_on(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    running = Running(here(1, 1), log=log)
+    told = running.turns(30)
+    assert log.read() == told
+    assert [each.number for each in told] == list(range(30))
+    changed = next(each for each in told if each.kind == "adjust")
+    assert changed.evidence is not None
+    assert changed.evidence.throughput == pytest.approx(rate(1, 1), rel=0.02)
+    assert set(changed.timings_s) == set(STEPS)
+    running.tuner = running.beside(running.tuner.allocation)
+    (again,) = running.turns(1)
+    assert again.number == 30
+    assert len(running.turns(20)) == 20
+    assert {each.kind for each in log.read()[31:]} == {"keep"}
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    told: list[StoreError] = []
+    running = Running(here(1, 1), log=DecisionLog(tmp_path / "no" / "such.jsonl"), forgive=told.append)
+    running.turns(60)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert len(told) == 60
+
+
+def test_without_evidence_of_other_allocations_it_stays() -> None:
+    running = Running(here(1, 1), known=[])
+    told = running.turns(20)
+    assert running.adjusted == []
+    assert "Too little is known" in told[-1].reason
