@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 from made_runs import ALLOCATION, run_of
 
 from sizewright.datasets.bank.files import Bank
@@ -104,3 +105,14 @@ def test_some_base_shapes_of_every_family_are_held_out_for_good() -> None:
     assert len(held_out) < len(BASES) / 2
     assert is_held_out("rm1")
     assert not is_held_out("din")
+
+
+def test_what_was_measured_before_a_job_got_slower_for_good_is_left_out(store: TrialStore) -> None:
+    job = Job(name="ctr")
+    noise = np.random.default_rng(0).standard_normal(40)
+    rates = [(1000.0 if number < 25 else 400.0) * float(np.exp(0.08 * noise[number])) for number in range(40)]
+    store.history.add([run_of(job, number, rate) for number, rate in enumerate(rates)])
+    lessons = gather(store, None)
+    assert len(lessons.trials) == 15
+    assert max(trial.throughput or 0.0 for trial in lessons.trials) < 600
+    assert lessons.passed_over == {"measured before the job's speed changed for good": 25}
