@@ -72,6 +72,8 @@ def retrain(
                 return _nothing_new(lessons, data_sha256, known)
             with suppress(UnusableVersionError):  # else all is learned anew
                 return _judged_again(registry, known, champion, bank, lessons, limits)
+        if registry and not dry_run:
+            _check_log(registry)
         rival = _rival(registry, champion, bank)
         progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
         learned = learn(lessons)
@@ -127,6 +129,12 @@ def _check(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
     raise NotEnoughDataError(
         f"{store.name} holds nothing to learn from" + (f" (passed over: {passed})." if passed else "."), 1, "trial"
     )
+
+
+def _check_log(registry: Registry) -> None:
+    from sizewright.retraining.tracking import check_experiment
+
+    check_experiment(registry)
 
 
 class _Rival(NamedTuple):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from sizewright.errors import RegistryError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.estimator import COLUMNS, TRUSTED, PriorRegressor
 from sizewright.retraining.figures import draw
@@ -42,6 +43,17 @@ def log_run(registry: Registry, learned: Learned, parameters: Mapping[str, Any])
             raise
         client.set_terminated(run_id)
     return run_id
+
+
+def check_experiment(registry: Registry) -> None:
+    """Raises RegistryError where runs cannot be logged since somebody deleted what they belong to."""
+    with registry.guard():
+        found = registry.client.get_experiment_by_name(EXPERIMENT)
+    if found is not None and found.lifecycle_stage == "deleted":
+        raise RegistryError(
+            f"The experiment {EXPERIMENT!r} at {registry.name} was deleted.",
+            f"Run: MLFLOW_TRACKING_URI={registry.name} mlflow experiments restore -x {found.experiment_id}",
+        )
 
 
 def model_source(run_id: str) -> str:

@@ -234,6 +234,16 @@ def test_a_damaged_run_is_named_and_lets_go_of_the_store(store: TrialStore, part
             retrain(store, None, parts[0])
 
 
+def test_an_experiment_that_was_deleted_is_told_before_all_is_learned(filled: TrialStore, tmp_path: Path) -> None:
+    registry = Registry(f"sqlite:///{tmp_path}/m.db")
+    registry.client.delete_experiment(registry.client.create_experiment("sizewright"))
+    told: list[str] = []
+    with pytest.raises(RegistryError, match="'sizewright' at .* was deleted") as caught:
+        retrain(filled, registry, None, progress=told.append)
+    assert "mlflow experiments restore -x" in str(caught.value)
+    assert told == []
+
+
 def test_mlflow_needs_a_database_of_its_own(store: TrialStore) -> None:
     tables = sqlite3.connect(store.name).execute("SELECT count(*) FROM sqlite_master").fetchone()
     with pytest.raises(InputError, match="a database of its own"):
