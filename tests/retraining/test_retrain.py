@@ -238,7 +238,7 @@ def test_an_experiment_that_was_deleted_is_told_before_all_is_learned(filled: Tr
     registry = Registry(f"sqlite:///{tmp_path}/m.db")
     registry.client.delete_experiment(registry.client.create_experiment("sizewright"))
     told: list[str] = []
-    with pytest.raises(RegistryError, match="'sizewright' at .* was deleted") as caught:
+    with pytest.raises(RegistryError, match=r"'sizewright' at .* was deleted") as caught:
         retrain(filled, registry, None, progress=told.append)
     assert "mlflow experiments restore -x" in str(caught.value)
     assert told == []
