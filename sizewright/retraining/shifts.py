@@ -13,7 +13,7 @@ from sizewright.datasets.trials import Trial
 LEAST_AFTER = 8
 """So many trials or runs make a new usual, as many as drift needs."""
 _LEAST_SHIFT, _SURE_SDS, _LEAST_SD = 0.05, 5.0, 0.03
-_MAD_TO_SD, _MOST = 1.4826, 0.75
+_MAD_TO_SD, _MOST, _MOST_PLACES = 1.4826, 0.75, 500
 
 
 class _Split(NamedTuple):
@@ -45,7 +45,9 @@ def _beside_the_same_place(trials: Sequence[Trial]) -> NDArray[np.float64]:
 
 
 def _split(left: NDArray[np.float64]) -> _Split | None:
-    found = [_Split(at, _sure(left[:at], left[at:])) for at in range(1, len(left) - LEAST_AFTER + 1)]
+    last = len(left) - LEAST_AFTER
+    places = range(last % max(1, last // _MOST_PLACES), last + 1, max(1, last // _MOST_PLACES))
+    found = [_Split(at, _sure(left[:at], left[at:])) for at in places if at > 0]
     best = max(found, key=lambda split: split.sure, default=None)
     return best if best and best.sure > _SURE_SDS else None
 
