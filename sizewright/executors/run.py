@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -12,9 +12,12 @@ from sizewright.datasets.trials import now
 from sizewright.errors import SizewrightError
 from sizewright.executors.recorder import Recorder
 from sizewright.executors.registry import unsupported
+from sizewright.recommender.control import Tuner
+from sizewright.recommender.decisions import Decision
 from sizewright.spec import Executor, Handle, Metrics, Outcome, Plan
 
 Clock = Callable[[], float]
+Look = Callable[[Metrics], None]
 _NEEDED = ("launch", "observe", "stop")
 
 
@@ -33,59 +36,75 @@ def run_plan(
     *,
     progress: Callable[[RunProgress], None] | None = None,
     record: Callable[[FinishedJob], None] | None = None,
+    tune: Callable[[Handle], Tuner] | None = None,
+    decided: Callable[[Decision], None] = lambda _: None,
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
 ) -> Outcome:
     """Launch a plan and wait until all samples are trained; `progress` is called every `every_s` seconds.
 
+    `tune` makes the control loop of the running job, which changes it where that pays; `decided` is told each turn.
     However it ended, `record` is called with what was seen of it.
 
     An interrupt (Ctrl-C) stops the job, whose outcome says so. A job that failed is an outcome too.
     Raises UnsupportedError for an executor that only renders, and any error that kept the job from training.
     """
-    for capability in _NEEDED:
+    for capability in (*_NEEDED, *(["adjust"] if tune else [])):
         if not getattr(executor.capabilities, capability):
             raise unsupported(executor.name, capability)
     started_at = now()
     handle = executor.launch(plan)
     recorder = Recorder(plan, handle, clock, started_at)
     try:
-        outcome = _until_ended(executor, handle, recorder, progress, every_s, clock)
+        looks: list[Look] = [recorder.look]
+        if progress:
+            looks.append(_progress(progress, clock))
+        if tune:
+            looks.append(_turns(tune(handle), recorder, decided, clock))
+        outcome = _until_ended(executor, handle, looks, every_s)
     except BaseException:
-        if record:
-            with suppress(SizewrightError):  # what ended it is what is told
-                record(recorder.finished(executor.stop(handle)))
+        with suppress(SizewrightError):  # what ended it is what is told
+            told = executor.stop(handle)
+            if record:
+                record(recorder.finished(told))
         raise
     if record:
         record(recorder.finished(outcome))
     return outcome
 
 
-def _until_ended(
-    executor: Executor,
-    handle: Handle,
-    recorder: Recorder,
-    progress: Callable[[RunProgress], None] | None,
-    every_s: float,
-    clock: Clock,
-) -> Outcome:
+def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], every_s: float) -> Outcome:
     try:
-        meter = _Meter(clock)
         while not executor.wait(handle, every_s):
             metrics = executor.observe(handle)
-            recorder.look(metrics)
-            if progress:
-                progress(meter.read(metrics))
+            for look in looks:
+                look(metrics)
     except KeyboardInterrupt:
         return executor.stop(handle)
     except SizewrightError as error:
         if (outcome := executor.stop(handle)).status == "failed":
             return outcome if outcome.message else outcome.model_copy(update={"message": str(error)})
         raise
-    except BaseException:
-        executor.stop(handle)
-        raise
     return executor.stop(handle)
+
+
+def _progress(progress: Callable[[RunProgress], None], clock: Clock) -> Look:
+    meter = _Meter(clock)
+    return lambda metrics: progress(meter.read(metrics))
+
+
+def _turns(tuner: Tuner, recorder: Recorder, decided: Callable[[Decision], None], clock: Clock) -> Look:
+    """A turn of the control loop, whenever one is due."""
+    due_s = clock()
+
+    def look(_: Metrics) -> None:
+        nonlocal due_s
+        if clock() >= due_s:
+            decided(tuner.turn())
+            recorder.changed(tuner.allocation)
+            due_s = clock() + tuner.turn_s
+
+    return look
 
 
 class _Meter:

@@ -53,7 +53,7 @@ class Tuner:
     ) -> None:
         self.job, self.allocation = job, allocation
         self._executor, self._handle, self._scaler = executor, handle, scaler
-        self._clock, self._now, self._log, self._turn_s, self._dry_run = clock, now, log, turn_s, dry_run
+        self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
         self._forgive = forgive
         self._looks, self._stabilizer = Looks(), Stabilizer(job)
         self._evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
@@ -115,7 +115,7 @@ class Tuner:
 
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._executor.change_cost(self._plan(Action("", migrate=("any",))))
-        return self._stabilizer.act(window, self.allocation, cost, self._turn_s)
+        return self._stabilizer.act(window, self.allocation, cost, self.turn_s)
 
     def _scale(self, window: Window) -> Action:
         if self._unknown:
