@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sizewright.datasets.database import is_in_memory
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError, StoreError
@@ -380,7 +381,7 @@ def load_job(job: JobLike, data: str | None = None) -> Job:
 def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder."""
     url = url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-    if url in ("sqlite:", "sqlite://", "sqlite:///") or ":memory:" in url:
+    if is_in_memory(url):
         raise StoreError(f"{url} is in memory, and what is kept there would be lost.", "Name a file: --store trials.db")
     return TrialStore(url, create=create)
 

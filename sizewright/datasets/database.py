@@ -202,6 +202,11 @@ class Database:
             raise _explained(self.name, error) from error
 
 
+def is_in_memory(url: str) -> bool:
+    """Whether it is SQLite without a file, which is lost with the process."""
+    return url in ("sqlite:", "sqlite://", "sqlite:///") or ":memory:" in url
+
+
 def is_trial_store(path: Path) -> bool:
     """Whether a file is one; False where it is no database at all."""
     try:

@@ -13,6 +13,8 @@ from sizewright.spec._base import Record
 
 HISTORY_SCHEMA_VERSION = 1
 MOST_SAMPLES = 1 << 62
+LEAST_STRETCH_S = 30.0
+"""Runs tell a throughput only where they trained so long at one allocation."""
 Source = Literal["run", "file", "prometheus"]
 Moment = Annotated[datetime, AfterValidator(as_utc)]
 """In UTC; a time without a zone is taken as UTC."""

@@ -21,7 +21,7 @@ from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Looks, Window
-from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Plan
+from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
 _REFIT_GROWTH = 2.0
@@ -114,7 +114,7 @@ class Tuner:
                 self._stabilizer.memory.refit()
 
     def _stabilize(self, window: Window) -> Action | None:
-        cost = self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+        cost = self._change_cost()
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s)
 
     def _scale(self, window: Window) -> Action:
@@ -126,7 +126,7 @@ class Tuner:
         if self._evidence.here() is None:
             return Action("It has not trained long enough at this allocation.")
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
-        cost = self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+        cost = self._change_cost()
         return self._scaler.act(self.allocation, rate, error, left, cost.seconds)
 
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
@@ -143,6 +143,10 @@ class Tuner:
         with self._step("apply"):
             error = self._apply(plan, action)
         return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
+
+    def _change_cost(self) -> ChangeCost:
+        """Of any change: executors tell those of one job apart by their kind only."""
+        return self._executor.change_cost(self._plan(Action("", migrate=("any",))))
 
     def _plan(self, action: Action) -> Plan:
         return Plan(

@@ -18,7 +18,7 @@ from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
 COVERAGE = 0.9
-_MEMORY_STEP_BYTES = 64 * MIB
+MEMORY_STEP_BYTES = 64 * MIB
 _ROUNDING = 1e-9
 
 
@@ -92,6 +92,6 @@ def _at_one_size(job: Job) -> Bounds:
 def _whole_steps(wanted: Floats, bounds: tuple[int, int]) -> Floats:
     """Up to whole steps of 64 MiB, not below the bounds, and not above them where what is wanted is not."""
     least, greatest = bounds
-    steps = np.ceil(wanted / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES
+    steps = np.ceil(wanted / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
     requests: Floats = np.maximum(np.where(wanted <= greatest, np.minimum(steps, greatest), steps), least)
     return requests

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob, Stretch
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import JobCurve, LearnedPrior
@@ -30,7 +30,6 @@ REACH = 2.5
 """Standard deviations: beyond that two jobs are not alike."""
 _ERROR = 0.05
 _HALF_LIFE_DAYS = 60.0
-_LEAST_STRETCH_S = 30.0
 _MOST = 30
 
 
@@ -70,7 +69,7 @@ def neighbours(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: 
 
 
 def _told(run: FinishedJob) -> list[Stretch]:
-    return [stretch for stretch in run.stretches if stretch.throughput and stretch.duration_s >= _LEAST_STRETCH_S]
+    return [stretch for stretch in run.stretches if stretch.throughput and stretch.duration_s >= LEAST_STRETCH_S]
 
 
 def _distance(job: Job, other: Job, prior: LearnedPrior) -> float:

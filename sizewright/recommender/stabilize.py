@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sizewright.recommender.action import Action
 from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
+from sizewright.recommender.scoring import MEMORY_STEP_BYTES
 from sizewright.recommender.slow_replicas import SlowReplicas
 from sizewright.recommender.windows import Doing, Window
 from sizewright.spec import Allocation, ChangeCost, Job
@@ -15,7 +16,6 @@ from sizewright.spec.units import MIB
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
-_MEMORY_STEP_BYTES = 64 * MIB
 
 
 class Stabilizer:
@@ -52,7 +52,7 @@ class Stabilizer:
         most = self._job.bounds.ps.memory_bytes[1]
         for count in range(ps, self._job.bounds.ps.replicas[1] + 1):
             wanted = self.memory.wanted_bytes(end, count)
-            asked = math.ceil((wanted or 0.0) / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES
+            asked = math.ceil((wanted or 0.0) / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
             if wanted is not None and asked <= most:
                 asked = max(asked, limit) if count == ps else asked
                 told = f"{why}; {count} PS of {asked / MIB:,.0f} MiB hold it to the end"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sizewright.datasets.finished import FinishedJob
-from sizewright.retraining.lessons import LEAST_STRETCH_S
+from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob
 from sizewright.spec import Estimate
 from sizewright.spec._base import Record
 

@@ -12,14 +12,12 @@ import numpy as np
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.bank.shapes import BankJob, bank_jobs
-from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.retraining.shifts import since_last_shift
 from sizewright.spec import Job
 
-LEAST_STRETCH_S = 30.0
-"""Runs tell a throughput only where they trained so long at one allocation."""
 _HELD_OUT_OF = 4
 
 

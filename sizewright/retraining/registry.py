@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from sizewright.datasets.database import is_trial_store
+from sizewright.datasets.database import is_in_memory, is_trial_store
 from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError, UnusableVersionError
 from sizewright.models.prior import LearnedPrior
 
@@ -206,7 +206,7 @@ def _file_of(uri: str) -> Path | None:
     if not uri.startswith("sqlite:"):
         return None
     path = Path(uri.removeprefix("sqlite:///"))
-    if uri in ("sqlite:", "sqlite://", "sqlite:///") or path.name == ":memory:" or path.is_dir():
+    if is_in_memory(uri) or path.is_dir():
         raise InputError(
             f"{uri} names no file, and what is registered there would be lost.",
             "Name one: --tracking-uri sqlite:///sizewright-models.db",
