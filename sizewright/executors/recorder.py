@@ -25,6 +25,8 @@ class Recorder:
 
     def look(self, metrics: Metrics) -> None:
         """Takes in where the run is. Time until its first samples is not counted to any stretch: it starts then."""
+        if metrics.allocation:
+            self._changed(metrics.allocation)
         for replica in metrics.replicas:
             last = self._last.get(replica.name)
             if last is None or replica.cpu_s < last.cpu_s:  # another process may have its name
@@ -34,8 +36,8 @@ class Recorder:
             self._latest = self._clock(), metrics.samples_trained
             self._since = self._since or self._latest
 
-    def changed(self, allocation: Allocation) -> None:
-        """The run goes on at another allocation from now on."""
+    def _changed(self, allocation: Allocation) -> None:
+        """It goes on at another allocation from now on, if it is another."""
         if allocation != self._allocation:
             self._close()
             self._allocation, self._since, self._latest = allocation, None, None

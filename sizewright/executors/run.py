@@ -60,7 +60,7 @@ def run_plan(
         if progress:
             looks.append(_progress(progress, clock))
         if tune:
-            looks.append(_turns(tune(handle), recorder, decided, clock))
+            looks.append(_turns(tune(handle), decided, clock))
         outcome = _until_ended(executor, handle, looks, every_s)
     except BaseException:
         with suppress(SizewrightError):  # what ended it is what is told
@@ -93,7 +93,7 @@ def _progress(progress: Callable[[RunProgress], None], clock: Clock) -> Look:
     return lambda metrics: progress(meter.read(metrics))
 
 
-def _turns(tuner: Tuner, recorder: Recorder, decided: Callable[[Decision], None], clock: Clock) -> Look:
+def _turns(tuner: Tuner, decided: Callable[[Decision], None], clock: Clock) -> Look:
     """A turn of the control loop, whenever one is due."""
     due_s = clock()
 
@@ -101,7 +101,6 @@ def _turns(tuner: Tuner, recorder: Recorder, decided: Callable[[Decision], None]
         nonlocal due_s
         if clock() >= due_s:
             decided(tuner.turn())
-            recorder.changed(tuner.allocation)
             due_s = clock() + tuner.turn_s
 
     return look

@@ -112,8 +112,9 @@ class SessionExecutor:
         (self.restart_costs if plan.job.command else self.change_costs).add(run.applied_at - started)
 
     def observe(self, handle: Handle) -> Metrics:
-        """Sums of every replica."""
-        return self._running(handle).session.observe()
+        """Sums of every replica, and what it runs at."""
+        session = self._running(handle).session
+        return session.observe().model_copy(update={"allocation": session.allocation})
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Whether the job has ended, trained in full or failed; waits at most `timeout_s` seconds for it."""

@@ -16,7 +16,8 @@ from typing import Any
 from sizewright.datasets.trials import Trial
 from sizewright.errors import SizewrightError, StoreError
 from sizewright.recommender.action import Action
-from sizewright.recommender.decisions import Decision, DecisionLog
+from sizewright.recommender.decisions import Decision, DecisionLog, Forecast
+from sizewright.recommender.online_fit import AtOnce, OnlineFit, Pool
 from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
@@ -24,8 +25,6 @@ from sizewright.recommender.windows import Looks, Window
 from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
-_REFIT_GROWTH = 2.0
-"""The present allocation is fitted anew when so many times as much has been seen of it."""
 _ROLES = ("worker", "ps")
 
 
@@ -33,7 +32,8 @@ class Tuner:
     """Of a job that `executor` runs at `allocation`. Clock and time of day are passed in.
 
     `log` keeps every decision; where it holds some of this job already, the loop goes on from the last. In a `dry_run`
-    plans are made and none is applied. `forgive` tells of a log that cannot be written: the job is kept running.
+    plans are made and none is applied, and while `paused` is set none is made. `forgive` tells of a log that cannot be
+    written: the job is kept running. Fits are made in `pool`.
     """
 
     def __init__(
@@ -50,17 +50,18 @@ class Tuner:
         turn_s: float = 5.0,
         dry_run: bool = False,
         forgive: Callable[[StoreError], None] = lambda _: None,
+        pool: Pool = AtOnce(),  # noqa: B008
     ) -> None:
         self.job, self.allocation = job, allocation
         self._executor, self._handle, self._scaler = executor, handle, scaler
         self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
         self._forgive = forgive
+        self.paused = False
         self._looks, self._stabilizer = Looks(), Stabilizer(job)
-        self._evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
+        evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
+        self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._not_before_s = clock() + scaler.scaling.cooldown_s
-        self._fitted_s, self._seen_s = 0.0, 0.0
         self._number = 0
-        self._unknown = scaler.refit([])
         self._timings: dict[str, float] = {}
         self._told: Trial | None = None
         self._go_on()
@@ -74,7 +75,7 @@ class Tuner:
             return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
         with self._step("refit"):
             self._refit(window)
-        self._told = self._evidence.here()
+        self._told = self._fit.evidence.here()
         with self._step("stabilize"):
             stage, action = "stabilize", self._stabilize(window)
         if action is None:
@@ -88,6 +89,8 @@ class Tuner:
         except SizewrightError as error:
             self._looks.forget()
             return None, f"the job tells nothing ({error.message.rstrip('.')})"
+        if metrics.allocation and metrics.allocation != self.allocation:
+            self._now_at(metrics.allocation)
         window = self._looks.add(self._clock(), metrics)
         if isinstance(window, Window) and (other := self._unlike(metrics)):
             return metrics, other
@@ -103,27 +106,20 @@ class Tuner:
 
     def _refit(self, window: Window) -> None:
         self._stabilizer.look(window, self.allocation)
-        if self._stabilizer.findings:  # held up by one replica, it tells nothing of the allocation
-            return
-        self._evidence.add(window)
-        self._seen_s += window.seconds
-        if self._evidence.here() and self._seen_s >= _REFIT_GROWTH * self._fitted_s:
-            self._fitted_s = self._seen_s
-            self._unknown = self._scaler.refit(self._evidence.trials())
-            if self._stabilizer.memory.grows:
-                self._stabilizer.memory.refit()
+        if not self._stabilizer.findings:  # held up by one replica, it tells nothing of the allocation
+            self._fit.add(window)
 
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s)
 
     def _scale(self, window: Window) -> Action:
-        if self._unknown:
-            return Action(f"Too little is known of other allocations: {self._unknown}")
+        if self._fit.unknown:
+            return Action(f"Too little is known of other allocations: {self._fit.unknown}")
         if window.samples_left is not None and not window.samples_left:
             return Action("All is trained.")
-        rate, error = self._evidence.rate
-        if self._evidence.here() is None:
+        rate, error = self._fit.evidence.rate
+        if self._told is None:
             return Action("It has not trained long enough at this allocation.")
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         cost = self._change_cost()
@@ -132,6 +128,8 @@ class Tuner:
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
         if not action.changes:
             return self._decided(metrics, window, action, "keep", stage)
+        if self.paused:
+            return self._decided(metrics, window, Action(f"The loop is paused. {action.reason}"), "keep", stage)
         left_s = self._not_before_s - self._clock()
         if left_s > 0 and stage == "scale":
             why = Action(f"In {left_s:.0f} s it may be changed again. {action.reason}")
@@ -166,10 +164,15 @@ class Tuner:
             self._stabilizer.forget()
         self._not_before_s = self._clock() + self._scaler.scaling.cooldown_s
         if plan.target != self.allocation:
-            self.allocation = plan.target
-            self._evidence.changed(plan.target)
-            self._fitted_s = self._seen_s = 0.0
+            self._now_at(plan.target)
         return ""
+
+    def _now_at(self, allocation: Allocation) -> None:
+        """It was changed, by this loop or by others."""
+        self.allocation = allocation
+        self._fit.changed(allocation)
+        self._looks.forget()
+        self._stabilizer.forget()
 
     def _decided(
         self,
@@ -189,7 +192,7 @@ class Tuner:
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,
             findings=tuple(finding.reason for finding in self._stabilizer.findings),
-            evidence=self._told, timings_s=self._timings, **told,
+            evidence=self._told, timings_s=self._timings, forecast=self._forecast(metrics, window), **told,
         )  # fmt: skip
         self._number += 1
         if self._log:
@@ -199,14 +202,20 @@ class Tuner:
                 self._forgive(error)
         return decision
 
+    def _forecast(self, metrics: Metrics | None, window: Window | None) -> Forecast:
+        if metrics is None or window is None:
+            return Forecast()
+        left, rate = window.samples_left, self._fit.evidence.rate[0] or window.throughput
+        finish_s = left / rate if left is not None and rate else None
+        return self._stabilizer.forecast(window, self.allocation).model_copy(update={"finish_s": finish_s})
+
     def _go_on(self) -> None:
         """From where an earlier loop of this job stopped: its number, and what it knew of other allocations."""
         mine = [told for told in (self._log.read() if self._log else []) if told.job_hash == self.job.hash]
         if mine:
             self._number = mine[-1].number + 1
             latest = {told.allocation.model_dump_json(): told.evidence for told in mine if told.evidence}
-            self._evidence.know([trial for trial in latest.values() if trial])
-            self._unknown = self._scaler.refit(self._evidence.trials())
+            self._fit.know([trial for trial in latest.values() if trial])
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:

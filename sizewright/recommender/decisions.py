@@ -16,6 +16,15 @@ from sizewright.spec import Allocation
 from sizewright.spec._base import Record
 
 
+class Forecast(Record):
+    """Where the job is going as it is."""
+
+    finish_s: float | None = Field(None, description="seconds until all is trained")
+    ps_peak_bytes: int | None = Field(None, description="of the fullest PS so far")
+    ps_peak_at_end_bytes: int | None = Field(None, description="of the fullest PS at the end, surely not exceeded")
+    ps_limit_bytes: int = Field(0, description="of the smallest PS; 0 is none")
+
+
 class Decision(Record):
     """One turn of the loop."""
 
@@ -35,6 +44,7 @@ class Decision(Record):
     samples_trained: int = 0
     samples_left: int | None = None
     findings: tuple[str, ...] = ()
+    forecast: Forecast = Forecast()
     evidence: Trial | None = Field(None, description="what was known of this allocation by then")
     timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")
 

@@ -74,9 +74,10 @@ class MemoryWatch:
 
     def refit(self) -> None:
         """Learn how rows grow from what was seen so far; takes about a second. Nothing where it is too little."""
-        if len(self._points) < _LEAST_POINTS:
+        points = list(self._points)  # it may grow meanwhile
+        if len(points) < _LEAST_POINTS:
             return
-        lookups, rows = np.array([(samples * self._tables, rows) for samples, rows in self._points], float).T
+        lookups, rows = np.array([(samples * self._tables, rows) for samples, rows in points], float).T
         most = max(float(sum(self._job.model.tables.sizes())), rows[-1])
         self._growth = RowGrowth(vocabulary=most).fit(lookups, rows)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sizewright.recommender.action import Action
+from sizewright.recommender.decisions import Forecast
 from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.scoring import MEMORY_STEP_BYTES
@@ -32,6 +33,16 @@ class Stabilizer:
         self.memory.add(window, _limit(allocation))
         self.findings = tuple(diagnose(slow, window) for slow in self._slow.add(window))
 
+    def forecast(self, window: Window, allocation: Allocation) -> Forecast:
+        """Of the memory of its PS."""
+        ps, fullest = allocation.replicas("ps"), self.memory.fullest
+        at_end = self.memory.wanted_bytes(_end(window), ps) if window.samples_left is not None else None
+        return Forecast(
+            ps_peak_bytes=fullest.peak_bytes if fullest else None,
+            ps_peak_at_end_bytes=None if at_end is None else round(at_end),
+            ps_limit_bytes=_limit(allocation),
+        )
+
     def forget(self) -> None:
         """After a change nobody is slow until it shows again."""
         self._slow.forget()
@@ -48,7 +59,7 @@ class Stabilizer:
         if not limit or soon is None or (risk := soon.oom_probability(limit)) <= OOM_RISK:
             return None
         why = f"a PS breaks its {limit / MIB:,.0f} MiB within {soon_s:.0f} s with a probability of {risk:.0%}"
-        end = window.samples_trained + (window.samples_left or window.samples_trained)
+        end = _end(window)
         most = self._job.bounds.ps.memory_bytes[1]
         for count in range(ps, self._job.bounds.ps.replicas[1] + 1):
             wanted = self.memory.wanted_bytes(end, count)
@@ -73,6 +84,12 @@ class Stabilizer:
                 f"{worst.reason} Another in its place would save {saved_s:.0f} s, and may take {cost.upper:.0f}."
             )
         return Action(f"{worst.reason} Another in its place saves {_seconds(saved_s)}.", migrate=(worst.slow.name,))
+
+
+def _end(window: Window) -> int:
+    """Samples trained when it ends; twice as many as now where that is not known."""
+    left = window.samples_left if window.samples_left is not None else window.samples_trained
+    return window.samples_trained + left
 
 
 def _faster_without(finding: Finding, window: Window) -> float:

@@ -45,7 +45,6 @@ def test_each_allocation_has_its_own_stretch_and_changes_are_in_none() -> None:
     handle = fake.launch(LAUNCH)
     recorder = Recorder(LAUNCH, handle, clock, run_started())
     for allocation in (ONE, TWO):
-        recorder.changed(allocation)
         for _ in range(5):
             clock.sleep(10)
             recorder.look(fake.observe(handle))

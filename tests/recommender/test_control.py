@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -151,12 +152,52 @@ def test_a_plan_that_is_refused_is_told_and_not_tried_again_at_once() -> None:
     assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)  # the third was taken
 
 
-def test_what_runs_otherwise_than_was_asked_for_is_no_evidence() -> None:
+def test_what_runs_otherwise_than_was_asked_for_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the executor tells the replicas only."""
     running = Running(here(2, 1), claimed=here(4, 1))
+    observe = running.fake.observe
+    monkeypatch.setattr(running.fake, "observe", lambda h: observe(h).model_copy(update={"allocation": None}))
     told = running.turns(5)
     assert {each.kind for each in told} == {"blind"}
     assert "2 of 4 replicas of the worker are there" in told[-1].reason
     assert running.adjusted == []
+
+
+def test_changes_that_others_make_are_followed() -> None:
+    running = Running(here(1, 1), cooldown_s=500.0)
+    running.turns(5)
+    plan = Plan(id="p", kind="adjust", job=JOB, target=here(4, 1), current=here(1, 1), reason="by hand")
+    running.fake.adjust(running.handle, plan)
+    told = running.turns(5)
+    assert [each.kind for each in told] == ["blind", "keep", "keep", "keep", "keep"]
+    assert [each.allocation for each in told] == [here(4, 1)] * 5
+    assert told[-1].evidence is not None
+    assert told[-1].evidence.throughput == pytest.approx(rate(4, 1), rel=0.01)
+
+
+def test_while_it_is_paused_it_looks_and_changes_nothing() -> None:
+    running = Running(here(1, 1))
+    running.tuner.paused = True
+    told = running.turns(30)
+    assert running.adjusted == []
+    assert told[-1].reason.startswith("The loop is paused. ")
+    running.tuner.paused = False
+    running.turns(2)
+    assert len(running.adjusted) == 1
+
+
+def test_fits_in_the_background_lead_to_the_same() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = Running(here(1, 1), known=trials(wrong=0.5), pool=pool)
+        running.turns(60)
+    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+
+
+def test_it_tells_when_the_job_will_end() -> None:
+    told = Running(here(8, 4)).turns(5)[-1]
+    assert told.samples_left is not None
+    assert told.forecast.finish_s == pytest.approx(told.samples_left / rate(8, 4), rel=0.01)
+    assert (told.forecast.ps_peak_bytes, told.forecast.ps_limit_bytes) == (200 * MIB, 1024 * MIB)
 
 
 def test_a_dry_run_says_what_it_would_do() -> None:

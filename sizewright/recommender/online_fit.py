@@ -1,0 +1,81 @@
+"""What a run tells is fitted anew as it grows; in the background, where a pool is given, so that no decision waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Protocol
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import SizewrightError
+from sizewright.recommender.memory_watch import MemoryWatch
+from sizewright.recommender.run_evidence import RunEvidence
+from sizewright.recommender.scaler import AutoScaler
+from sizewright.recommender.windows import Window
+from sizewright.spec import Allocation
+
+_GROWTH = 2.0
+"""The present allocation is fitted anew when so many times as much has been seen of it."""
+
+
+class Pool(Protocol):
+    """Where fits are made: such as a `ThreadPoolExecutor`."""
+
+    def submit(self, work: Callable[[], str], /) -> Future[str]:
+        """Begin it."""
+        ...
+
+
+class AtOnce:
+    """A pool whose work is done when it is submitted."""
+
+    def submit(self, work: Callable[[], str], /) -> Future[str]:
+        """Do it."""
+        done: Future[str] = Future()
+        done.set_result(work())
+        return done
+
+
+class OnlineFit:
+    """Of one run: its evidence, and the scaler and the forecast of memory that are fitted to it."""
+
+    def __init__(self, evidence: RunEvidence, scaler: AutoScaler, memory: MemoryWatch, pool: Pool) -> None:
+        self.evidence = evidence
+        self._scaler, self._memory, self._pool = scaler, memory, pool
+        self._fitted_s, self._seen_s = 0.0, 0.0
+        self._fitting: Future[str] | None = None
+        self.unknown = scaler.refit([])
+        """Why too little is known of other allocations, if it is."""
+
+    def add(self, window: Window) -> None:
+        """Undisturbed training at the present allocation."""
+        self.evidence.add(window)
+        self._seen_s += window.seconds
+        self._collect()
+        due = self.evidence.here() is not None and self._seen_s >= _GROWTH * self._fitted_s
+        if due and self._fitting is None:
+            self._fitted_s = self._seen_s
+            trials = self.evidence.trials()
+            self._fitting = self._pool.submit(lambda: self._fit(trials))
+            self._collect()
+
+    def changed(self, allocation: Allocation) -> None:
+        """It trains at another allocation from now on."""
+        self.evidence.changed(allocation)
+        self._fitted_s = self._seen_s = 0.0
+
+    def know(self, trials: Sequence[Trial]) -> None:
+        """What an earlier loop beside this run has seen."""
+        self.evidence.know(trials)
+        self.unknown = self._scaler.refit(self.evidence.trials())
+
+    def _fit(self, trials: Sequence[Trial]) -> str:
+        if self._memory.grows:
+            with suppress(SizewrightError):  # then nothing is forecast of it
+                self._memory.refit()
+        return self._scaler.refit(trials)
+
+    def _collect(self) -> None:
+        if self._fitting and self._fitting.done():
+            self.unknown, self._fitting = self._fitting.result(), None
