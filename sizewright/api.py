@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,23 @@ from sizewright.datasets.database import is_in_memory
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError, StoreError
-from sizewright.executors.plan_files import adjust_plan, launch_plan
+from sizewright.executors.plan_files import adjust_plan, is_plan, launch_plan
+from sizewright.executors.tuning import Beside, Tuning, tuning
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
 from sizewright.recommender.recommend import recommend as recommend_from_trials
-from sizewright.spec import Allocation, Cluster, Executor, Job, MemoryReport, Outcome, Plan, Recommendation
+from sizewright.spec import (
+    Allocation,
+    Cluster,
+    Executor,
+    HostKind,
+    Job,
+    MemoryReport,
+    Outcome,
+    Plan,
+    Quota,
+    Recommendation,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.series import Progress
+    from sizewright.recommender.decisions import Decision
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import Retraining
@@ -152,13 +165,7 @@ def recommend(
     answer the last good one, which the reasons say.
     """
     job = counted(job)
-    told = load_prior(prior) if prior is not None else None
-    why = ""
-    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
-    if told is None and uri:
-        from sizewright.retraining.champion import champion_prior
-
-        told, why = champion_prior(uri)
+    told, why = _prior_asked_for(prior, tracking_uri)
     runs: list[FinishedJob] = []
     if trials is None:
         trials, runs = _evidence_of(job, store, needed=told is None)
@@ -301,15 +308,24 @@ def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | 
 
 
 def run(
-    plan: Plan | str | Path,
+    plan: Plan | Job | str | Path,
     *,
     executor: str | Executor = "local",
     store: str | TrialStore | None = None,
     record: bool = True,
+    tune: bool | Tuning | None = None,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+    cluster: Cluster | str | Path | None = None,
     progress: Callable[[RunProgress], None] | None = None,
+    decided: Callable[[Decision], None] = lambda _: None,
     **options: Any,
 ) -> Outcome:
     """Train a plan's job at its target until all samples are trained, and say what became of it.
+
+    A job, or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for, and tuned
+    while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is called with every decision.
+    Without a `cluster` what the local executor may use is what this host has.
 
     `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
     `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
@@ -325,12 +341,60 @@ def run(
     if not isinstance(executor, str) and options:
         raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    plan = plan.model_copy(update={"job": counted(plan.job)})
-    if not record:
-        return run_plan(made, plan, progress=progress)
-    with _open(store, create=True) as opened:
-        return run_plan(made, plan, progress=progress, record=lambda run: _keep(opened, run))
+    room = _load_cluster(cluster) or (_this_host() if made.name == "local" else None)
+    told, _ = _prior_asked_for(prior or SHIPPED_PRIOR, tracking_uri)
+    sized = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
+    chosen = _sized(plan, store, told, room) if sized else plan  # type: ignore[arg-type]
+    chosen = chosen if isinstance(chosen, Plan) else Plan.load(chosen)  # type: ignore[arg-type]
+    chosen = chosen.model_copy(update={"job": counted(chosen.job)})
+    with ExitStack() as stack:
+        opened = stack.enter_context(_open(store, create=True)) if record else None
+        beside = None
+        if tune or (tune is None and sized and not chosen.job.command):
+            how = tune if isinstance(tune, Tuning) else Tuning()
+            beside = stack.enter_context(_beside(chosen.job, made, how, store, told, room))
+        keep = (lambda run: _keep(opened, run)) if opened else None
+        return run_plan(made, chosen, progress=progress, tune=beside, decided=decided, record=keep)
+
+
+def _sized(job: JobLike, store: str | TrialStore | None, prior: LearnedPrior | None, room: Cluster | None) -> Plan:
+    """The plan that launches what the job is recommended. Raises InputError where nothing is."""
+    job = load_job(job)
+    found = recommend(job, store=store, prior=prior, cluster=room)
+    if found.target is None:
+        why = found.reasons[0] if found.reasons else f"It is {found.status}."
+        todo = found.remedies[0].text if found.remedies else "Give it sizes: --workers, --ps, ..."
+        raise InputError(f"{job.name} cannot be sized: {why}", todo)
+    return launch_plan(job, found.target, " ".join(found.reasons[:2])).expecting(found)
+
+
+def _beside(
+    job: Job,
+    executor: Executor,
+    how: Tuning,
+    store: str | TrialStore | None,
+    prior: LearnedPrior | None,
+    room: Cluster | None,
+) -> AbstractContextManager[Beside]:
+    """The control loop, with all that is known of the job before it runs."""
+    trials, _ = _evidence_of(job, store, needed=False)
+    foretold = None
+    if prior is not None:
+        with suppress(NotEnoughDataError):
+            foretold = prior.curve(job)
+    return tuning(
+        job, executor, how, trials=trials, foretold=foretold, cluster=room,
+        forgive=lambda error: _LOG.warning("A decision is not in the log: %s", error),
+    )  # fmt: skip
+
+
+def _this_host() -> Cluster:
+    """What this host has for a job; the rest is for Ray and this process."""
+    from sizewright.training.host import available_memory_bytes, host_cores
+
+    cores = host_cores()
+    host = HostKind(kind="host", cpu=cores, memory_bytes=available_memory_bytes())
+    return Cluster(name="this host", hosts=(host,), quota=Quota(cpu=TRIAL_SHARE_OF_CORES * cores))
 
 
 def memory(
@@ -455,6 +519,16 @@ def _evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> t
         if needed:
             raise
         return [], []
+
+
+def _prior_asked_for(prior: PriorLike, tracking_uri: str | None) -> tuple[LearnedPrior | None, str]:
+    """The prior named, else the champion of the registry, if one is asked for; and what is to be said of that."""
+    uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
+    if prior is not None or not uri:
+        return (load_prior(prior) if prior is not None else None), ""
+    from sizewright.retraining.champion import champion_prior
+
+    return champion_prior(uri)
 
 
 def _foretold(prior: PriorLike, job: Job) -> JobCurve | None:

@@ -1,4 +1,4 @@
-"""`sizewright run`: train a plan's job, with a live line, and say what became of it."""
+"""`sizewright run`: size a job or take its plan, train it with a live view, and say what became of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import Output, Store
+from sizewright.cli.options import ClusterFile, Output, Prior, Store, Tracking
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.executors.run import RunProgress
-    from sizewright.spec import Outcome
+    from sizewright.executors.tuning import Tuning
+    from sizewright.spec import Job, Outcome, Plan
 
 _EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 130}
 
@@ -22,7 +22,9 @@ _Text = Optional[str]  # noqa: UP045
 
 
 def run(
-    plan: Annotated[str, typer.Argument(metavar="PLAN_OR_JOB", help="A plan file, or a job file with its sizes.")],
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN_OR_JOB", help="A plan file, or a job file, which is sized first.")
+    ],
     output: Output = Format.table,
     address: Annotated[_Text, typer.Option("--address", help="HOST:PORT of a running Ray to train on.")] = None,
     folder: Annotated[_Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
@@ -36,45 +38,67 @@ def run(
     ps_memory: Annotated[_Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
     store: Store = None,
     record: Annotated[bool, typer.Option(help="Keep the run in the store's history.")] = True,
+    tune: Annotated[
+        Optional[bool],  # noqa: UP045
+        typer.Option("--tune/--no-tune", help="Change it while it trains; without either, jobs that were sized here."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")] = False,
+    decisions: Annotated[_Text, typer.Option("--decisions", help="Append every decision to this file.")] = None,
+    prior: Prior = None,
+    tracking_uri: Tracking = None,
+    cluster: ClusterFile = None,
 ) -> None:
-    """Train a plan's job until all samples are trained. Exits 1 when it failed, 130 when it was stopped by Ctrl-C."""
+    """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
+
+    A job that was sized here is tuned while it trains. Exits 1 when it failed, 130 when it was stopped by Ctrl-C.
+    """
     import sys
     from contextlib import redirect_stdout
 
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
     from sizewright import api
+    from sizewright.cli.live import LiveView
     from sizewright.cli.output import show, stderr
-    from sizewright.executors.plan_files import plan_from_file
+    from sizewright.spec import Plan
 
     given = {"workers": workers, "ps": ps, "worker_cpu": worker_cpu, "ps_cpu": ps_cpu}
     given |= {"worker_memory": worker_memory, "ps_memory": ps_memory}
-    loaded = plan_from_file(plan, {name: size for name, size in given.items() if size is not None})
+    loaded = _plan_or_job(plan, {name: size for name, size in given.items() if size is not None})
+    job = loaded.job if isinstance(loaded, Plan) else loaded
     options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume} | (
         {"address": address} if address else {}
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr()) as bar:
-        task = bar.add_task("starting", total=samples or loaded.job.training.samples)
-
-        def advance(now: RunProgress) -> None:
-            bar.update(task, completed=now.samples, description=_describe(now))
-
+    how = _tuning(tune, dry_run, decisions)
+    with LiveView(stderr(), samples or job.training.samples) as view:
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
-                executor = "ray" if address else "local"
-                outcome = api.run(loaded, executor=executor, store=store, record=record, progress=advance, **options)
+                outcome = api.run(
+                    loaded, executor="ray" if address else "local", store=store, record=record, tune=how, prior=prior,
+                    tracking_uri=tracking_uri, cluster=cluster, progress=view.progressed, decided=view.decided,
+                    **options,
+                )  # fmt: skip
         except KeyboardInterrupt:
             stderr().print("Stopped before it trained.")
             raise typer.Exit(_EXIT_CODES["stopped"]) from None
-        bar.update(task, completed=outcome.samples)
     show(outcome, output, lambda console: _print(console, outcome))
     raise typer.Exit(_EXIT_CODES[outcome.status])
 
 
-def _describe(now: RunProgress) -> str:
-    plural = "" if now.workers == 1 else "s"
-    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {now.workers} worker{plural} + {now.ps} PS"
+def _plan_or_job(path: str, sizes: dict[str, Any]) -> Plan | Job:
+    from sizewright.api import load_job
+    from sizewright.executors.plan_files import is_plan, plan_from_file
+
+    return plan_from_file(path, sizes) if sizes or is_plan(path) else load_job(path)
+
+
+def _tuning(tune: bool | None, dry_run: bool, decisions: str | None) -> bool | Tuning | None:
+    """How it is to be tuned; None where that is left to what is run."""
+    from pathlib import Path
+
+    from sizewright.executors.tuning import Tuning
+
+    if tune is False or not (dry_run or decisions):
+        return tune
+    return Tuning(dry_run=dry_run, decisions=Path(decisions) if decisions else None)
 
 
 def _print(console: Console, outcome: Outcome) -> None:

@@ -25,13 +25,18 @@ def adjust_plan(job: Job, current: Allocation, target: Allocation, reason: str =
     return plan.model_copy(update={"kind": "adjust", "current": current})
 
 
+def is_plan(path: str | Path) -> bool:
+    """Whether a file is a plan's; else it may be a job's. Raises JobError for one that cannot be read."""
+    return "target" in load_yaml(path, "plan")
+
+
 def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
     """A plan file's plan; or a job file's job at `sizes`, which then must have all of NEEDED_SIZES.
 
     `worker_memory` and `ps_memory` may be among them; cores and memory may be written with units.
     Raises JobError for a file that is neither, InputError when sizes are missing or too many.
     """
-    if "target" in load_yaml(path, "plan"):
+    if is_plan(path):
         if sizes:
             raise InputError(
                 f"{path} is a plan and has an allocation already.",

@@ -14,7 +14,7 @@ from sizewright.executors.recorder import Recorder
 from sizewright.executors.registry import unsupported
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.decisions import Decision
-from sizewright.spec import Executor, Handle, Metrics, Outcome, Plan
+from sizewright.spec import Allocation, Executor, Handle, Metrics, Outcome, Plan
 
 Clock = Callable[[], float]
 Look = Callable[[Metrics], None]
@@ -36,7 +36,7 @@ def run_plan(
     *,
     progress: Callable[[RunProgress], None] | None = None,
     record: Callable[[FinishedJob], None] | None = None,
-    tune: Callable[[Handle], Tuner] | None = None,
+    tune: Callable[[Handle, Allocation], Tuner] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
@@ -60,7 +60,7 @@ def run_plan(
         if progress:
             looks.append(_progress(progress, clock))
         if tune:
-            looks.append(_turns(tune(handle), decided, clock))
+            looks.append(_turns(tune(handle, plan.target), decided, clock))
         outcome = _until_ended(executor, handle, looks, every_s)
     except BaseException:
         with suppress(SizewrightError):  # what ended it is what is told

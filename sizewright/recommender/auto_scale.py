@@ -41,7 +41,9 @@ class Scaling(Record):
 
     least_gain: float = 0.05
     """Share of the objective of what is left that a change must save."""
-    cooldown_s: float = 30.0
+    cooldown_s: float = 10.0
+    cooldown_of_change: float = 2.0
+    """After a change it is left alone for `cooldown_s`, or so many times the seconds that changes take, if longer."""
     trial_s: float = 15.0
     """So long it takes to see whether a change was right."""
     most_workers_more: int = 8

@@ -123,7 +123,12 @@ class Tuner:
             return Action("It has not trained long enough at this allocation.")
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         cost = self._change_cost()
-        return self._scaler.act(self.allocation, rate, error, left, cost.seconds)
+        end = window.samples_trained + left
+
+        def ps_needs(ps: int) -> float | None:
+            return self._stabilizer.memory.wanted_bytes(end, ps)
+
+        return self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs)
 
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
         if not action.changes:
@@ -154,7 +159,7 @@ class Tuner:
 
     def _apply(self, plan: Plan, action: Action) -> str:
         """Why it could not be; the job trains on as it was then."""
-        self._not_before_s = self._clock() + self._scaler.scaling.cooldown_s  # a refusal is not repeated at once
+        self._cool_down()  # a refusal is not repeated at once
         try:
             self._executor.adjust(self._handle, plan)
         except SizewrightError as error:
@@ -162,10 +167,15 @@ class Tuner:
         finally:
             self._looks.forget()
             self._stabilizer.forget()
-        self._not_before_s = self._clock() + self._scaler.scaling.cooldown_s
+        self._cool_down()
         if plan.target != self.allocation:
             self._now_at(plan.target)
         return ""
+
+    def _cool_down(self) -> None:
+        scaling = self._scaler.scaling
+        change_s = scaling.cooldown_of_change * self._change_cost().seconds
+        self._not_before_s = self._clock() + max(scaling.cooldown_s, change_s)
 
     def _now_at(self, allocation: Allocation) -> None:
         """It was changed, by this loop or by others."""

@@ -63,7 +63,8 @@ class OnlineFit:
     def changed(self, allocation: Allocation) -> None:
         """It trains at another allocation from now on."""
         self.evidence.changed(allocation)
-        self._fitted_s = self._seen_s = 0.0
+        if self.evidence.here() is None:
+            self._fitted_s = self._seen_s = 0.0
 
     def know(self, trials: Sequence[Trial]) -> None:
         """What an earlier loop beside this run has seen."""

@@ -15,6 +15,7 @@ LEAST_S = 3.0
 """Less than that of an allocation says nothing of it."""
 _LEAST_SE = 0.01
 _KEPT_WINDOWS = 60
+_ROLES = ("worker", "ps")
 _PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 
 
@@ -38,7 +39,10 @@ class RunEvidence:
         self._allocation, self._tally = allocation, _Tally()
 
     def changed(self, allocation: Allocation) -> None:
-        """From now on it trains at another allocation."""
+        """From now on it trains at another allocation; one of other memory only goes on as it went."""
+        if _speed(allocation) == _speed(self._allocation):
+            self._allocation = allocation
+            return
         here = self.here()
         self._closed += [here] if here else []
         self._allocation, self._tally, self._windows = allocation, _Tally(), []
@@ -86,7 +90,7 @@ class RunEvidence:
                 "ps_cpu": a.cores("ps") / a.replicas("ps") if a.replicas("ps") else None,
                 "batch_size": a.batch_size, "sync": self._job.training.sync, "duration_s": self._tally.seconds,
                 "worker_cpu_used": _cores(workers), "ps_cpu_used": _cores(servers), "started_at": self._started_at,
-                "worker_memory_bytes": _peak(workers), "ps_memory_bytes": _peak(servers),
+                "worker_memory_bytes": _peak(workers),  # that of PS grows as their tables do: `memory_watch.py`
             } | phases
         )  # fmt: skip
 
@@ -97,6 +101,14 @@ class RunEvidence:
 
     def _of(self, role: Role) -> list[Doing]:
         return [replica for window in self._windows for replica in window.of(role)]
+
+
+def _speed(allocation: Allocation) -> Allocation:
+    """What its speed comes from: all but memory."""
+    sides = {
+        role: tuple(g.model_copy(update={"memory_bytes": 0}) for g in getattr(allocation, role)) for role in _ROLES
+    }
+    return allocation.model_copy(update=sides)
 
 
 def _sum(replicas: Sequence[Doing], name: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.action import Action
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
-from sizewright.recommender.scoring import Scored
+from sizewright.recommender.scoring import Scored, rounded_up
 from sizewright.spec import Allocation, Cluster, Job
 from sizewright.spec.units import GIB
 
@@ -60,8 +60,19 @@ class AutoScaler:
         self._fitted = _Fitted(model, told)
         return ""
 
-    def act(self, allocation: Allocation, rate: float, rate_sd: float, samples_left: int, change_s: float) -> Action:
-        """Where to go from an allocation at which so many samples/s are seen, or why to stay."""
+    def act(
+        self,
+        allocation: Allocation,
+        rate: float,
+        rate_sd: float,
+        samples_left: int,
+        change_s: float,
+        ps_needs: Callable[[int], float | None] = lambda _: None,
+    ) -> Action:
+        """Where to go from an allocation at which so many samples/s are seen, or why to stay.
+
+        `ps_needs` tells how many bytes each of so many PS is to have by what was seen while it ran, if that is known.
+        """
         if self._fitted is None:
             return Action("Too little is known of other allocations.")
         scored = self._fitted.considered.scored
@@ -72,9 +83,9 @@ class AutoScaler:
         found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
         if found.kind == "keep":
             return Action(f"It stays: {found.reason}.")
-        target = scored.grid.allocation(
-            found.row, scored.worker_memory_bytes[found.row], scored.ps_memory_bytes[found.row]
-        )
+        needed = ps_needs(int(scored.grid.ps[found.row])) or 0.0
+        ps_memory_bytes = max(scored.ps_memory_bytes[found.row], rounded_up(needed))
+        target = scored.grid.allocation(found.row, scored.worker_memory_bytes[found.row], ps_memory_bytes)
         return Action(f"{target.describe()}: {found.reason}.", target=self.job.with_sides(target))
 
     def _price(self, allocation: Allocation) -> float:

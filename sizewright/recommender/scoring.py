@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,11 @@ def score_all(
     cost = completion_time_s(job, throughput) / 3600 * price
     values = [score(job.objective, completion_time_s(job, t), price) for t in (throughput, upper, lower)]
     return Scored(grid, columns, throughput, lower, upper, price, cost, worker_memory, ps_memory, *values)
+
+
+def rounded_up(memory_bytes: float) -> int:
+    """To whole steps of 64 MiB."""
+    return math.ceil(memory_bytes / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
 
 
 def _at_one_size(job: Job) -> Bounds:

@@ -9,7 +9,7 @@ from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
 from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
-from sizewright.recommender.scoring import MEMORY_STEP_BYTES
+from sizewright.recommender.scoring import rounded_up
 from sizewright.recommender.slow_replicas import SlowReplicas
 from sizewright.recommender.windows import Doing, Window
 from sizewright.spec import Allocation, ChangeCost, Job
@@ -55,7 +55,8 @@ class Stabilizer:
     def _enlarged(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
         limit, ps = _limit(allocation), allocation.replicas("ps")
         soon_s = turn_s + 2 * cost.upper  # the next turn's change is to be done by then
-        soon = self.memory.forecast(window.samples_trained + math.ceil(window.throughput * soon_s), ps)
+        by_then = window.samples_trained + math.ceil(window.throughput * soon_s)
+        soon = self.memory.forecast(min(by_then, _end(window)), ps)
         if not limit or soon is None or (risk := soon.oom_probability(limit)) <= OOM_RISK:
             return None
         why = f"a PS breaks its {limit / MIB:,.0f} MiB within {soon_s:.0f} s with a probability of {risk:.0%}"
@@ -63,7 +64,7 @@ class Stabilizer:
         most = self._job.bounds.ps.memory_bytes[1]
         for count in range(ps, self._job.bounds.ps.replicas[1] + 1):
             wanted = self.memory.wanted_bytes(end, count)
-            asked = math.ceil((wanted or 0.0) / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
+            asked = rounded_up(wanted or 0.0)
             if wanted is not None and asked <= most:
                 asked = max(asked, limit) if count == ps else asked
                 told = f"{why}; {count} PS of {asked / MIB:,.0f} MiB hold it to the end"

@@ -60,11 +60,38 @@ def test_an_address_and_folders_reach_the_executor(call, plan, fake):
     assert fake.options == {"address": "h:1", "folder": "snaps", "resume": "old", "samples": 77}
 
 
-def test_a_job_file_needs_a_plan_or_sizes(call, example, fake):
-    refused = call("run", example)
-    assert refused.code == 1
-    assert "sizewright recommend" in refused.err
-    assert "--out plan.yaml" in refused.err
+def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_path):
+    log = tmp_path / "decisions.jsonl"
+    result = call("run", example, "--decisions", log, "--samples", 1_000_000, "-o", "json")
+    assert result.code == 0
+    target = fake.calls[0].plan.target
+    expected = api.recommend(example, prior="shipped", cluster=api._this_host()).target
+    assert (target.worker, target.batch_size) == (expected.worker, expected.batch_size)
+    with api.open_store() as store:
+        (run,) = store.history.finished()
+    assert run.expected is not None
+    assert all(json.loads(line)["job_hash"] == run.key for line in log.read_text().splitlines())
+    assert call("run", example, "--no-tune", "--decisions", tmp_path / "none").code == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_dry_run_changes_nothing(call, plan, fake):
+    fake.throughput = lambda a: 100.0 * a.cores()
+    assert call("run", plan, "--tune", "--dry-run", "--prior", "shipped").code == 0
+    assert "adjust" not in {each.method for each in fake.calls}
+
+
+def test_a_command_is_not_tuned(call, fake, tmp_path):
+    job = tmp_path / "own.yaml"
+    job.write_text("name: own\ncommand: {run: [python, train.py], rendezvous: torchrun}\ntraining: {samples: 100}\n")
+    told = call("run", job, "--workers", 1, "--worker-cpu", 1, "--tune")
+    assert told.code == 1
+    assert "starts anew with every change" in told.err
+    assert not fake.calls
+    assert "cannot be sized" in call("run", job).err
+
+
+def test_a_job_file_takes_all_sizes_or_none(call, example, fake):
     some = call("run", example, "--workers", 2, "--ps", 1)
     assert "--worker-cpu, --ps-cpu are not given" in some.err
     assert call("run", example, *SIZES, "--ps-memory", "1Gi").code == 0

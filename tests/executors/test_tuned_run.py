@@ -37,8 +37,8 @@ def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decisi
     def now() -> datetime:
         return datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=fake.clock())
 
-    def tune(handle: Handle) -> Tuner:
-        return Tuner(JOB, fake, handle, ONE, AutoScaler(JOB, trials()), clock=fake.clock, now=now)
+    def tune(handle: Handle, allocation: Allocation) -> Tuner:
+        return Tuner(JOB, fake, handle, allocation, AutoScaler(JOB, trials()), clock=fake.clock, now=now)
 
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     outcome = run_plan(
@@ -66,5 +66,5 @@ def test_an_executor_that_cannot_change_jobs_tunes_none() -> None:
     fake = FakeExecutor(capabilities=Capabilities(launch=True, observe=True, stop=True))
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     with pytest.raises(UnsupportedError, match="cannot adjust"):
-        run_plan(fake, plan, tune=lambda _: pytest.fail("never made"))
+        run_plan(fake, plan, tune=lambda *_: pytest.fail("never made"))
     assert [call.method for call in fake.calls] == []

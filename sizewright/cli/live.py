@@ -1,0 +1,127 @@
+"""What a person sees of a running job: how far it is, at what, what was decided and why, and where it is going."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from sizewright.spec.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from sizewright.executors.run import RunProgress
+    from sizewright.recommender.decisions import Decision
+
+_MOST_SHOWN = 6
+_SPARKS = "▁▂▃▄▅▆▇█"
+_MOST_SPARKS = 60
+
+
+class LiveView:
+    """On `console` while it is entered. On one that is no terminal, changes are told as lines, and nothing is drawn."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console)
+        self._task = self._bar.add_task("starting", total=total)
+        self._rates: deque[float] = deque(maxlen=_MOST_SPARKS)
+        self._told: deque[Decision] = deque(maxlen=_MOST_SHOWN)
+        self._latest: Decision | None = None
+        self._last: RunProgress | None = None
+        self._live = Live(self._drawn(), console=console, refresh_per_second=4)
+
+    def __enter__(self) -> LiveView:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        if self._last and not self._console.is_terminal:
+            self._console.print(describe(self._last), soft_wrap=True)
+
+    def progressed(self, now: RunProgress) -> None:
+        """Another look at the job."""
+        self._last = now
+        self._bar.update(self._task, completed=now.samples, description=describe(now))
+        self._rates.append(now.samples_per_s)
+        self._draw()
+
+    def decided(self, decision: Decision) -> None:
+        """A turn of its control loop."""
+        self._latest = decision
+        if decision.kind == "adjust" or not self._told or _words(decision.reason) != _words(self._told[-1].reason):
+            self._told.append(decision)
+            if not self._console.is_terminal and decision.kind == "adjust":
+                self._console.print(f"{_when(decision.at)} {told(decision)}", soft_wrap=True)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._console.is_terminal:
+            self._live.update(self._drawn())
+
+    def _drawn(self) -> RenderableType:
+        parts: list[RenderableType] = [self._bar]
+        if any(self._rates):
+            parts.append(Text(f"samples/s  {sparks(list(self._rates))}", style="cyan", no_wrap=True))
+        if self._latest:
+            parts += [Text(f"at         {self._latest.allocation.describe()}"), Text(_going(self._latest))]
+        if self._told:
+            parts.append(_table(list(self._told)))
+        return Group(*parts)
+
+
+def describe(now: RunProgress) -> str:
+    """How far a job is, in a few words."""
+    plural = "" if now.workers == 1 else "s"
+    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {now.workers} worker{plural} + {now.ps} PS"
+
+
+def told(decision: Decision) -> str:
+    """A decision in a sentence or two."""
+    if decision.kind == "adjust" and decision.applied is False:
+        return f"It could not be changed: {decision.error} ({decision.reason})"
+    if decision.kind == "adjust" and decision.applied is None:
+        return f"It would be changed: {decision.reason}"
+    return f"It was changed: {decision.reason}" if decision.kind == "adjust" else decision.reason
+
+
+def sparks(values: list[float]) -> str:
+    """A line as high as the values; from 0."""
+    most = max(values) or 1.0
+    return "".join(_SPARKS[min(len(_SPARKS) - 1, int(value / most * len(_SPARKS)))] for value in values)
+
+
+def _going(decision: Decision) -> str:
+    going = decision.forecast
+    parts = [] if going.finish_s is None else [f"done in {format_seconds(going.finish_s)}"]
+    if going.ps_peak_bytes:
+        memory = f"fullest PS {format_bytes(going.ps_peak_bytes)}"
+        if going.ps_peak_at_end_bytes:
+            memory += f", at the end at most {format_bytes(going.ps_peak_at_end_bytes)}"
+        parts.append(memory + (f" of {format_bytes(going.ps_limit_bytes)}" if going.ps_limit_bytes else ""))
+    return f"forecast   {'; '.join(parts) or 'nothing yet'}"
+
+
+def _table(decisions: list[Decision]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    for decision in decisions:
+        style = "bold green" if decision.applied else "yellow" if decision.kind != "keep" else "dim"
+        table.add_row(Text(_when(decision.at), style="dim"), Text(decision.kind, style=style), Text(told(decision)))
+    return table
+
+
+def _words(reason: str) -> list[str]:
+    """A reason without its numbers: one that differs by those only is not told anew."""
+    return [word for word in reason.split() if not any(letter.isdigit() for letter in word)]
+
+
+def _when(at: datetime) -> str:
+    return f"{at.astimezone():%H:%M:%S}"
