@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
-from sizewright.spec import ChangeCost
+from sizewright.spec import ChangeCost, Plan
 
-LIVE_PRIOR = ChangeCost(seconds=0.5, lower=0.05, upper=5.0)
+RESIZE_PRIOR = ChangeCost(seconds=0.05, lower=0.005, upper=0.5)
+"""Limits of replicas that stay, while they train on."""
+LIVE_PRIOR = ChangeCost(seconds=3.0, lower=0.5, upper=15.0)
+"""Replicas that come or go while the others train on."""
 START_PRIOR = ChangeCost(seconds=10.0, lower=2.0, upper=60.0)
 RESTART_PRIOR = ChangeCost(seconds=20.0, lower=3.0, upper=120.0)
 PODS_PRIOR = ChangeCost(seconds=90.0, lower=30.0, upper=180.0)
@@ -18,6 +21,13 @@ _SHORTEST_S = 1e-3  # a logarithm needs more than nothing
 _MIDDLE_WEIGHT = 0.2
 _SPREAD_WEIGHT = 0.5
 _NORMAL_95 = 1.645
+
+
+def resizes_only(plan: Plan) -> bool:
+    """Whether the same replicas stay, with other limits."""
+    if plan.current is None or plan.migrate:
+        return False
+    return all(plan.current.replicas(role) == plan.target.replicas(role) for role in ("worker", "ps"))
 
 
 class ChangeCosts:

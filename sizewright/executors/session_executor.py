@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sizewright.errors import InputError, SizewrightError
-from sizewright.executors.change_costs import LIVE_PRIOR, NO_CHANGE, RESTART_PRIOR, START_PRIOR, ChangeCosts
+from sizewright.executors.change_costs import (
+    LIVE_PRIOR,
+    NO_CHANGE,
+    RESIZE_PRIOR,
+    RESTART_PRIOR,
+    START_PRIOR,
+    ChangeCosts,
+    resizes_only,
+)
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 
@@ -60,7 +68,7 @@ class SessionExecutor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
-        self.restart_costs = ChangeCosts(RESTART_PRIOR)
+        self.resize_costs, self.restart_costs = ChangeCosts(RESIZE_PRIOR), ChangeCosts(RESTART_PRIOR)
         self._samples = samples
         self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
         self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
@@ -109,7 +117,7 @@ class SessionExecutor:
         for name in plan.migrate:
             run.session.replace(name)
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
-        (self.restart_costs if plan.job.command else self.change_costs).add(run.applied_at - started)
+        self._costs_of(plan).add(run.applied_at - started)
 
     def observe(self, handle: Handle) -> Metrics:
         """Sums of every replica, and what it runs at."""
@@ -141,13 +149,18 @@ class SessionExecutor:
         return to_yaml(self._header(plan), plan.model_dump(mode="json", exclude_none=True))
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds that the plan takes, from launches, live changes, or restarts of commands measured so far; 0 where
-        nothing changes."""
+        """Seconds that the plan takes, from launches, resizes, other live changes, or restarts of commands measured so
+        far; 0 where nothing changes."""
         if plan.changes_nothing:
             return NO_CHANGE
         if plan.kind == "launch":
             return self.start_costs.estimate()
-        return (self.restart_costs if plan.job.command else self.change_costs).estimate()
+        return self._costs_of(plan).estimate()
+
+    def _costs_of(self, plan: Plan) -> ChangeCosts:
+        if plan.job.command:
+            return self.restart_costs
+        return self.resize_costs if resizes_only(plan) else self.change_costs
 
     def _open(self, job: Job) -> TrainingSession:
         """A session that has not begun. The engine is loaded here: rendering needs neither torch nor ray."""

@@ -1,0 +1,314 @@
+"""One run of the three-stage proof: a job that really trains, held to its cores by control groups.
+
+*static* splits the samples into equal contiguous parts, one for each worker, and replaces nothing. *queue* leases them
+out, and replaces nothing. *auto* is what `sizewright run --tune` does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from sizewright.errors import SizewrightError
+from sizewright.executors.change_costs import ChangeCosts
+from sizewright.executors.local import LocalExecutor
+from sizewright.executors.plan_files import launch_plan
+from sizewright.executors.run import run_plan
+from sizewright.executors.tuning import Tuning, tuning
+from sizewright.models.prior import JobCurve
+from sizewright.recommender.decisions import Decision
+from sizewright.spec import Allocation, ChangeCost, Handle, Job, Metrics, Plan
+from sizewright.spec.units import GIB
+from sizewright.training.leases import Lease, LeaseBook, Range
+from sizewright.training.session import Session
+
+How = Literal["static", "queue", "auto"]
+_CUT_PERIOD_US = 100_000
+_CHECKPOINTS = 10
+
+
+class Fault(NamedTuple):
+    """What befalls the run when it has trained this share of its samples."""
+
+    share: float
+    strike: Callable[[Session], None]
+
+
+class Setting(NamedTuple):
+    """A job at an allocation, and what befalls it."""
+
+    job: Job
+    allocation: Allocation
+    samples: int
+    fault: Fault | None = None
+    checkpoints: bool = False
+    change_s: float = 0.0
+    """Seconds that every change takes longer than it does here, while the job trains on, as pods that start."""
+    foretold: JobCurve | None = None
+
+
+class Ran(NamedTuple):
+    """What became of it."""
+
+    how: str
+    status: str
+    samples: int
+    jct_s: float
+    cost: float
+    restarts: int
+    kills: int
+    changes: list[str]
+    reasons: list[str]
+    lost: float | None
+    """Share of the time of its steps that turns of the loop have cost."""
+    final: str
+    ps_utilization: float | None
+    ps_peak_bytes: int
+    decision_s: list[float]
+
+
+def cut_cpu(name: str, cores: float) -> Callable[[Session], None]:
+    """Hold a replica to so few cores, behind the engine's back."""
+
+    def strike(session: Session) -> None:
+        tree = session._machine.tree
+        assert tree is not None, "control groups are needed"
+        folder = tree.below(name).folders["cpu"]
+        quota = str(round(cores * _CUT_PERIOD_US))
+        if tree.version == 2:
+            (folder / "cpu.max").write_text(f"{quota} {_CUT_PERIOD_US}")
+        else:
+            (folder / "cpu.cfs_quota_us").write_text("-1")
+            (folder / "cpu.cfs_period_us").write_text(str(_CUT_PERIOD_US))
+            (folder / "cpu.cfs_quota_us").write_text(quota)
+
+    return strike
+
+
+def kill(*names: str) -> Callable[[Session], None]:
+    """End replicas' processes."""
+
+    def strike(session: Session) -> None:
+        pids = session.pids()
+        for name in names:
+            os.kill(pids[name], signal.SIGKILL)
+
+    return strike
+
+
+class Parts:
+    """A lease book that gives each worker, in the order in which they come, its own contiguous part."""
+
+    def __init__(self, total: int, workers: int, batch_size: int, trained: Sequence[Range] = ()) -> None:
+        edges = [total * i // workers for i in range(workers + 1)]
+        around = [[(0, low), (high, total)] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        self._books = [
+            LeaseBook(total, batch_size=batch_size, trained=[r for r in (*outside, *trained) if r[0] < r[1]])
+            for outside in around
+        ]
+        self._total, self._mine = total, dict[int, LeaseBook]()
+
+    def lease(self, worker: int, now_s: float) -> Lease | None:
+        if worker not in self._mine and len(self._mine) < len(self._books):
+            self._mine[worker] = self._books[len(self._mine)]
+        return self._mine[worker].lease(worker, now_s) if worker in self._mine else None
+
+    def report(self, worker: int, lease_id: int, until: int, now_s: float) -> None:
+        self._mine[worker].report(worker, lease_id, until, now_s)
+
+    def hand_back(self, worker: int) -> None:
+        if worker in self._mine:
+            self._mine[worker].hand_back(worker)
+
+    def drop(self, worker: int) -> int:
+        return self._mine[worker].drop(worker) if worker in self._mine else 0
+
+    def set_batch_size(self, batch_size: int) -> None:
+        for book in self._books:
+            book.set_batch_size(batch_size)
+
+    @property
+    def finished(self) -> bool:
+        return all(book.finished for book in self._books)
+
+    @property
+    def trained(self) -> int:
+        return self._total - self.remaining()
+
+    def remaining(self) -> int:
+        return sum(book.remaining() or 0 for book in self._books)
+
+    def trained_ranges(self) -> list[Range]:
+        free = [_gaps(book.trained_ranges(), self._total) for book in self._books]
+        return _gaps(sorted(gap for gaps in free for gap in gaps), self._total)
+
+
+def _gaps(ranges: Sequence[Range], end: int) -> list[Range]:
+    edges = [0, *(edge for pair in ranges for edge in pair), end]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+
+
+class _Watched(LocalExecutor):
+    """The local executor, which strikes when it is time, counts what is paid for, and remembers steps."""
+
+    def __init__(self, setting: Setting, how: How, folder: str | None, resume: str | None) -> None:
+        every = setting.samples / _CHECKPOINTS if setting.checkpoints else None
+        super().__init__(samples=setting.samples, snapshot_s=None, folder=folder, resume=resume)
+        self._options["recover"] = how == "auto"
+        self._options["snapshot_s"] = 9.0 if every else None
+        self.setting, self.how = setting, how
+        self.struck = resume is not None
+        self.paid = 0.0
+        self.steps: dict[str, list[float]] = {}
+        self.last: Metrics | None = None
+        self.ps_peak_bytes = 0
+        self.healthy: list[Metrics] = []
+        self._at_s: float | None = None
+        if setting.change_s:
+            s = setting.change_s
+            self.change_costs = ChangeCosts(ChangeCost(seconds=s, lower=s / 2, upper=2 * s))
+
+    def _open(self, job: Job) -> Any:
+        session = super()._open(job)
+        if self.how == "static":
+            book = session._leases.book
+            workers = self.setting.allocation.replicas("worker")
+            size = self.setting.allocation.batch_size
+            session._leases.book = Parts(self.setting.samples, workers, size, book.trained_ranges())
+        self.session = session
+        return session
+
+    def observe(self, handle: Handle) -> Metrics:
+        metrics = super().observe(handle)
+        now = time.monotonic()
+        if metrics.allocation and self._at_s is not None:
+            self.paid += _price(self.setting.job, metrics.allocation) * (now - self._at_s) / 3600
+        self._at_s, self.last = now, metrics
+        self.ps_peak_bytes = max([self.ps_peak_bytes, *(r.memory_peak_bytes for r in metrics.of("ps"))])
+        fault = self.setting.fault
+        share = metrics.samples_trained / self.setting.samples
+        if (share < fault.share if fault else share < 0.95) and share > 0.03:
+            self.healthy.append(metrics)
+        if fault and not self.struck and share >= fault.share:
+            self.struck = True
+            fault.strike(self.session)
+        return metrics
+
+    def remember_steps(self) -> None:
+        for name, times in self.session.step_times().items():
+            kept = self.steps.setdefault(name, [])
+            kept += times[bisect.bisect(times, kept[-1]) if kept else 0 :]
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Both allocations are paid for until it is done."""
+        began = time.monotonic()
+        deadline = began + self.setting.change_s
+        while time.monotonic() < deadline and not self.wait(handle, 0.25):
+            pass
+        before = self.session.allocation
+        try:
+            super().adjust(handle, plan)
+        finally:
+            seconds = time.monotonic() - began
+            more = _price(self.setting.job, plan.target)
+            if plan.target == before:
+                more *= len(plan.migrate) / (plan.target.replicas("worker") + plan.target.replicas("ps"))
+            self.paid += more * seconds / 3600
+
+
+def train(setting: Setting, how: How) -> Ran:
+    """To the end, through restarts from the last checkpoint where nothing is replaced."""
+    if how == "auto" or not setting.checkpoints:
+        with tempfile.TemporaryDirectory() as folder:
+            return _once(setting, how, folder if setting.checkpoints else None)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        ran, executor = _once(setting, how, f"{folder}/a")
+        paid, number = executor.paid, 0
+        while ran.status == "failed" and number < 3:
+            number += 1
+            before = f"{folder}/{'abc'[number - 1]}"
+            ran, executor = _once(setting, how, f"{folder}/{'abcd'[number]}", before)
+            paid += executor.paid
+        return ran._replace(jct_s=time.monotonic() - began - _start_s(ran), cost=paid, restarts=number)
+
+
+def _start_s(ran: Ran) -> float:
+    return 0.0
+
+
+def _once(setting: Setting, how: How, folder: str | None, resume: str | None = None) -> tuple[Ran, _Watched]:
+    executor = _Watched(setting, how, folder, resume)
+    plan = launch_plan(setting.job, setting.allocation)
+    decided: list[Decision] = []
+    turns: list[tuple[float, float]] = []
+
+    def tell(decision: Decision) -> None:
+        decided.append(decision)
+        now = time.monotonic()
+        turns.append((now - sum(decision.timings_s.values()), now))
+        executor.remember_steps()
+
+    cpu_s = time.process_time()
+    try:
+        if how == "auto":
+            with tuning(setting.job, executor, Tuning(), foretold=setting.foretold) as beside:
+                outcome = run_plan(executor, plan, tune=beside, decided=tell)
+        else:
+            outcome = run_plan(executor, plan)
+        status, samples, jct_s = outcome.status, outcome.samples, outcome.duration_s
+        kills = sum(f.cause == "oom" for f in outcome.failures)
+    except SizewrightError as error:
+        status, samples, jct_s, kills = f"failed: {error}", 0, float("nan"), 0
+    loop = (time.process_time() - cpu_s) * setting.job.prices.core_hour / 3600
+    ran = Ran(
+        how, status, samples, jct_s, executor.paid + loop, 0, kills,
+        [f"{d.reason}{' ✗ ' + d.error if d.error else ''}" for d in decided if d.kind == "adjust"],
+        sorted({d.reason for d in decided if d.kind == "keep" and "stays" not in d.reason})[:8],
+        lost_share(executor.steps, turns) if how == "auto" else None,
+        executor.last.allocation.describe() if executor.last and executor.last.allocation else "",
+        _ps_utilization(executor.healthy, setting.allocation), executor.ps_peak_bytes,
+        [sum(s for name, s in d.timings_s.items() if name not in ("apply", "refit")) for d in decided],
+    )  # fmt: skip
+    return ran, executor
+
+
+def lost_share(steps: dict[str, list[float]], turns: Sequence[tuple[float, float]]) -> float:
+    """Of the time of all steps: by how much those during a turn took longer than the others do."""
+    lost = total = 0.0
+    for times in steps.values():
+        ends = np.array(times)
+        taken, starts = np.diff(ends), ends[:-1]
+        during = np.zeros(len(taken), bool)
+        for begin, end in turns:
+            during |= (starts < end) & (ends[1:] > begin)
+        if during.any() and (~during).any():
+            lost += float((taken[during] - taken[~during].mean()).sum())
+        total += float(taken.sum())
+    return lost / total if total else float("nan")
+
+
+def _ps_utilization(healthy: Sequence[Metrics], allocation: Allocation) -> float | None:
+    """Cores that the PS used, of those they had, before anything befell them."""
+    if len(healthy) < 2:
+        return None
+    first, last = healthy[0], healthy[-1]
+    names = {r.name: r for r in first.of("ps")}
+    spans = [(r, names[r.name]) for r in last.of("ps") if r.name in names]
+    used = sum((late.cpu_s - early.cpu_s) / (late.at_s - early.at_s) for late, early in spans)
+    return used / allocation.cores("ps")
+
+
+def _price(job: Job, a: Allocation) -> float:
+    return a.cores() * job.prices.core_hour + a.memory_bytes() / GIB * job.prices.gib_hour
+
+
+SHAPE = Path(__file__).parent / "stages.yaml"
