@@ -7,6 +7,7 @@ out, and replaces nothing. *auto* is what `sizewright run --tune` does.
 from __future__ import annotations
 
 import bisect
+import itertools
 import os
 import signal
 import tempfile
@@ -109,7 +110,7 @@ class Parts:
 
     def __init__(self, total: int, workers: int, batch_size: int, trained: Sequence[Range] = ()) -> None:
         edges = [total * i // workers for i in range(workers + 1)]
-        around = [[(0, low), (high, total)] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        around = [[(0, low), (high, total)] for low, high in itertools.pairwise(edges)]
         self._books = [
             LeaseBook(total, batch_size=batch_size, trained=[r for r in (*outside, *trained) if r[0] < r[1]])
             for outside in around

@@ -25,7 +25,7 @@ _NORMAL_95 = 1.645
 
 def resizes_only(plan: Plan) -> bool:
     """Whether the same replicas stay, with other limits."""
-    if plan.current is None or plan.migrate:
+    if plan.current is None or plan.migrate or plan.rebalance:
         return False
     return all(plan.current.replicas(role) == plan.target.replicas(role) for role in ("worker", "ps"))
 

@@ -31,6 +31,7 @@ class TrainingSession(Protocol):
 
     def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
     def replace(self, name: str) -> str: ...  # noqa: D102
+    def rebalance(self) -> None: ...  # noqa: D102
     def observe(self) -> Metrics: ...  # noqa: D102
     def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102
     def outcome(self) -> Outcome: ...  # noqa: D102
@@ -55,7 +56,9 @@ class SessionExecutor:
     """
 
     name: str
-    capabilities = Capabilities(launch=True, adjust=True, live=True, migrate=True, observe=True, stop=True, render=True)
+    capabilities = Capabilities(
+        launch=True, adjust=True, live=True, migrate=True, rebalance=True, observe=True, stop=True, render=True
+    )
 
     def __init__(
         self,
@@ -96,14 +99,14 @@ class SessionExecutor:
         return handle
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
-        """Bring the job to the plan's target while it trains on, then replace what is to migrate; how long that took
-        is learned.
+        """Bring the job to the plan's target while it trains on, replace what is to migrate, then rebalance; how long
+        that took is learned.
 
         Raises InputError for a plan that is not for this job as it is now, or that comes within the cool-down.
         """
         run = self._running(handle)
         self._check_adjust(run, handle, plan)
-        if plan.kind == "keep" or (plan.target == run.session.allocation and not plan.migrate):
+        if plan.model_copy(update={"current": run.session.allocation}).changes_nothing:
             return
         started = self._clock()
         left_s = run.applied_at + run.cooldown_s - started
@@ -116,6 +119,8 @@ class SessionExecutor:
             run.session.scale(plan.target)
         for name in plan.migrate:
             run.session.replace(name)
+        if plan.rebalance:
+            run.session.rebalance()
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
         self._costs_of(plan).add(run.applied_at - started)
 
@@ -213,6 +218,8 @@ class SessionExecutor:
             )
         if plan.migrate:
             self._check_migrate(run, plan)
+        if plan.rebalance:
+            self._check_rebalance(plan)
         now = run.session.allocation
         if plan.current is not None and plan.current != now:
             raise InputError(
@@ -232,6 +239,18 @@ class SessionExecutor:
             raise InputError(
                 f"Plan {plan.id} migrates {', '.join(strangers)}, and {plan.job.name} has {', '.join(sorted(names))}.",
                 "Make a new plan from what runs now.",
+            )
+
+    def _check_rebalance(self, plan: Plan) -> None:
+        if plan.job.command:
+            raise InputError(
+                f"Plan {plan.id} rebalances the PS of a command, which spreads its rows itself.",
+                "Leave rebalance out.",
+            )
+        if plan.target.replicas("ps") < 2:
+            raise InputError(
+                f"Plan {plan.id} rebalances look-ups and its target has no second PS to take any.",
+                "Leave rebalance out, or have two PS or more.",
             )
 
     def _header(self, plan: Plan) -> list[str]:

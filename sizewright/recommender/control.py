@@ -57,7 +57,7 @@ class Tuner:
         self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
         self._forgive = forgive
         self.paused = False
-        self._looks, self._stabilizer = Looks(), Stabilizer(job)
+        self._looks, self._stabilizer = Looks(), Stabilizer(job, executor.capabilities)
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._not_before_s = clock() + scaler.scaling.cooldown_s
@@ -155,6 +155,7 @@ class Tuner:
         return Plan(
             id=f"{self.job.name}-{uuid.uuid4().hex[:8]}", kind="adjust", job=self.job, reason=action.reason,
             target=action.target or self.allocation, current=self.allocation, migrate=action.migrate,
+            rebalance=action.rebalance,
         )  # fmt: skip
 
     def _apply(self, plan: Plan, action: Action) -> str:
@@ -168,6 +169,8 @@ class Tuner:
             self._looks.forget()
             self._stabilizer.forget()
         self._cool_down()
+        if plan.rebalance:
+            self._stabilizer.rebalanced()
         if plan.target != self.allocation:
             self._now_at(plan.target)
         return ""
@@ -197,7 +200,8 @@ class Tuner:
         before = plan.current if plan and plan.current else self.allocation
         decision = Decision(
             number=self._number, at=self._now(), job_hash=self.job.hash, kind=kind, stage=stage, reason=action.reason,
-            allocation=before, target=action.target, migrate=action.migrate, plan_id=plan.id if plan else "",
+            allocation=before, target=action.target, migrate=action.migrate, rebalance=action.rebalance,
+            plan_id=plan.id if plan else "",
             throughput=window.throughput if window else None,
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,

@@ -37,6 +37,7 @@ class Decision(Record):
     allocation: Allocation = Field(description="that it trained at")
     target: Allocation | None = Field(None, description="that it was to go to")
     migrate: tuple[str, ...] = Field((), description="replicas that were to be put elsewhere")
+    rebalance: bool = Field(False, description="whether the look-ups of the PS were to be evened out")
     plan_id: str = ""
     applied: bool | None = Field(None, description="whether the executor carried it out; none where nothing was to do")
     error: str = Field("", description="why it did not")

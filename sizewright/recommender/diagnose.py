@@ -45,8 +45,20 @@ def diagnose(slow: Slow, window: Window) -> Finding:
     )
 
 
+def is_hot(name: str, window: Window) -> bool:
+    """Whether a PS is there and asked for more rows than the others."""
+    peers = window.of("ps")
+    others = [replica for replica in peers if replica.name != name]
+    return any(own.name == name and others and _lookups(own, others) > _LOOKUPS_MORE for own in peers)
+
+
+def _lookups(own: Doing, others: Sequence[Doing]) -> float:
+    """How many times as many as the others."""
+    return own.lookups / max(median(other.lookups for other in others), 1)
+
+
 def _of_ps(own: Doing, others: Sequence[Doing]) -> tuple[Cause, str]:
-    lookups = own.lookups / max(median(other.lookups for other in others), 1)
+    lookups = _lookups(own, others)
     if lookups > _LOOKUPS_MORE:
         return "skewed_keys", f"it is asked for {lookups:.1f} times as many rows as the others"
     return _held_back(own, others) or ("unknown", "nothing measured tells why")

@@ -7,23 +7,27 @@ from collections.abc import Sequence
 
 from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
-from sizewright.recommender.diagnose import Finding, diagnose
+from sizewright.recommender.diagnose import Finding, diagnose, is_hot
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.scoring import rounded_up
 from sizewright.recommender.slow_replicas import SlowReplicas
 from sizewright.recommender.windows import Doing, Window
-from sizewright.spec import Allocation, ChangeCost, Job
+from sizewright.spec import Allocation, Capabilities, ChangeCost, Job
 from sizewright.spec.units import MIB
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
+_REMEDIES = {"migrate": "Another in its place", "rebalance": "Evening out the look-ups"}
+_ABLE = Capabilities(migrate=True, rebalance=True)
 
 
 class Stabilizer:
-    """Of one job, turn by turn."""
+    """Of one job, turn by turn; `able` is what its executor can do."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, able: Capabilities = _ABLE) -> None:
+        self._job, self._able = job, able
+        self._rebalanced: set[str] = set()  # PS that were hot and are so still
+        self._hot = ""
         self.memory = MemoryWatch(job)
         self._slow = SlowReplicas()
         self.findings: tuple[Finding, ...] = ()
@@ -32,6 +36,11 @@ class Stabilizer:
         """Take a window in."""
         self.memory.add(window, _limit(allocation))
         self.findings = tuple(diagnose(slow, window) for slow in self._slow.add(window))
+        self._rebalanced = {name for name in self._rebalanced if is_hot(name, window)}
+
+    def rebalanced(self) -> None:
+        """What `act` wanted last was carried out: where the PS stays hot all the same, it is not wanted again."""
+        self._rebalanced.add(self._hot)
 
     def forecast(self, window: Window, allocation: Allocation) -> Forecast:
         """Of the memory of its PS."""
@@ -50,7 +59,7 @@ class Stabilizer:
 
     def act(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
         """What is most pressing: memory first. None where nothing is wrong."""
-        return self._enlarged(window, allocation, cost, turn_s) or self._migrated(window, cost)
+        return self._enlarged(window, allocation, cost, turn_s) or self._relieved(window, cost)
 
     def _enlarged(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
         limit, ps = _limit(allocation), allocation.replicas("ps")
@@ -71,20 +80,32 @@ class Stabilizer:
                 return Action(told, target=_with_ps(allocation, count, asked))
         return Action(f"{why}, and the bounds of the job allow no more.")
 
-    def _migrated(self, window: Window, cost: ChangeCost) -> Action | None:
+    def _relieved(self, window: Window, cost: ChangeCost) -> Action | None:
         if not self.findings:
             return None
         worst = max(self.findings, key=lambda finding: finding.slow.ratio)
-        if worst.remedy != "migrate":
-            return Action(f"{worst.reason} Nothing that is known would help: it is waited.")
-        faster = _faster_without(worst, window)
+        if why := self._hopeless(worst):
+            return Action(f"{worst.reason} {why}: it is waited.")
         left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
-        saved_s = left_s * (1 - 1 / faster)
+        saved_s = left_s * (1 - 1 / _faster_without(worst, window))
+        remedy = _REMEDIES[worst.remedy]
         if saved_s <= cost.upper:
-            return Action(
-                f"{worst.reason} Another in its place would save {saved_s:.0f} s, and may take {cost.upper:.0f}."
-            )
-        return Action(f"{worst.reason} Another in its place saves {_seconds(saved_s)}.", migrate=(worst.slow.name,))
+            return Action(f"{worst.reason} {remedy} would save {saved_s:.0f} s, and may take {cost.upper:.0f}.")
+        told = f"{worst.reason} {remedy} saves {_seconds(saved_s)}."
+        if worst.remedy == "migrate":
+            return Action(told, migrate=(worst.slow.name,))
+        self._hot = worst.slow.name
+        return Action(told, rebalance=True)
+
+    def _hopeless(self, finding: Finding) -> str:
+        """Why nothing can be done about a slow replica, if so."""
+        if finding.remedy == "wait":
+            return "Nothing that is known would help"
+        if not getattr(self._able, finding.remedy):
+            return f"The executor cannot {finding.remedy}"
+        if finding.remedy == "rebalance" and finding.slow.name in self._rebalanced:
+            return "Its look-ups were evened out as far as they can be"
+        return ""
 
 
 def _end(window: Window) -> int:

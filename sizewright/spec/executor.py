@@ -19,6 +19,7 @@ class Capabilities(Record):
     adjust: bool = Field(False, description="changes a running job")
     live: bool = Field(False, description="changes it while it trains on")
     migrate: bool = Field(False, description="replaces single replicas while it trains on")
+    rebalance: bool = Field(False, description="evens out the look-ups of the PS while it trains on")
     observe: bool = Field(False, description="reports metrics of a running job, and waits for its end")
     stop: bool = Field(False, description="ends a running job")
     render: bool = Field(False, description="writes a plan as text for others to carry out")
@@ -62,8 +63,8 @@ class Executor(Protocol):
         ...
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
-        """Bring a running job to an `adjust` plan's target, then replace what it is to migrate; `keep` leaves it as it
-        is.
+        """Bring a running job to an `adjust` plan's target, replace what it is to migrate, then even out the look-ups
+        of its PS if it is to rebalance; `keep` leaves it as it is.
 
         Raises InputError during the cool-down of the plan applied last, and when the job is not as the plan's
         `current` has it; the job trains on as it was.

@@ -27,7 +27,7 @@ class Change(Record):
     """One change of a running job."""
 
     at_s: float = Field(description="seconds since the job began")
-    kind: str = Field(description="scale, replace or another")
+    kind: str = Field(description="scale, replace, rebalance or another")
     seconds: float = Field(ge=0, description="how long it took")
     description: str = ""
 

@@ -26,6 +26,7 @@ class Plan(Record):
     current: Allocation | None = None
     reason: str
     migrate: tuple[str, ...] = Field((), description="replicas, such as ps-1, that new ones of their size replace")
+    rebalance: bool = Field(False, description="whether rows move between the PS until each serves as many look-ups")
     cooldown_s: float = Field(0.0, ge=0)
     expected: Estimate | None = Field(None, description="samples/s at the target, with the 90 % interval")
     expected_by: str = Field("", description="what foretold it")
@@ -46,4 +47,5 @@ class Plan(Record):
     @property
     def changes_nothing(self) -> bool:
         """Whether a running job stays as it is: a `keep`, or a target that it has already."""
-        return self.kind == "keep" or (self.target == self.current and not self.migrate)
+        same = self.target == self.current and not self.migrate and not self.rebalance
+        return self.kind == "keep" or same

@@ -126,6 +126,24 @@ class ExecutorContract:
         assert counts(executor.observe(handle)) == wanted(launch_plan.target)
         self.until_trained_more(executor, handle)
 
+    def test_look_ups_are_evened_out_at_the_target(
+        self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
+    ) -> None:
+        """The outcome tells of it, and the job trains on. A job of one PS is refused."""
+        self.need(executor, "rebalance")
+        plan, same = adjust_plan.model_copy(update={"rebalance": True}), {"current": adjust_plan.target}
+        assert executor.change_cost(plan.model_copy(update=same)).upper > 0, "rebalancing is a change"
+        one = plan.target.model_copy(update={"ps": (plan.target.ps[0].model_copy(update={"replicas": 1}),)})
+        with pytest.raises(InputError):
+            executor.adjust(handle, plan.model_copy(update={"target": one}))
+        if plan.target.replicas("ps") < 2:
+            pytest.skip("adjust_plan has no second PS to take any look-ups")
+        executor.adjust(handle, plan)
+        self.until_counts(executor, handle, plan.target)
+        self.until_trained_more(executor, handle)
+        changes = [change.kind for change in executor.stop(handle).changes]
+        assert changes[-1:] == ["rebalance"], f"the outcome tells of other changes last: {changes}"
+
     def test_keep_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
         """Counts stay, training goes on."""
         self.need(executor, "adjust")
@@ -256,6 +274,8 @@ def _calls(
     return [
         ("launch", lambda: executor.launch(launch_plan)),
         ("adjust", lambda: executor.adjust(handle, adjust_plan)),
+        ("migrate", lambda: executor.adjust(handle, adjust_plan.model_copy(update={"migrate": ("worker-0",)}))),
+        ("rebalance", lambda: executor.adjust(handle, adjust_plan.model_copy(update={"rebalance": True}))),
         ("observe", lambda: executor.observe(handle)),
         ("observe", lambda: executor.wait(handle, 0.01)),
         ("stop", lambda: executor.stop(handle)),

@@ -85,6 +85,12 @@ class FakeExecutor(SessionExecutor):
         assert isinstance(session, FakeSession)
         session.fail(failure)
 
+    def skew_lookups(self, handle: Handle, shares: tuple[float, ...]) -> None:
+        """Each PS gets such a share of the look-ups until they are rebalanced; the fullest holds up all others."""
+        session = self._running(handle).session
+        assert isinstance(session, FakeSession)
+        session.skew_lookups(shares)
+
     def launch(self, plan: Plan) -> Handle:
         """Start a job that trains as the clock moves."""
         self._called("launch", plan=plan)
@@ -93,6 +99,9 @@ class FakeExecutor(SessionExecutor):
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Change a running job; the clock moves by the seconds of `cost`."""
         self._called("adjust", handle, plan)
+        for capability, wanted in (("migrate", plan.migrate), ("rebalance", plan.rebalance)):
+            if wanted and not getattr(self.capabilities, capability):
+                raise unsupported(self.name, capability)
         super().adjust(handle, plan)
 
     def observe(self, handle: Handle) -> Metrics:

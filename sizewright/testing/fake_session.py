@@ -37,6 +37,9 @@ class _Replica:
     cpu_s: float = 0.0
     steps: float = 0.0
     samples: float = 0.0
+    wait_s: float = 0.0
+    busy_s: float = 0.0
+    lookups: float = 0.0
 
     @property
     def name(self) -> str:
@@ -61,6 +64,8 @@ class FakeSession:
     ) -> None:
         self.job = job
         self.allocation: Allocation | None = None
+        self.lookup_shares: tuple[float, ...] | None = None
+        """Of each PS; even where there are none, or not one for each."""
         self._clock, self._throughput = clock, throughput
         self._change_s, self._live = change_s, live
         self._wanted = samples or job.training.samples
@@ -99,18 +104,20 @@ class FakeSession:
 
     def replace(self, name: str) -> str:
         """Another process in the place of a replica; the answer is its name."""
-        self._check_alive()
+        self._take_time("replace", name)
+        return self._put_in_place(name).name
+
+    def rebalance(self) -> None:
+        """The PS have equal shares of the look-ups from then on. Raises EngineError for a single PS."""
+        if len(self._replicas["ps"]) < 2:
+            raise EngineError("The job has one PS, which serves all look-ups.", "Scale it to two PS or more first.")
+        self._take_time("rebalance", "look-ups")
+        self.lookup_shares = None
+
+    def skew_lookups(self, shares: tuple[float, ...]) -> None:
+        """Of the look-ups from now on."""
         self._settle()
-        started = self._clock()
-        self._clock.sleep(self._change_s())
-        if self._live:
-            self._settle()
-        self._settled = self._clock()
-        new = self._put_in_place(name)
-        self._changes.append(
-            Change(at_s=started - self._began, kind="replace", seconds=self._settled - started, description=name)
-        )
-        return new.name
+        self.lookup_shares = shares
 
     def observe(self) -> Metrics:
         """Sums of every replica. Raises ReplicaDiedError when a failure was not recovered from."""
@@ -186,8 +193,31 @@ class FakeSession:
         there[there.index(lost)] = new
         return new
 
+    def _take_time(self, kind: str, told: str) -> None:
+        """That of a change among the replicas that are there."""
+        self._check_alive()
+        self._settle()
+        started = self._clock()
+        self._clock.sleep(self._change_s())
+        if self._live:
+            self._settle()
+        self._settled = self._clock()
+        seconds = self._settled - started
+        self._changes.append(Change(at_s=started - self._began, kind=kind, seconds=seconds, description=told))
+
+    def _shares(self) -> list[float]:
+        """Of the look-ups, PS by PS, in even shares."""
+        count = len(self._replicas["ps"])
+        shares = self.lookup_shares
+        return [share * count for share in shares] if shares and len(shares) == count else [1.0] * count
+
+    def _speed(self) -> float:
+        """Samples/s while it trains: all wait for the PS with most look-ups."""
+        assert self.allocation is not None
+        return self._throughput(self.allocation) / max(self._shares())
+
     def _rate(self) -> float:
-        return self._throughput(self.allocation) if self.allocation and self._status == "running" else 0.0
+        return self._speed() if self.allocation and self._status == "running" else 0.0
 
     def _settle(self) -> None:
         """Account for what was trained since the last time."""
@@ -195,6 +225,8 @@ class FakeSession:
         if self._status != "running" or self.allocation is None:
             return
         seconds = now - self._settled
+        shares = self._shares()
+        most = max(shares)
         if rate:
             seconds = min(seconds, (self._wanted - self._samples) / rate)
         self._samples = min(self._wanted, self._samples + rate * seconds)
@@ -206,6 +238,10 @@ class FakeSession:
             mine = replica.resources.cpu / cores if replica.role == "worker" else 1.0  # a PS serves every step
             replica.samples += rate * seconds * mine
             replica.steps += rate * seconds * mine / batch
+            replica.wait_s += seconds * (1 - 1 / most)
+        for replica, share in zip(self._replicas["ps"], shares, strict=True):
+            replica.busy_s += _PS_BUSY * seconds * share / most
+            replica.lookups += rate * seconds * _IDS_PER_SAMPLE * share / len(shares)
         self._settled += seconds
 
     def _check_alive(self) -> None:
@@ -226,7 +262,7 @@ class FakeSession:
         assert self.allocation is not None
         steps, batch = int(replica.steps + 1e-9), self.allocation.batch_size
         begun = max(0.0, replica.steps - steps)
-        rate = self._throughput(self.allocation) * replica.resources.cpu / self.allocation.cores("worker")
+        rate = self._speed() * replica.resources.cpu / self.allocation.cores("worker")
         samples = round(replica.samples - begun * batch)
         return {
             "steps": steps,
@@ -235,18 +271,19 @@ class FakeSession:
             "unique_rows": samples * _IDS_PER_SAMPLE,
             "bytes_sent": samples * _IDS_PER_SAMPLE * _ROW_BYTES,
             "bytes_received": samples * _IDS_PER_SAMPLE * _ROW_BYTES,
+            "wait_s": replica.wait_s,
             "loss": 0.7 / (1 + samples / 1e6),
         } | {phase: share * replica.trained_s for phase, share in _PHASES.items()}
 
     def _of_ps(self, replica: _Replica) -> dict[str, float]:
-        """Look-ups and rows lie evenly on the PS."""
+        """Rows lie evenly on the PS."""
         assert self.allocation is not None
         servers = self.allocation.replicas("ps")
         return {
             "exchanges": int(replica.steps),
             "pushes": int(replica.steps),
-            "busy_s": _PS_BUSY * replica.trained_s,
-            "lookups": int(replica.samples) * _IDS_PER_SAMPLE // servers,
+            "busy_s": replica.busy_s,
+            "lookups": int(replica.lookups),
             "rows": _ROWS // servers,
             "embedding_bytes": _ROWS * _ROW_BYTES // servers,
         }

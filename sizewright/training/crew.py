@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sizewright.errors import SizewrightError, TrialTimeoutError
+from sizewright.errors import EngineError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Job, Resources, Role
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.lease_server import LeaseServer
@@ -126,6 +126,12 @@ class Crew:
             self.roster.workers.append(new)
             self._leave([old])
         return new
+
+    def rebalance(self) -> None:
+        """Even out the look-ups of the servers while training goes on."""
+        if len(self.roster.servers) < 2:
+            raise EngineError("The job has one PS, which serves all look-ups.", "Scale it to two PS or more first.")
+        self.servers.rebalance()
 
     def restore(self, dead: Sequence[Member], sizes: Sequence[Resources], restore: Restore) -> None:
         """New servers in the places of dead ones, with what `restore` has of their rows."""

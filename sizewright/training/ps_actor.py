@@ -29,7 +29,7 @@ from sizewright.training.peers import Peer
 from sizewright.training.ps import Client, ParameterServer
 from sizewright.training.replica import Replica, Trees
 from sizewright.training.replica_server import PsServer
-from sizewright.training.routing import PARTITIONS, Address, Owners, Routing, partition_of
+from sizewright.training.routing import PARTITIONS, Address, Counts, Owners, Routing, partition_of
 
 _WARM_UP_ROWS = 512
 _DRAIN_S = 30.0
@@ -225,6 +225,10 @@ class PsActor(Replica):
     def pushes(self) -> int:
         """Applied so far."""
         return self._running.counters.pushes
+
+    def partition_lookups(self) -> Counts:
+        """Look-ups of each partition, in a sample of the pulls since the present version of the routing began."""
+        return self._running.partition_lookups
 
     def drain(self) -> None:
         """A server that leaves: wait until every worker has the replies that are on their way."""

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from sizewright.errors import SizewrightError
 from sizewright.spec import Job
 from sizewright.training.exchange import NO_FLOATS
@@ -15,10 +17,12 @@ from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
 from sizewright.training.ps_actor import PsSetup
 from sizewright.training.roster import Roster
-from sizewright.training.routing import Owners, Routing, Server
+from sizewright.training.routing import PARTITIONS, Loads, Owners, Routing, Server, likely_loads
 
 Restore = Callable[[Member, Owners, slice, int], None]
 """Gives a server rows of partitions and its dense slice, after which a version begins."""
+# Fewer say less of the partitions than what is known of them already.
+_ENOUGH_LOOKUPS = 8 * PARTITIONS
 
 
 class PsTeam:
@@ -36,6 +40,7 @@ class PsTeam:
         """Updates that moves which were called off have cost."""
         self._job, self._program, self._fleet, self._roster, self._token = job, program, fleet, roster, token
         self._versions = 0
+        self._loads: Loads | None = None  # by which the routing is even; without any, by the count of partitions
 
     def open(self, dense: Floats, restore: Restore | None) -> None:
         """Give the servers their first rows."""
@@ -49,6 +54,7 @@ class PsTeam:
             fill = (self.scale, routing.partitions_of(member.index + 1)) if self.fill else None
             setups.append(self._setup(member, len(servers), (mine.start, dense[mine]), version)._replace(fill=fill))
         self._listen(servers, setups)
+        self._loads = None
         self.routing = routing._replace(servers=tuple(member.server for member in servers))
         for member in servers if restore else ():
             assert restore is not None
@@ -57,17 +63,29 @@ class PsTeam:
     def restore(self, dead: Sequence[Member], new: Sequence[Member], restore: Restore) -> None:
         """Newcomers take the places of dead servers, with what `restore` has of their rows."""
         servers = in_place(self._roster.servers, dead, new)
-        routing = self._prepare(servers, new)
+        routing = self._prepare(servers, new, self._loads)  # even already: nothing moves between those that live
         self._fleet.get([m.actor.begin.remote(routing.version) for m in servers if m not in new])
         for member in new:
             self._restore(member, routing, self._roster.joined(), restore)
         self.announce(routing, [member.index + 1 for member in dead])
         self._roster.servers, self.routing = servers, routing
 
-    def move(self, servers: list[Member], new: Sequence[Member]) -> None:
-        """Move partitions to where `servers` are to have them; only the last moment stops exchanges."""
+    def rebalance(self) -> None:
+        """Move partitions until each server has as many look-ups, going by those since the last change."""
         assert self.routing is not None
-        target = self._prepare(servers, new)
+        servers = list(self._roster.servers)
+        counted = np.sum(self._fleet.get([m.actor.partition_lookups.remote() for m in servers]), axis=0)
+        known = self._loads is not None and counted.sum() < _ENOUGH_LOOKUPS
+        self.move(servers, [], None if known else likely_loads(counted, self.routing.owners))
+
+    def move(self, servers: list[Member], new: Sequence[Member], loads: Loads | None = None) -> None:
+        """Move partitions to where `servers` are to have them; only the last moment stops exchanges.
+
+        Shares are equal by `loads`, and without any by the last ones.
+        """
+        assert self.routing is not None
+        loads = self._loads if loads is None else loads
+        target = self._prepare(servers, new, loads)
         old, before = list(self._roster.servers), self.routing
         try:
             self.announce(target)
@@ -77,7 +95,7 @@ class PsTeam:
             self._roster.hold(self._fleet, new)  # no newcomer stands back in the last moment
             with self.handover:
                 self._fleet.get_all([m.actor.finish_copy.remote() for m in old])
-                self._roster.servers, self.routing = servers, target
+                self._roster.servers, self.routing, self._loads = servers, target, loads
                 for ref in [m.actor.settle.remote() for m in servers]:
                     with contextlib.suppress(SizewrightError):  # one that has just died is for recovery to replace
                         self._fleet.get([ref])
@@ -97,12 +115,12 @@ class PsTeam:
         self._fleet.get([member.actor.expect.remote(routing.version, {KEEPER}, dense, workers)])
         restore(member, partitions, dense, routing.version)
 
-    def _prepare(self, servers: Sequence[Member], new: Sequence[Member]) -> Routing:
+    def _prepare(self, servers: Sequence[Member], new: Sequence[Member], loads: Loads | None) -> Routing:
         """Open new servers, empty, and make the routing over all."""
         assert self.routing is not None
         self._listen(new, [self._setup(member, len(servers), (0, NO_FLOATS), 0) for member in new])
         self._versions += 1
-        routing = self.routing.with_servers(tuple(member.server for member in servers))
+        routing = self.routing.with_servers(tuple(member.server for member in servers), loads)
         return routing._replace(version=self._versions)
 
     def _listen(self, servers: Sequence[Member], setups: Sequence[PsSetup]) -> None:

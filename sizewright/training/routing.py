@@ -15,8 +15,16 @@ from sizewright.training.hash_index import Keys, hash_keys
 
 # Shares of up to 16 servers are then even within 1 %, and a mask of partitions is small.
 PARTITIONS = 2048
+# Weights of partitions are in thousandths of their mean: sums of whole numbers are exact.
+_MEAN_WEIGHT = 1000
+# What a partition weighs at least, so that those without look-ups, which hold rows too, are spread as well.
+_LEAST_WEIGHT = 10
+# Loads that differ by no more than this share of their mean are even.
+_EVEN = 0.02
 Address = tuple[str, int]
 Owners = NDArray[np.int64]
+Counts = NDArray[np.int64]
+Loads = NDArray[np.int64] | NDArray[np.float64]
 
 
 class Lookup(NamedTuple):
@@ -88,10 +96,11 @@ class Routing(NamedTuple):
         counts: list[int] = np.bincount(owners, minlength=len(self.servers)).tolist()
         return np.argsort(owners, kind="stable"), counts
 
-    def with_servers(self, servers: tuple[Server, ...]) -> Routing:
-        """The next version over `servers`, equal shares, moving as few partitions as it can.
+    def with_servers(self, servers: tuple[Server, ...], loads: Loads | None = None) -> Routing:
+        """The next version over `servers`, equal shares of the partitions' `loads`, moving as few as it can.
 
-        A server at the place of one that goes takes over all that it held, up to its share.
+        Without loads all partitions count the same. A server at the place of one that goes takes over all that it held,
+        up to its share. What is even by the same loads already stays as it is.
         """
         place = {server.id: i for i, server in enumerate(servers)}
         owners = np.array([place.get(server.id, -1) for server in self.servers], np.int64)[self.owners]
@@ -100,7 +109,7 @@ class Routing(NamedTuple):
         new = [i for i, server in enumerate(servers) if server.id not in known]
         for old, heir in zip(gone, new, strict=False):
             owners[self.owners == old] = heir
-        _level(owners, len(servers))
+        _level(owners, len(servers), _weights(loads))
         return Routing(self.version + 1, servers, owners, _edges(self.edges[-1], len(servers)))
 
 
@@ -109,17 +118,51 @@ def partition_of(keys: Keys) -> NDArray[np.int64]:
     return (hash_keys(keys) & np.uint64(PARTITIONS - 1)).astype(np.int64)
 
 
-def _level(owners: Owners, servers: int) -> None:
-    """Move partitions from those with more than their share, and from nobody (-1), to those with less."""
-    share = np.full(servers, PARTITIONS // servers)
-    share[: PARTITIONS % servers] += 1
-    have = np.bincount(owners[owners >= 0], minlength=servers)
-    # The larger shares go to those who have the most already.
-    share[np.argsort(-have, kind="stable")] = np.sort(share)[::-1]
-    spare = [np.flatnonzero(owners < 0)]
-    spare += [np.flatnonzero(owners == i)[share[i] :] for i in range(servers)]
-    free = np.concatenate(spare)
-    owners[free] = np.repeat(np.arange(servers), np.maximum(share - have, 0))
+def likely_loads(counted: Counts, owners: Owners) -> Loads:
+    """The look-ups to expect of each partition, of which so many were counted.
+
+    The heaviest of many partitions that differ by chance alone are no heavier next time: counts are drawn to the mean
+    of their server, the more the less they vary beyond what Poisson's do (the gamma prior of the same moments).
+    """
+    loads = counted.astype(np.float64)
+    for owner in np.unique(owners):
+        own = loads[owners == owner]
+        if mean := own.mean():
+            beyond = max(0.0, own.var() - mean) / mean**2
+            loads[owners == owner] = mean * (1 + beyond * own) / (1 + beyond * mean)
+    return loads
+
+
+def _weights(loads: Loads | None) -> Counts:
+    if loads is None or not loads.any():
+        return np.ones(PARTITIONS, np.int64)
+    weights: Counts = np.rint(loads * (_MEAN_WEIGHT / loads.mean())).astype(np.int64) + _LEAST_WEIGHT
+    return weights
+
+
+def _level(owners: Owners, servers: int, weights: Counts) -> None:
+    """Give partitions of nobody (-1) to those with least, then move some from those with most to those with least."""
+    have = np.array([weights[owners == i].sum() for i in range(servers)])
+    new = have == 0
+    free = np.flatnonzero(owners < 0)
+    for partition in free[np.argsort(-weights[free], kind="stable")]:
+        owners[partition] = low = have.argmin()
+        have[low] += weights[partition]
+    slack = _EVEN * have.mean() if np.ptp(weights) else 0
+    gives, rng = np.ones(servers, bool), np.random.default_rng(0)
+    while True:
+        high, low = np.where(gives, have, -1).argmax(), have.argmin()
+        gap = have[high] - have[low]
+        if gap <= slack:
+            return
+        fit = np.flatnonzero((owners == high) & (weights < gap))  # else the receiver would have more than the giver had
+        if not len(fit):
+            gives[high] = False
+            continue
+        # Half of the gap closes it at once. A newcomer takes any, and by that its share of the rows as well.
+        moved = rng.choice(fit) if new[low] else fit[np.abs(2 * weights[fit] - gap).argmin()]
+        owners[moved] = low
+        have[[high, low]] += [-weights[moved], weights[moved]]
 
 
 def _edges(size: int, servers: int) -> tuple[int, ...]:

@@ -172,6 +172,15 @@ class Session:
                 raise EngineError(f"There is no replica {name}.", f"There are: {known}.")
             return self._live.replace(old).name
 
+    def rebalance(self) -> None:
+        """Move rows between the PS, while it trains on, so that each serves as many look-ups as the others.
+
+        Raises EngineError for a job with one PS. Later changes keep to the look-ups that were counted.
+        """
+        with self._change("rebalance", "look-ups"):
+            self._check_trains()
+            self._live.rebalance()
+
     def pause(self) -> None:
         """Stop training, replicas stay loaded; the next `scale` goes on."""
         with self._lock:

@@ -45,9 +45,21 @@ def test_launches_and_changes_are_learned_apart() -> None:
     start, change = executor.change_cost(LAUNCH), executor.change_cost(ADJUST)
     assert (start.changes, change.changes) == (1, 1)
     assert start.seconds == pytest.approx(8, rel=0.1)
-    assert 0.5 < change.seconds < 2
+    assert 0.5 < change.seconds < 3
     executor.adjust(handle, ADJUST.model_copy(update={"current": TWO}))  # it is there already
     assert executor.change_cost(ADJUST).changes == 1
+
+
+def test_the_target_comes_first_then_the_replicas_then_the_look_ups() -> None:
+    executor = Timed()
+    handle = executor.launch(LAUNCH)
+    executor.adjust(handle, ADJUST.model_copy(update={"migrate": ("worker-0",), "rebalance": True}))
+    even = ADJUST.model_copy(update={"current": TWO, "rebalance": True})
+    assert not even.changes_nothing
+    executor.adjust(handle, even)
+    kinds = [change.kind for change in executor.stop(handle).changes]
+    assert kinds == ["scale", "replace", "rebalance", "rebalance"]
+    assert executor.change_cost(ADJUST).changes == 2
 
 
 def test_a_change_that_fails_is_not_learned_and_starts_no_cool_down() -> None:
@@ -80,6 +92,9 @@ def test_refusals_say_what_is_wrong() -> None:
         executor.observe(handle.model_copy(update={"id": "p-9"}))
     with pytest.raises(InputError, match="of executor 'dlrover'"):
         executor.observe(handle.model_copy(update={"executor": "dlrover"}))
+    even = ADJUST.model_copy(update={"target": ONE, "rebalance": True})
+    with pytest.raises(InputError, match=r"p-2 rebalances look-ups and its target has no second PS.*two PS or more"):
+        executor.adjust(handle, even)
     executor.stop(handle)
     with pytest.raises(InputError, match=r"was stopped \(stopped\)\. Launch it again"):
         executor.observe(handle)

@@ -240,3 +240,35 @@ def test_without_evidence_of_other_allocations_it_stays() -> None:
     told = running.turns(20)
     assert running.adjusted == []
     assert "Too little is known" in told[-1].reason
+
+
+def test_a_hot_ps_is_relieved_by_a_plan_that_evens_out_its_look_ups() -> None:
+    running = Running(here(8, 4))
+    running.turns(2)
+    running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
+    told = running.turns(10)
+    (plan,) = running.adjusted
+    assert (plan.rebalance, plan.target, plan.migrate) == (True, here(8, 4), ())
+    (done,) = (each for each in told if each.kind == "adjust")
+    assert (done.rebalance, done.applied, done.stage) == (True, True, "stabilize")
+    assert told[-1].throughput == pytest.approx(rate(8, 4), rel=0.01)
+
+
+def test_what_cannot_be_evened_out_is_tried_once() -> None:
+    running = Running(here(8, 4))
+    running.turns(2)
+    for _ in range(20):
+        running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
+        told = running.turns(1)
+    assert len(running.adjusted) == 1
+    assert "evened out as far as they can be" in told[-1].reason
+
+
+def test_an_executor_that_cannot_rebalance_is_not_asked_to() -> None:
+    running = Running(here(8, 4))
+    running.fake.capabilities = running.fake.capabilities.model_copy(update={"rebalance": False})
+    running.tuner = running.beside(here(8, 4))
+    running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
+    told = running.turns(10)
+    assert running.adjusted == []
+    assert "The executor cannot rebalance: it is waited" in told[-1].reason

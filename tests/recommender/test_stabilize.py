@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sizewright.models.embedding_memory import peak_of
 from sizewright.recommender.action import Action
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Doing, Window
-from sizewright.spec import Allocation, Bounds, ChangeCost, Job, Model, RoleBounds, Tables
+from sizewright.spec import Allocation, Bounds, Capabilities, ChangeCost, Job, Model, RoleBounds, Tables
 from sizewright.spec.units import GIB, MIB
 
 BOUNDS = Bounds(ps=RoleBounds(replicas=(1, 4), memory_bytes=(64 * MIB, GIB)))
@@ -119,3 +120,61 @@ def test_where_one_may_not_be_larger_there_are_more() -> None:
 
 def test_without_a_limit_there_is_none_to_break() -> None:
     assert grown(0)[0] is None
+
+
+HOT = {"busy_s": 4.0, "lookups": 3000, "cpu_s": 4.9}
+
+
+def with_ps(**hot: Any) -> Window:
+    return window(*(doing(f"worker-{i}") for i in range(4)), doing("ps-0", **hot), doing("ps-1"), doing("ps-2"))
+
+
+def test_the_look_ups_of_a_hot_ps_are_evened_out() -> None:
+    _, action = stabilized(*[with_ps(**HOT)] * 4)
+    assert action is not None
+    assert (action.rebalance, action.migrate, action.changes) == (True, (), True)
+    assert "asked for 3.0 times as many rows" in action.reason
+    assert "Evening out the look-ups saves" in action.reason
+    _, action = stabilized(*[with_ps(**HOT)] * 4, cost=ChangeCost(seconds=1e3, lower=1e3, upper=1e3))
+    assert action is not None
+    assert not action.changes
+    assert "may take 1000" in action.reason
+
+
+def test_a_ps_that_stays_hot_is_not_evened_out_again() -> None:
+    made, _ = stabilized(*[with_ps(**HOT)] * 4)
+    made.rebalanced()
+    made.forget()
+    allocation = Allocation.of(4, 3, 0.5, 0.3, 512)
+
+    def acts(told: Window) -> Action | None:
+        for _ in range(4):
+            made.look(told, allocation)
+        return made.act(told, allocation, LIVE, 5.0)
+
+    still = acts(with_ps(**HOT))
+    assert still is not None
+    assert not still.changes
+    assert "evened out as far as they can be: it is waited" in still.reason
+    assert acts(with_ps()) is None
+    for _ in range(8):
+        later = acts(with_ps(**HOT))  # its keys have become skewed anew
+    assert later is not None
+    assert later.rebalance
+
+
+@pytest.mark.parametrize(
+    ("slow", "able", "told"),
+    [
+        (with_ps(**HOT), Capabilities(migrate=True), "The executor cannot rebalance"),
+        (window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT)), Capabilities(), "cannot migrate"),
+    ],
+)
+def test_what_the_executor_cannot_do_is_not_asked_of_it(slow: Window, able: Capabilities, told: str) -> None:
+    made, allocation = Stabilizer(JOB, able), Allocation.of(4, 3, 0.5, 0.3, 512)
+    for _ in range(4):
+        made.look(slow, allocation)
+    action = made.act(slow, allocation, LIVE, 5.0)
+    assert action is not None
+    assert not action.changes
+    assert told in action.reason

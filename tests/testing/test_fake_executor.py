@@ -75,6 +75,34 @@ def test_a_change_that_is_not_live_costs_training_time(clock: ManualClock) -> No
     assert samples(fake.observe(handle)) == [6_000, 0]
 
 
+def test_the_hottest_ps_holds_up_all_until_look_ups_are_even(fake: FakeExecutor, clock: ManualClock) -> None:
+    handle = fake.launch(LAUNCH.model_copy(update={"target": TWO}))
+    fake.skew_lookups(handle, (0.75, 0.25))
+    clock.sleep(3)
+    first, second = fake.observe(handle).of("ps")
+    assert first.lookups == 3 * second.lookups
+    assert first.busy_s == pytest.approx(3 * second.busy_s)
+    assert sum(samples(fake.observe(handle))) == 4000  # of 6000
+    assert fake.observe(handle).of("worker")[0].wait_s == pytest.approx(1.0)
+    fake.adjust(handle, ADJUST.model_copy(update={"current": TWO, "rebalance": True, "cooldown_s": 0.0}))
+    before = fake.observe(handle)
+    clock.sleep(3)
+    after = fake.observe(handle)
+    gained = [b.lookups - a.lookups for a, b in zip(before.of("ps"), after.of("ps"), strict=True)]
+    assert gained[0] == pytest.approx(gained[1], abs=1)
+    assert sum(samples(after)) - sum(samples(before)) == 6000
+    assert [change.kind for change in fake.stop(handle).changes] == ["rebalance"]
+
+
+@pytest.mark.parametrize("what", [{"migrate": ("ps-0",)}, {"rebalance": True}])
+def test_what_is_not_claimed_is_not_done(what: dict[str, object]) -> None:
+    able = Capabilities(launch=True, adjust=True, observe=True, stop=True)
+    fake = FakeExecutor(capabilities=able)
+    handle = fake.launch(LAUNCH)
+    with pytest.raises(UnsupportedError, match=f"The fake executor cannot {next(iter(what))} jobs"):
+        fake.adjust(handle, ADJUST.model_copy(update=what))
+
+
 def test_the_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     fake.adjust(handle, ADJUST)

@@ -43,8 +43,11 @@ def some_allocation(rng: random.Random) -> Allocation:
 
 
 def change(running: Session, rng: random.Random) -> None:
-    if rng.random() < 0.25:
+    what = rng.random()
+    if what < 0.25:
         running.replace(rng.choice(list(running.pids())))
+    elif what < 0.5 and running.allocation and running.allocation.replicas("ps") > 1:
+        running.rebalance()
     else:
         running.scale(some_allocation(rng))
 
@@ -178,9 +181,15 @@ def test_a_replica_that_is_not_there_cannot_be_replaced(running: Session) -> Non
         running.replace("ps-99")
 
 
+def test_the_look_ups_of_one_server_cannot_be_evened_out(running: Session) -> None:
+    with pytest.raises(EngineError, match=r"has one PS, which serves all look-ups\. Scale it to two"):
+        running.rebalance()
+
+
 def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> None:
     running.pause()
-    for change in (lambda: running.checkpoint(tmp_path), lambda: running.replace(next(iter(running.pids())))):
+    name = next(iter(running.pids()))
+    for change in (lambda: running.checkpoint(tmp_path), lambda: running.replace(name), running.rebalance):
         with pytest.raises(EngineError, match="does not train now"):
             change()
     assert not trains_on(running)

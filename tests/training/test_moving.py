@@ -19,7 +19,7 @@ from sizewright.training.peers import Peer
 from sizewright.training.ps import ParameterServer
 from sizewright.training.replica_server import PsServer
 from sizewright.training.router import Pull, Push, Router
-from sizewright.training.routing import Routing, Server
+from sizewright.training.routing import Owners, Routing, Server
 from sizewright.training.transport import TcpTransport
 
 ROWS, DENSE, STEPS = 3000, 40, 120
@@ -47,9 +47,10 @@ class Fleet:
     def ps(self, server: Server | int) -> ParameterServer:
         return self.running[server if isinstance(server, int) else server.id]._ps
 
-    def move(self, servers: Sequence[Server], *, undone: bool = False) -> list[Moved]:
+    def move(self, servers: Sequence[Server], *, undone: bool = False, owners: Owners | None = None) -> list[Moved]:
         """As a session moves; `undone` calls it off once some have sent everything."""
         target = self.routing.with_servers(tuple(servers))
+        target = target if owners is None else target._replace(owners=owners)
         new = {server.id for server in servers} - {server.id for server in self.routing.servers}
         self._announce(target)
         sources = {server.id for server in self.routing.servers}
@@ -141,7 +142,7 @@ def fleets() -> Iterator[list[Fleet]]:
 
 @pytest.mark.parametrize("about", [{}, {"sync": True}, {"staleness": 1}], ids=["async", "sync", "bounded"])
 def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[Fleet], about: dict[str, object]) -> None:
-    """1 → 2 servers, one replaced, a move called off, 2 → 1, all while two workers push.
+    """1 → 2 servers, one replaced, all rows exchanged, a move called off, 2 → 1, all while two workers push.
 
     With SGD, rate 1 and gradient -1, each row ends at the number of pushes that held it; in synchronous rounds at half,
     being the mean of two workers. (Of those no move is called off: a worker that had turned to the new servers counts
@@ -157,13 +158,15 @@ def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[Fleet], a
             threading.Event().wait(0.002)
 
     def moves() -> None:
-        for number, change in enumerate(["add", "replace", "undone", "remove", "replace"], start=1):
+        for number, change in enumerate(["add", "replace", "exchange", "undone", "remove", "replace"], start=1):
             until(number * STEPS // 8)
             servers = fleet.routing.servers
             if change == "add":
                 fleet.move([*servers, fleet.start()])
             elif change == "replace":
                 fleet.move([fleet.start(), *servers[1:]])
+            elif change == "exchange":
+                fleet.move(servers, owners=1 - fleet.routing.owners)
             elif change == "remove":
                 fleet.move(servers[1:])
             elif "sync" not in about:
@@ -177,7 +180,7 @@ def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[Fleet], a
     assert (everything > 0).all()
     np.testing.assert_array_equal(fleet.rows()[0][:, 0], everything)
     np.testing.assert_array_equal(fleet.dense()[0][:, 0], 2 * STEPS * share)
-    assert fleet.routing.version == (5 if "sync" in about else 7)
+    assert fleet.routing.version == (6 if "sync" in about else 8)
     assert all(server.fault is None for server in fleet.running.values())
 
 

@@ -12,6 +12,7 @@ from training_parts import in_threads, make_ps, request
 from sizewright.training.exchange import AGAIN, DONE, LEAVE, PUSHED, STALE, WANT_DENSE, Reply, Request
 from sizewright.training.optimizers import Floats
 from sizewright.training.ps import Client, ParameterServer
+from sizewright.training.routing import PARTITIONS, partition_of
 
 KEYS = st.lists(st.integers(0, 20), unique=True, max_size=8)
 READER = 99
@@ -87,6 +88,15 @@ def test_dense_weights_come_when_wanted_and_move_by_their_gradient() -> None:
     assert moved.tolist() == [-1, -2, -3]
     moved[:] = 50  # a copy: what a worker does with it is its own affair
     assert dense_of(ps) == [-1, -2, -3]
+
+
+def test_every_eighth_pull_is_counted_by_partition_until_the_routing_changes() -> None:
+    ps, client, keys = make_ps(), Client(1), np.array([1, 2, 3, 2048])
+    for tag in range(1, 25):
+        ps.exchange(client, request(keys=keys.tolist(), tag=tag))
+    np.testing.assert_array_equal(ps.partition_lookups, 3 * np.bincount(partition_of(keys), minlength=PARTITIONS))
+    ps.begin(2)
+    assert not ps.partition_lookups.any()
 
 
 def test_it_counts_exchanges_pushes_and_looked_up_rows() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizewright.training.routing import PARTITIONS, Routing, Server, partition_of
+from sizewright.training.routing import PARTITIONS, Loads, Routing, Server, likely_loads, partition_of
 
 
 def servers(*ids: int) -> tuple[Server, ...]:
@@ -63,3 +63,69 @@ def test_keys_spread_evenly() -> None:
     keys = np.concatenate([np.arange(50_000, dtype=np.int64) + (table << 40) for table in range(4)])
     counts = Routing.even(servers(0, 1, 2), 1).lookup(keys).counts
     assert max(counts) / min(counts) < 1.05
+
+
+def loads_of(kind: str, seed: int) -> Loads:
+    rng = np.random.default_rng(seed)
+    if kind == "few":  # of most partitions none is looked up
+        return np.where(rng.random(PARTITIONS) < 0.02, rng.integers(1, 1000, PARTITIONS), 0)
+    return {
+        "alike": rng.poisson(60, PARTITIONS),
+        "heavy": (100 * rng.pareto(1.2, PARTITIONS)).astype(np.int64),
+        "half": np.where(np.arange(PARTITIONS) < PARTITIONS // 3, 90, 30),
+        "one": np.where(np.arange(PARTITIONS) == seed % PARTITIONS, 100_000, 10),
+        "none": np.zeros(PARTITIONS, np.int64),
+    }[kind]
+
+
+KINDS = ["few", "alike", "heavy", "half", "one", "none"]
+IDS = st.lists(st.integers(0, 9), unique=True, min_size=1, max_size=7)
+
+
+@settings(max_examples=80, deadline=None)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**16), before=IDS, after=IDS)
+def test_shares_are_even_by_loads(kind: str, seed: int, before: list[int], after: list[int]) -> None:
+    loads = loads_of(kind, seed)
+    routing = Routing.even(servers(*before), 100).with_servers(servers(*after), loads)
+    assert routing.owners.shape == (PARTITIONS,)
+    assert set(routing.owners.tolist()) == set(range(len(after)))
+    mean = max(loads.sum() / len(after), 1)
+    assert np.bincount(routing.owners, loads).max() <= mean + max(loads.max(), 0.04 * mean)
+    again = routing.with_servers(servers(*after), loads)
+    np.testing.assert_array_equal(again.owners, routing.owners)
+
+
+def test_few_partitions_move_and_only_from_the_most_loaded() -> None:
+    routing = Routing.even(servers(1, 2, 3), 90)
+    loads = np.where(np.arange(PARTITIONS) % 50 == 0, 1000, 10)
+    loads[routing.partitions_of(1)[::10]] = 1000
+    after = routing.with_servers(servers(1, 2, 3), loads)
+    moved = np.flatnonzero(after.owners != routing.owners)
+    assert 0 < len(moved) < 50
+    np.testing.assert_array_equal(routing.owners[moved], 0)
+    assert after.edges == routing.edges
+
+
+def test_equal_loads_are_as_none() -> None:
+    routing = Routing.even(servers(1, 2, 3), 90)
+    for ids in ((1, 2, 3), (1, 2), (1, 4, 3), (1, 2, 3, 5, 6)):
+        equal = routing.with_servers(servers(*ids), np.full(PARTITIONS, 7))
+        np.testing.assert_array_equal(equal.owners, routing.with_servers(servers(*ids)).owners)
+
+
+def test_newcomers_get_their_share_of_the_partitions_too() -> None:
+    """However few of them are hot: each holds rows."""
+    routing = Routing.even(servers(1, 2), 90)
+    loads = np.where(np.arange(PARTITIONS) < 300, 500, 10)
+    after = routing.with_servers(servers(1, 2), loads).with_servers(servers(1, 2, 3, 4), loads)
+    assert min(shares(after)[2:]) > 0.6 * PARTITIONS / 4
+
+
+def test_few_counts_tell_of_the_server_and_many_of_the_partition() -> None:
+    owners, rng = Routing.even(servers(1, 2), 1).owners, np.random.default_rng(1)
+    true = np.where(owners == 0, 2.0, 1.0)
+    few = likely_loads(rng.poisson(true), owners)
+    np.testing.assert_allclose(few, true, rtol=0.35)
+    true[::7] *= 1000
+    np.testing.assert_allclose(likely_loads(rng.poisson(50 * true), owners)[::7], 50 * true[::7], rtol=0.02)
+    assert not likely_loads(np.zeros(PARTITIONS, np.int64), owners).any()
