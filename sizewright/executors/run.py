@@ -97,10 +97,10 @@ def _turns(tuner: Tuner, decided: Callable[[Decision], None], clock: Clock) -> L
     """A turn of the control loop, whenever one is due."""
     due_s = clock()
 
-    def look(_: Metrics) -> None:
+    def look(metrics: Metrics) -> None:
         nonlocal due_s
         if clock() >= due_s:
-            decided(tuner.turn())
+            decided(tuner.turn(metrics))
             due_s = clock() + tuner.turn_s
 
     return look

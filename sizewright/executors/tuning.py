@@ -25,7 +25,7 @@ class Tuning(Record):
     """How a running job is watched and changed."""
 
     scaling: Scaling = Scaling()
-    turn_s: float = 2.0
+    turn_s: float = 1.0
     """Seconds between two looks."""
     dry_run: bool = False
     """Decide and change nothing."""

@@ -25,6 +25,8 @@ from sizewright.recommender.windows import Looks, Window
 from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
+WEIGHED_EVERY_S = 10.0
+"""What was kept is weighed anew so often, and when something was learned."""
 _ROLES = ("worker", "ps")
 
 
@@ -62,15 +64,17 @@ class Tuner:
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._not_before_s = clock() + scaler.scaling.cooldown_s
         self._number = 0
+        self._kept: Action | None = None
+        self._weigh_at_s = 0.0
         self._timings: dict[str, float] = {}
         self._told: Trial | None = None
         self._go_on()
 
-    def turn(self) -> Decision:
-        """One look and what comes of it. Raises what an executor raises that knows the job no more."""
+    def turn(self, look: Metrics | None = None) -> Decision:
+        """One look, unless its caller has just had one, and what comes of it."""
         self._timings, self._told = {}, None
         with self._step("observe"):
-            metrics, window = self._observe()
+            metrics, window = self._observe(look)
         if isinstance(window, str):
             return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
         with self._step("refit"):
@@ -83,9 +87,9 @@ class Tuner:
                 stage, action = "scale", self._scale(window)
         return self._carried_out(metrics, window, stage, action)
 
-    def _observe(self) -> tuple[Metrics | None, Window | str]:
+    def _observe(self, look: Metrics | None) -> tuple[Metrics | None, Window | str]:
         try:
-            metrics = self._executor.observe(self._handle)
+            metrics = look or self._executor.observe(self._handle)
         except SizewrightError as error:
             self._looks.forget()
             return None, f"the job tells nothing ({error.message.rstrip('.')})"
@@ -106,8 +110,9 @@ class Tuner:
 
     def _refit(self, window: Window) -> None:
         self._stabilizer.look(window, self.allocation)
-        if not self._stabilizer.findings:  # held up by one replica, it tells nothing of the allocation
-            self._fit.add(window)
+        # Held up by one replica, it tells nothing of the allocation.
+        if not self._stabilizer.findings and self._fit.add(window):
+            self._kept = None
 
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()
@@ -123,12 +128,16 @@ class Tuner:
             return Action("It has not trained long enough at this allocation.")
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         cost = self._change_cost()
+        if self._kept and self._clock() < self._weigh_at_s:
+            return self._kept
         end = window.samples_trained + left
 
         def ps_needs(ps: int) -> float | None:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
-        return self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs)
+        found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs)
+        self._kept, self._weigh_at_s = None if found.changes else found, self._clock() + WEIGHED_EVERY_S
+        return found
 
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
         if not action.changes:
@@ -184,6 +193,7 @@ class Tuner:
         """It was changed, by this loop or by others."""
         self.allocation = allocation
         self._fit.changed(allocation)
+        self._kept = None
         self._looks.forget()
         self._stabilizer.forget()
 

@@ -48,17 +48,18 @@ class OnlineFit:
         self.unknown = scaler.refit([])
         """Why too little is known of other allocations, if it is."""
 
-    def add(self, window: Window) -> None:
-        """Undisturbed training at the present allocation."""
+    def add(self, window: Window) -> bool:
+        """Undisturbed training at the present allocation. Whether something was learned since the last time."""
         self.evidence.add(window)
         self._seen_s += window.seconds
-        self._collect()
+        learned = self._collect()
         due = self.evidence.here() is not None and self._seen_s >= _GROWTH * self._fitted_s
         if due and self._fitting is None:
             self._fitted_s = self._seen_s
             trials = self.evidence.trials()
             self._fitting = self._pool.submit(lambda: self._fit(trials))
-            self._collect()
+            learned |= self._collect()
+        return learned
 
     def changed(self, allocation: Allocation) -> None:
         """It trains at another allocation from now on."""
@@ -77,6 +78,8 @@ class OnlineFit:
                 self._memory.refit()
         return self._scaler.refit(trials)
 
-    def _collect(self) -> None:
-        if self._fitting and self._fitting.done():
-            self.unknown, self._fitting = self._fitting.result(), None
+    def _collect(self) -> bool:
+        if self._fitting is None or not self._fitting.done():
+            return False
+        self.unknown, self._fitting = self._fitting.result(), None
+        return True

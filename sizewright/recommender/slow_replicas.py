@@ -4,10 +4,11 @@ A worker's own seconds a step (data, compute, packing; not what it waits for PS)
 compared with the median of the others of its role in the same window, so that what slows all of them, a busy host say,
 cancels out. Each step counts for or against by
 
-    score = clip((log(own / others) - d) / d, -1, 1)      d = log(1.35)
+    score = clip((log(own / others) - d) / d, -1, 1)      d = log(1.35) of a worker, log(1.6) of a PS
 
 and the sum, never below 0, raises a finding above `_ALARM`: Page's CUSUM test between "as fast as the others" and "more
-than 1.8 times as slow" (Biometrika, 1954), with scores that no single pause can carry far.
+than 1.8 (2.6) times as slow" (Biometrika, 1954), with scores that no single pause can carry far. A healthy PS near its
+limit takes up to 1.5 times as long as the others for seconds, by the luck of its quota; workers differ by a tenth.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from sizewright.recommender.windows import Doing, Window
 from sizewright.spec import Role
 
-_SLOWER = math.log(1.35)
+_SLOWER: dict[Role, float] = {"worker": math.log(1.35), "ps": math.log(1.6)}
 _ALARM = 10.0
 _MOST_OF_A_WINDOW = 6.0
 """However many steps a window holds: what raises an alarm lasted at least two."""
@@ -100,5 +101,6 @@ def _own_seconds(replica: Doing) -> tuple[float, int]:
 
 
 def _score(pace: Pace) -> float:
-    each = max(-1.0, min(1.0, (math.log(pace.ratio) - _SLOWER) / _SLOWER))
+    slower = _SLOWER[pace.role]
+    each = max(-1.0, min(1.0, (math.log(pace.ratio) - slower) / slower))
     return max(-_MOST_OF_A_WINDOW, min(_MOST_OF_A_WINDOW, pace.times * each))
