@@ -160,17 +160,20 @@ def recommend(
     """What the job should ask for, from `trials`, or from those of this job in the store with its runs' memory peaks.
 
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
-    jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps.
+    jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps, as
+    do runs in the store of jobs like it.
     With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
     answer the last good one, which the reasons say.
     """
     job = counted(job)
     told, why = _prior_asked_for(prior, tracking_uri)
     runs: list[FinishedJob] = []
+    history: list[FinishedJob] = []
     if trials is None:
-        trials, runs = _evidence_of(job, store, needed=told is None)
+        trials, history = _evidence_of(job, store, needed=told is None)
+        runs = [run for run in history if run.key == job.hash]
     found = recommend_from_trials(
-        job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs
+        job, trials, cluster=_load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs, history=history
     )
     return found.model_copy(update={"reasons": (*found.reasons, why)}) if why else found
 
@@ -511,10 +514,11 @@ def _keep(store: TrialStore, run: FinishedJob) -> None:
 
 
 def _evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
-    """Trials and runs of it in the store; none where there is no store and they are not needed."""
+    """Its trials in the store; runs of all jobs, or of it alone where its trials are needed since nothing else tells
+    of it. None where there is no store and they are not needed."""
     try:
         with _open(store, create=False) as opened:
-            return opened.trials(job_hash=job.hash), opened.history.finished(job_hash=job.hash)
+            return opened.trials(job_hash=job.hash), opened.history.finished(job_hash=job.hash if needed else None)
     except NoTrialsError:
         if needed:
             raise

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sizewright as sw
 from sizewright import api
+from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.errors import InputError, JobError, StoreError
+from sizewright.spec import Allocation, Outcome
 
 
 @pytest.fixture
@@ -163,3 +167,23 @@ def test_rows_that_keep_coming_widen_what_memory_may_be_needed(tmp_path: Path) -
 def test_a_job_file_that_is_missing(ask: Callable[[Any], Any], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="No job file at"):
         ask(tmp_path / "none.yaml")
+
+
+def test_runs_in_the_store_of_jobs_like_it_are_used_with_a_prior(example: Path, tmp_path: Path) -> None:
+    job = sw.load_job(example)
+    alike = job.model_copy(update={"name": "alike"}).with_batch_size(2 * job.training.batch_size)
+    place = {"workers": 2.0, "ps": 1.0, "worker_cpu": 0.5, "ps_cpu": 0.3}
+    samples = round(300 * float(np.exp(sw.load_prior().curve(alike).log_rates([place])[0])))
+    stretch = Stretch(
+        at_s=0, duration_s=600, samples=samples, allocation=Allocation.of(2, 1, 0.5, 0.3, alike.training.batch_size)
+    )
+    run = FinishedJob(id="1", name="alike", job=alike, stretches=(stretch,), outcome=Outcome(status="finished"))
+    with TrialStore(f"sqlite:///{tmp_path / 'runs.db'}") as store:
+        store.history.add([run])
+        answer, plain = sw.recommend(job, store=store, prior="shipped"), sw.recommend(job, trials=[], prior="shipped")
+        assert sw.recommend(job, store=store).status == "not_enough_data"
+    assert [each.name for each in answer.evidence.similar] == ["alike"]
+    assert json.loads(answer.to_json())["evidence"]["similar"][0]["weight"] == 1.0
+    assert answer.predicted is not None
+    assert plain.predicted is not None
+    assert answer.predicted.throughput.value < 0.9 * plain.predicted.throughput.value

@@ -16,6 +16,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
 from sizewright.recommender.reasons import assumptions, foretold, reasons, to_be_surer
 from sizewright.recommender.scoring import Scored
+from sizewright.recommender.warm_start import WarmStart
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 
 _MOST_ALTERNATIVES = 12
@@ -28,6 +29,8 @@ class Prior(NamedTuple):
     refused: str = ""
     doubts: tuple[str, ...] = ()
     """Trials of the job that contradict it."""
+    warm: WarmStart = WarmStart()
+    """What runs of jobs like it tell, which is in the curve."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def ok(d: Decision) -> Recommendation:
         evidence=_evidence(d),
         reasons=(
             *foretold(d.prior.foretold, len(d.trials)),
+            *(d.prior.warm.told(len(d.trials)) if d.prior.foretold else ()),
             *d.prior.doubts,
             *reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials),
         ),
@@ -235,6 +239,7 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
 
 def _evidence(d: Decision) -> Evidence:
     account = d.model.explain()
+    memory = d.prior.warm.memory
     measured = within_measured_range(replace(d.candidates, extrapolate=False), d.allowed).allowed
     return _about(d.trials, account.distinct_allocations, account.model).model_copy(
         update={
@@ -242,9 +247,12 @@ def _evidence(d: Decision) -> Evidence:
             "parameters": account.parameters,
             "pinned": account.pinned,
             "prior": d.prior.foretold.source if d.prior.foretold else "",
+            "similar": d.prior.warm.similar,
             "assumptions": (
                 *([f"{d.prior.refused}."] if d.prior.refused else []),
-                *assumptions(d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]), d.peaks),
+                *assumptions(
+                    d.job, d.trials, d.candidates.cluster, float(d.scored.throughput[d.chosen]), d.peaks, memory
+                ),
             ),
             "to_be_surer": tuple(to_be_surer(d.trials, d.scored, d.chosen, d.scored.best())),
         }

@@ -16,7 +16,7 @@ from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
 from sizewright.models.default import ThroughputModel
 from sizewright.models.dlrover import DlroverModel
-from sizewright.models.memory import MemoryModel, table_bytes
+from sizewright.models.memory import USUAL, Bases, MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve
 from sizewright.models.reader import ReaderModel
 from sizewright.models.table import AXES, as_columns
@@ -49,10 +49,13 @@ def consider(
     extrapolate: bool = False,
     runs: Sequence[FinishedJob] = (),
     counts_only: bool = False,
+    bases: Bases = USUAL,
 ) -> Considered:
-    """By a model that is fitted to these `trials`, which tell all that a model takes (`filled`)."""
+    """By a model that is fitted to these `trials`, which tell all that a model takes (`filled`); memory rests on
+    `bases` where no peak of the job tells it."""
     peaks = list(peaks_of(runs))
-    memory = (CommandMemory if job.command else MemoryModel).fit(job, [*trials, *peaks])
+    told = [*trials, *peaks]
+    memory = CommandMemory.fit(job, told) if job.command else MemoryModel.fit(job, told, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
     latest = scored.throughput

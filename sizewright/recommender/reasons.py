@@ -13,6 +13,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.caps import Ruling
 from sizewright.recommender.scoring import Scored
+from sizewright.recommender.similar_memory import NONE, SimilarMemory
 from sizewright.spec import Cluster, Job
 from sizewright.spec.units import format_bytes
 
@@ -62,7 +63,12 @@ def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
 
 
 def assumptions(
-    job: Job, trials: Sequence[Trial], cluster: Cluster | None, throughput: float, peaks: int = 0
+    job: Job,
+    trials: Sequence[Trial],
+    cluster: Cluster | None,
+    throughput: float,
+    peaks: int = 0,
+    others: SimilarMemory = NONE,
 ) -> Iterator[str]:
     """What the answer takes for granted."""
     yield "Production hosts run a core's work as fast as the host of the trials."
@@ -88,6 +94,8 @@ def assumptions(
     fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
     if peaks:
         yield f"Memory counts the peaks of {peaks} runs of this job, those that memory ended as a fifth more."
+    elif others.runs and all(trial.ps_memory_bytes is None for trial in trials):
+        yield f"Memory counts the peaks of {others.runs} runs of {others.jobs} jobs like it, the greatest of them."
     elif not trials:
         yield "Memory is counted from the tables; no peak of this job was measured."
     elif throughput > 2 * fastest:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -17,6 +19,7 @@ from sizewright.recommender.answer import Decision, Prior, infeasible, not_enoug
 from sizewright.recommender.belief import weigh
 from sizewright.recommender.consider import consider, default_model, filled
 from sizewright.recommender.pareto import pareto_front
+from sizewright.recommender.warm_start import WarmStart, warm_start
 from sizewright.spec import Cluster, Job, Recommendation
 
 
@@ -29,9 +32,12 @@ def recommend(
     extrapolate: bool = False,
     prior: LearnedPrior | None = None,
     runs: Sequence[FinishedJob] = (),
+    history: Sequence[FinishedJob] = (),
+    now: datetime | None = None,
 ) -> Recommendation:
     """What the job should ask for, given its trials, what a learned prior tells of it, and peaks of its own runs.
 
+    With a prior, runs of other jobs in `history` that are like it count too, the later before `now` the more.
     The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
     """
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
@@ -40,11 +46,13 @@ def recommend(
         why = ". ".join(filter(None, (_why_none(trials), refused)))
         return not_enough(job, trials, None, why, refused=bool(refused))
     told = [filled(job, trial) for trial in usable]
-    doubts: tuple[str, ...] = ()
-    if foretold is not None:
+    about = Prior(foretold, refused)
+    if prior and foretold:
         believed, doubts, refused = weigh(told, foretold)
         usable, told = (list(compress(rows, believed)) for rows in (usable, told))
-        foretold = None if refused else foretold
+        warm = WarmStart() if refused else warm_start(job, history, prior, foretold, told, now)
+        foretold = None if refused else warm.curve or foretold
+        about = Prior(foretold, refused, doubts, warm)
     model = model or (ForetoldModel(foretold) if foretold and not usable else default_model(job, foretold))
     try:
         model.fit(told)
@@ -55,10 +63,15 @@ def recommend(
         why = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
         return not_enough(job, usable, model, why)
     counts_only = bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable)
-    memory, scored, candidates, allowed, rulings, peaks = consider(
-        job, model, told, foretold=foretold, cluster=cluster, extrapolate=extrapolate, runs=runs,
+    look = partial(
+        consider, job, model, told, foretold=foretold, cluster=cluster, extrapolate=extrapolate, runs=runs,
         counts_only=counts_only,
     )  # fmt: skip
+    found = look(bases=about.warm.memory.bases)
+    if about.warm.memory.runs and not found.allowed.any():
+        about = about._replace(warm=about.warm.without_memory())
+        found = look()
+    memory, scored, candidates, allowed, rulings, peaks = found
     if not allowed.any():
         last = rulings[-1]
         if last.cap == "measured range":
@@ -67,7 +80,6 @@ def recommend(
     left = np.flatnonzero(allowed)
     chosen = scored.best(left)
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
-    about = Prior(foretold, refused, doubts)
     return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about, peaks))
 
 

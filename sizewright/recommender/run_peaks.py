@@ -23,7 +23,11 @@ def peaks_of(runs: Iterable[FinishedJob]) -> Iterator[Trial]:
             )  # fmt: skip
 
 
+def cut_off(run: FinishedJob, role: Role) -> bool:
+    """Whether memory ended a replica of the role, so that its peak tells of the limit."""
+    return any(f.cause == "oom" and (not f.replica or f"{role}-" in f.replica) for f in run.outcome.failures)
+
+
 def _peak(run: FinishedJob, role: Role) -> int | None:
     peak = run.worker.memory_peak_bytes if role == "worker" else run.ps.memory_peak_bytes
-    ended = any(f.cause == "oom" and (not f.replica or f"{role}-" in f.replica) for f in run.outcome.failures)
-    return round(peak * (OOM_GROWTH if ended else 1.0)) if peak else None
+    return round(peak * (OOM_GROWTH if cut_off(run, role) else 1.0)) if peak else None

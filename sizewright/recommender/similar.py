@@ -1,19 +1,15 @@
-"""Runs of jobs like one that is to start, as if it had run itself: what they showed beyond what was foretold of them.
+"""Finished jobs like one that is to start, and what their runs showed beyond what was foretold of them.
 
 How alike two jobs are is how far apart they lie in what the learned prior describes jobs by (logarithms of sizes in
 standard deviations over the jobs that were measured, family and mode; `models/prior/experience.py`). A run that went
-at r samples/s at an allocation a, where its own curve foretells f(a), tells of a job with the curve g
-
-    g(a) · r / f(a),     to exp(±τ(1 + d)) at distance d, and wider with age: each half-life counts as half a run.
-
-Tried on a history of mis-sized runs over the bank's jobs: what the pick by time × cost loses falls from 2.8 % with the
-prior alone to between 2.0 and 2.8 %, while the mean of the allocations that each run should have had, as DLRover-RM
-smooths them, loses 3 to 20 %: jobs of one shape with other batches want other allocations.
+at r samples/s at an allocation where f is foretold of it shows log r − log f. Runs of one job at one allocation are
+one showing: their mean, in which each half-life of age halves what a run counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -23,76 +19,94 @@ from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob, Stretch
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import JobCurve, LearnedPrior
-from sizewright.models.prior.experience import describe
 from sizewright.spec import Allocation, Job
 
 REACH = 2.5
-"""Standard deviations: beyond that two jobs are not alike."""
-_ERROR = 0.05
-_HALF_LIFE_DAYS = 60.0
-_MOST = 30
+"""Standard deviations: the throughput of jobs farther apart tells nothing of each other."""
+RUN_SD = 0.05
+"""Of a stretch's throughput about the truth of its job, in logarithms."""
+HALF_LIFE_DAYS = 60.0
+_MOST_JOBS, _MOST_SHOWINGS = 20, 8
+_UNSOUND, _UNSOUND_AMONG, _SOME = np.log(20.0), np.log(4.0), 3
 
 
-class Neighbour(NamedTuple):
-    """A stretch of a run of a job like it, and what it tells of the job that is to start."""
+class Showing(NamedTuple):
+    """At an allocation: so much faster than foretold, in logarithms, and its standard deviation."""
 
-    run: FinishedJob
+    place: Trial
+    gap: float
+    sd: float
+
+
+class Similar(NamedTuple):
+    """A finished job like the one that is to start."""
+
+    job: Job
     distance: float
-    trial: Trial
-    weight: float
-    """Of all neighbours together 1: by how sure each is."""
+    runs: list[FinishedJob]
+    showings: list[Showing]
+    """The surest first; none where its runs tell no throughput, or it is beyond reach."""
 
 
-def neighbours(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: datetime) -> list[Neighbour]:
-    """The nearest and latest first; none for a job that the prior tells nothing of."""
-    try:
-        curve = prior.curve(job)
-    except NotEnoughDataError:
-        return []
-    found = []
+def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: datetime) -> list[Similar]:
+    """The nearest first, none farther than the prior can tell of a job; its own runs are none of them."""
+    by_job: dict[str, list[FinishedJob]] = defaultdict(list)
+    described: dict[str, Job] = {}
     for run in runs:
-        if run.job is None or run.ran_out_of_memory or run.key == job.hash:
-            continue
-        distance = _distance(job, run.job, prior)
-        if distance > REACH:
-            continue
+        if run.job is not None and run.job.hash != job.hash and run.job.model.tables.known:
+            by_job[run.job.hash].append(run)
+            described[run.job.hash] = run.job
+    found = []
+    for key, other in described.items():
         try:
-            other = prior.curve(run.job)
+            curve = prior.curve(other)
         except NotEnoughDataError:
             continue
-        error = _ERROR * (1 + distance) * 2 ** (0.5 * _age_days(run, now) / _HALF_LIFE_DAYS)
-        trials = [_transferred(job, curve, other, stretch, run, error) for stretch in _told(run)]
-        found += [Neighbour(run, distance, trial, error**-2) for trial in trials]
-    nearest = sorted(found, key=lambda each: -each.weight)[:_MOST]
-    total = sum(each.weight for each in nearest)
-    return [each._replace(weight=each.weight / total) for each in nearest]
+        distance = prior.experience.distance(job, other)
+        if distance <= prior.experience.limit:
+            told = by_job[key] if distance <= REACH else []
+            found.append(Similar(other, distance, by_job[key], list(_showings(other, told, curve, now))))
+    return sorted(_sound(found), key=lambda each: each.distance)[:_MOST_JOBS]
+
+
+def _showings(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: datetime) -> Iterator[Showing]:
+    told: dict[tuple[float | None, ...], list[tuple[Trial, float, float]]] = defaultdict(list)
+    for run in runs:
+        count = 0.5 ** (_age_days(run, now) / HALF_LIFE_DAYS)
+        for stretch in _told(run):
+            place = _place(stretch.allocation, job)
+            gap = np.log(stretch.throughput or 1.0) - float(curve.log_rates([place])[0])
+            told[place.workers, place.ps, place.worker_cpu, place.ps_cpu].append((place, gap, count))
+    shown = []
+    for same in told.values():
+        (place, *_), gaps, counts = zip(*same, strict=True)
+        sd = np.hypot(RUN_SD / np.sqrt(sum(counts)), float(curve.beyond_sd([place])[0]))
+        shown.append(Showing(place, float(np.average(gaps, weights=counts)), float(sd)))
+    yield from sorted(shown, key=lambda each: each.sd)[:_MOST_SHOWINGS]
 
 
 def _told(run: FinishedJob) -> list[Stretch]:
-    return [stretch for stretch in run.stretches if stretch.throughput and stretch.duration_s >= LEAST_STRETCH_S]
-
-
-def _distance(job: Job, other: Job, prior: LearnedPrior) -> float:
-    gap = (describe(job) - describe(other)) / prior.experience.scale
-    return float(np.sqrt((gap**2).sum()))
+    """Where memory ended a replica, the rate tells of restarts."""
+    long = [s for s in run.stretches if s.duration_s >= LEAST_STRETCH_S and not run.ran_out_of_memory]
+    return [s for s in long if s.throughput and s.allocation.replicas("ps")]
 
 
 def _age_days(run: FinishedJob, now: datetime) -> float:
-    return max(0.0, (now - run.started_at).total_seconds() / 86_400) if run.started_at else _HALF_LIFE_DAYS
-
-
-def _transferred(job: Job, curve: JobCurve, other: JobCurve, stretch: Stretch, run: FinishedJob, error: float) -> Trial:
-    """What the stretch tells of the job at as many replicas of the same size, with the job's own batch size."""
-    assert run.job is not None
-    theirs, ours = _place(stretch.allocation, run.job), _place(stretch.allocation, job)
-    beyond = np.log(stretch.throughput or 1.0) - float(other.log_rates([theirs])[0])
-    rate = float(np.exp(float(curve.log_rates([ours])[0]) + beyond))
-    return ours.model_copy(update={"throughput": rate, "throughput_se": rate * min(error, 1.0), "series": run.id})
+    return max(0.0, (now - run.started_at).total_seconds() / 86_400) if run.started_at else HALF_LIFE_DAYS
 
 
 def _place(a: Allocation, job: Job) -> Trial:
     workers, ps = a.replicas("worker"), a.replicas("ps")
     return Trial(
-        workers=workers, ps=ps, worker_cpu=a.cores("worker") / workers, ps_cpu=a.cores("ps") / ps if ps else None,
-        batch_size=job.training.batch_size, sync=job.training.sync, job=job.name, job_hash=job.hash,
+        workers=workers, ps=ps, worker_cpu=a.cores("worker") / workers, ps_cpu=a.cores("ps") / ps,
+        batch_size=a.batch_size, sync=job.training.sync,
     )  # fmt: skip
+
+
+def _sound(found: Sequence[Similar]) -> Iterator[Similar]:
+    """Without what no job can show: hosts are not so many times as fast as others, nor one job as all the others."""
+    gaps = [showing.gap for each in found for showing in each.showings]
+    enough = sum(bool(each.showings) for each in found) >= _SOME
+    centre, limit = (float(np.median(gaps)), _UNSOUND_AMONG) if enough else (0.0, _UNSOUND)
+    for each in found:
+        yield each._replace(showings=[s for s in each.showings if abs(s.gap - centre) <= limit])

@@ -17,6 +17,7 @@ from sizewright.spec.recommendation import (
     Prediction,
     Recommendation,
     Remedy,
+    SimilarJob,
 )
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Role",
     "RoleBounds",
     "ServerOption",
+    "SimilarJob",
     "Status",
     "TableMemory",
     "Tables",

@@ -42,6 +42,15 @@ class Alternative(Record):
     chosen: bool = False
 
 
+class SimilarJob(Record):
+    """A finished job that was taken for like this one."""
+
+    name: str
+    runs: int = Field(description="of it that told anything")
+    distance: float = Field(description="from this job, in standard deviations of what describes jobs")
+    weight: float = Field(description="share of what all of them tell of throughput")
+
+
 class Evidence(Record):
     """What the answer rests on."""
 
@@ -50,6 +59,7 @@ class Evidence(Record):
     stage: str = "pre_submission"
     model: str = ""
     prior: str = Field("", description="where what other jobs tell was read from, if it was used")
+    similar: tuple[SimilarJob, ...] = Field((), description="finished jobs like it that were used")
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False

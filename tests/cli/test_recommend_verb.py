@@ -4,7 +4,9 @@ import pytest
 import yaml
 from jsonschema import validate
 
-from sizewright.spec import Job, Plan, Recommendation
+from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.spec import Allocation, Job, Outcome, Plan, Recommendation
 
 
 def test_table_marks_the_chosen_row_and_says_what_it_rests_on(call, example, store):
@@ -25,6 +27,22 @@ def test_json_is_the_published_object(call, example, store):
     assert sum(row["chosen"] for row in told["alternatives"]) == 1
     schema = json.loads(call("schema", "recommendation").out)
     validate(told, schema)
+
+
+def test_a_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
+    store, job = tmp_path / "runs.db", Job.load(example)
+    alike = job.model_copy(update={"name": "ads-a"}).with_batch_size(2 * job.training.batch_size)
+    allocation = Allocation.of(2, 1, 0.5, 0.3, alike.training.batch_size)
+    stretch = Stretch(at_s=0, duration_s=60, samples=10**6, allocation=allocation)
+    run = FinishedJob(id="1", name="ads-a", job=alike, stretches=(stretch,), outcome=Outcome(status="finished"))
+    with TrialStore(store) as opened:
+        opened.history.add([run])
+    words = ("recommend", example, "--store", store, "--prior", "shipped")
+    assert "Warm start from 1 runs of 1 jobs like it: ads-a (100%)." in " ".join(call(*words).out.split())
+    (used,) = json.loads(call(*words, "-o", "json").out)["evidence"]["similar"]
+    assert (used["name"], used["runs"], used["weight"]) == ("ads-a", 1, 1.0)
+    cold = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
+    assert "cold start" in cold.out
 
 
 def test_yaml_and_json_say_the_same(call, example, store):

@@ -85,7 +85,9 @@ def test_what_a_limit_cut_off_is_no_evidence() -> None:
     capped = watch(200_000, limit=0.95 * peak(rows_after(200_000), 2)).wanted_bytes(2_000_000, 2)
     assert capped == pytest.approx(free, rel=0.01)
     always = watch(200_000, limit=0.8 * peak(rows_after(200_000), 2)).wanted_bytes(2_000_000, 2)
-    assert always == pytest.approx(free, rel=0.2)
+    assert free is not None
+    assert always is not None
+    assert always >= 0.95 * free
 
 
 def test_before_it_has_looked_it_says_nothing() -> None:

@@ -89,6 +89,17 @@ class Experience(NamedTuple):
         axis = AXES[far] if far < len(AXES) else "family or mode"
         return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis, bool(same.any()))
 
+    def together(self, jobs: Sequence[Job]) -> tuple[Floats, Floats]:
+        """Of different jobs (m,): how alike they are, 0 to 1 (m, m), and the covariance (m, m) of how far each one's
+        level lies from what is guessed of it."""
+        at = np.array([self._standard(describe(job)) for job in jobs])
+        same = np.array([[job.hash == known for known in self.hashes] for job in jobs])
+        return matern(at, at, self.scales.length), _posterior(self, at, same)[1]
+
+    def distance(self, one: Job, other: Job) -> float:
+        """Between two jobs, in the standard deviations that `places` are in."""
+        return float(np.linalg.norm(self._standard(describe(one)) - self._standard(describe(other))))
+
     def _standard(self, place: Floats) -> Floats:
         return (place - self.centre) / self.scale
 
@@ -143,14 +154,19 @@ def krige(known: Experience, at: Floats, same: NDArray[np.bool_]) -> tuple[Float
 
     What a job has to itself is known of the `same` job (m, j) only.
     """
+    mean, covariance = _posterior(known, at, same)
+    return mean, np.sqrt(np.maximum(np.diag(covariance), _LEAST_SD**2))
+
+
+def _posterior(known: Experience, at: Floats, same: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Mean (m,) and covariance (m, m) of levels at `at` (m, a): see `krige`."""
     scales, places = known.scales, known.places
     own = known.to_itself * same
     cross = _alike(at, places, scales) + known.to_itself * own
     kernel = _alike(places, places, scales) + np.diag(known.to_itself**2 + known.noise**2)
     solved = np.linalg.solve(kernel, np.column_stack([known.levels, cross.T]))
     of_own = np.where(own.any(axis=1), own.max(axis=1), scales.own) ** 2
-    variance = scales.spread**2 + scales.family**2 + of_own - (cross * solved[:, 1:].T).sum(axis=1)
-    return cross @ solved[:, 0], np.sqrt(np.maximum(variance, _LEAST_SD**2))
+    return cross @ solved[:, 0], _alike(at, at, scales) + np.diag(of_own) - cross @ solved[:, 1:]
 
 
 def _alike(one: Floats, other: Floats, scales: Scales) -> Floats:
