@@ -82,12 +82,11 @@ def test_a_ps_that_holds_more_than_its_share_counts() -> None:
 def test_what_a_limit_cut_off_is_no_evidence() -> None:
     """Else the smaller the limit, the less would be asked for after it had ended the PS."""
     free = watch(200_000).wanted_bytes(2_000_000, 2)
-    capped = watch(200_000, limit=0.95 * peak(rows_after(200_000), 2)).wanted_bytes(2_000_000, 2)
-    assert capped == pytest.approx(free, rel=0.01)
-    always = watch(200_000, limit=0.8 * peak(rows_after(200_000), 2)).wanted_bytes(2_000_000, 2)
     assert free is not None
-    assert always is not None
-    assert always >= 0.95 * free
+    for share in (0.95, 0.8, 0.6):
+        capped = watch(200_000, limit=share * peak(rows_after(200_000), 2)).wanted_bytes(2_000_000, 2)
+        assert capped is not None
+        assert 0.99 * free <= capped <= 1.5 * free
 
 
 def test_before_it_has_looked_it_says_nothing() -> None:
