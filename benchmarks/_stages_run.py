@@ -12,13 +12,13 @@ import os
 import signal
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from sizewright.errors import SizewrightError
 from sizewright.executors.change_costs import ChangeCosts
 from sizewright.executors.local import LocalExecutor
 from sizewright.executors.plan_files import launch_plan
@@ -29,9 +29,13 @@ from sizewright.recommender.decisions import Decision
 from sizewright.spec import Allocation, ChangeCost, Handle, Job, Metrics, Plan
 from sizewright.spec.units import GIB
 from sizewright.training.leases import Lease, LeaseBook, Range
+from sizewright.training.program import Program
 from sizewright.training.session import Session
 
 How = Literal["static", "queue", "auto"]
+SHAPE = Path(__file__).parent / "stages.yaml"
+# Replicas load programs of this folder.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHAPE.parents[1]), os.environ.get("PYTHONPATH")]))
 _CUT_PERIOD_US = 100_000
 _CHECKPOINTS = 10
 
@@ -54,6 +58,7 @@ class Setting(NamedTuple):
     change_s: float = 0.0
     """Seconds that every change takes longer than it does here, while the job trains on, as pods that start."""
     foretold: JobCurve | None = None
+    program: Program | None = None
 
 
 class Ran(NamedTuple):
@@ -73,6 +78,8 @@ class Ran(NamedTuple):
     final: str
     ps_utilization: float | None
     ps_peak_bytes: int
+    hot_share: float | None
+    """Of the look-ups, that the busiest PS had at last."""
     decision_s: list[float]
 
 
@@ -173,17 +180,21 @@ class _Watched(LocalExecutor):
         self.ps_peak_bytes = 0
         self.healthy: list[Metrics] = []
         self._at_s: float | None = None
+        self.tail: deque[Metrics] = deque(maxlen=20)
         if setting.change_s:
             s = setting.change_s
             self.change_costs = ChangeCosts(ChangeCost(seconds=s, lower=s / 2, upper=2 * s))
 
-    def _open(self, job: Job) -> Any:
-        session = super()._open(job)
+    def _open(self, job: Job) -> Session:
+        program = self.setting.program
+        session = Session(job, samples=self.setting.samples, program=program, **self._options)
         if self.how == "static":
-            book = session._leases.book
+            book: Any = session._leases.book
             workers = self.setting.allocation.replicas("worker")
             size = self.setting.allocation.batch_size
-            session._leases.book = Parts(self.setting.samples, workers, size, book.trained_ranges())
+            session._leases.book = Parts(  # type: ignore[assignment]
+                self.setting.samples, workers, size, book.trained_ranges()
+            )
         self.session = session
         return session
 
@@ -193,6 +204,7 @@ class _Watched(LocalExecutor):
         if metrics.allocation and self._at_s is not None:
             self.paid += _price(self.setting.job, metrics.allocation) * (now - self._at_s) / 3600
         self._at_s, self.last = now, metrics
+        self.tail.append(metrics)
         self.ps_peak_bytes = max([self.ps_peak_bytes, *(r.memory_peak_bytes for r in metrics.of("ps"))])
         fault = self.setting.fault
         share = metrics.samples_trained / self.setting.samples
@@ -202,6 +214,12 @@ class _Watched(LocalExecutor):
             self.struck = True
             fault.strike(self.session)
         return metrics
+
+    def hot_share(self) -> float | None:
+        told = self.tail[0], self.tail[-1]
+        before = {r.name: r.lookups for r in told[0].of("ps")}
+        gained = [r.lookups - before.get(r.name, 0) for r in told[1].of("ps")]
+        return max(gained) / sum(gained) if sum(gained) > 0 else None
 
     def remember_steps(self) -> None:
         for name, times in self.session.step_times().items():
@@ -233,17 +251,14 @@ def train(setting: Setting, how: How) -> Ran:
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         ran, executor = _once(setting, how, f"{folder}/a")
+        first_s = time.monotonic() - began - (ran.jct_s if ran.jct_s == ran.jct_s else 0.0)  # the first start
         paid, number = executor.paid, 0
         while ran.status == "failed" and number < 3:
             number += 1
             before = f"{folder}/{'abc'[number - 1]}"
             ran, executor = _once(setting, how, f"{folder}/{'abcd'[number]}", before)
             paid += executor.paid
-        return ran._replace(jct_s=time.monotonic() - began - _start_s(ran), cost=paid, restarts=number)
-
-
-def _start_s(ran: Ran) -> float:
-    return 0.0
+        return ran._replace(jct_s=time.monotonic() - began - first_s, cost=paid, restarts=number)
 
 
 def _once(setting: Setting, how: How, folder: str | None, resume: str | None = None) -> tuple[Ran, _Watched]:
@@ -259,24 +274,20 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         executor.remember_steps()
 
     cpu_s = time.process_time()
-    try:
-        if how == "auto":
-            with tuning(setting.job, executor, Tuning(), foretold=setting.foretold) as beside:
-                outcome = run_plan(executor, plan, tune=beside, decided=tell)
-        else:
-            outcome = run_plan(executor, plan)
-        status, samples, jct_s = outcome.status, outcome.samples, outcome.duration_s
-        kills = sum(f.cause == "oom" for f in outcome.failures)
-    except SizewrightError as error:
-        status, samples, jct_s, kills = f"failed: {error}", 0, float("nan"), 0
+    if how == "auto":
+        with tuning(setting.job, executor, Tuning(), foretold=setting.foretold) as beside:
+            outcome = run_plan(executor, plan, tune=beside, decided=tell)
+    else:
+        outcome = run_plan(executor, plan)
     loop = (time.process_time() - cpu_s) * setting.job.prices.core_hour / 3600
     ran = Ran(
-        how, status, samples, jct_s, executor.paid + loop, 0, kills,
+        how, outcome.status, outcome.samples, outcome.duration_s, executor.paid + loop, 0,
+        sum(failure.cause == "oom" for failure in outcome.failures),
         [f"{d.reason}{' ✗ ' + d.error if d.error else ''}" for d in decided if d.kind == "adjust"],
         sorted({d.reason for d in decided if d.kind == "keep" and "stays" not in d.reason})[:8],
         lost_share(executor.steps, turns) if how == "auto" else None,
         executor.last.allocation.describe() if executor.last and executor.last.allocation else "",
-        _ps_utilization(executor.healthy, setting.allocation), executor.ps_peak_bytes,
+        _ps_utilization(executor.healthy, setting.allocation), executor.ps_peak_bytes, executor.hot_share(),
         [sum(s for name, s in d.timings_s.items() if name not in ("apply", "refit")) for d in decided],
     )  # fmt: skip
     return ran, executor
@@ -310,6 +321,3 @@ def _ps_utilization(healthy: Sequence[Metrics], allocation: Allocation) -> float
 
 def _price(job: Job, a: Allocation) -> float:
     return a.cores() * job.prices.core_hour + a.memory_bytes() / GIB * job.prices.gib_hour
-
-
-SHAPE = Path(__file__).parent / "stages.yaml"

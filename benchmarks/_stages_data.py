@@ -1,0 +1,57 @@
+"""Samples of which, from some point of the run on, one of three PS is asked for 60 % of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.batch import Batch
+from sizewright.datasets.samples import SampleSource
+from sizewright.spec import Job
+from sizewright.training.embedding import TABLE_SHIFT
+from sizewright.training.program import BuiltIn
+from sizewright.training.routing import Routing, Server, partition_of
+
+SERVERS = 3
+SHARE = 0.645
+"""Of ids that are moved to the first; of the distinct ones of a batch, which are looked up, that makes 60 %."""
+_LEAST_ROWS = 64
+
+
+class SkewedLater(BuiltIn):
+    """The built-in program, whose ids are other ones from sample `begin` on: as popular, and in other partitions."""
+
+    def __init__(self, begin: int) -> None:
+        super().__init__()
+        self._begin = begin
+
+    def samples(self, job: Job, scale: float) -> SampleSource:
+        return _Skewed(super().samples(job, scale), job, self._begin)
+
+
+class _Skewed:
+    def __init__(self, source: SampleSource, job: Job, begin: int) -> None:
+        self._source, self._begin = source, begin
+        owners = Routing.even(tuple(Server(i, ("", 0)) for i in range(SERVERS)), 0).owners
+        self._ids = [_moved(table, size, owners) for table, size in enumerate(job.model.tables.sizes())]
+
+    def read(self, start: int, count: int) -> Batch:
+        batch = self._source.read(start, count)
+        if start < self._begin:
+            return batch
+        ids = np.stack([moved[column] for moved, column in zip(self._ids, batch.ids.T, strict=True)], axis=1)
+        return batch._replace(ids=np.ascontiguousarray(ids.astype(batch.ids.dtype)))
+
+
+def _moved(table: int, size: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each id of a table another one."""
+    ids = np.arange(size, dtype=np.int64)
+    if size < _LEAST_ROWS:
+        return ids
+    rng = np.random.default_rng(table)
+    first = owners[partition_of(ids + (table << TABLE_SHIFT))] == 0
+    here, there = ids[first], ids[~first]
+    to_first = rng.random(size) < SHARE
+    rank = np.arange(size)
+    moved: NDArray[np.int64] = np.where(to_first, here[rank % len(here)], there[rank % len(there)])
+    return moved
