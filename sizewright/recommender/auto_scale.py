@@ -44,6 +44,8 @@ class Scaling(Record):
     cooldown_s: float = 10.0
     cooldown_of_change: float = 2.0
     """After a change it is left alone for `cooldown_s`, or so many times the seconds that changes take, if longer."""
+    most_risked: float = 0.02
+    """Where the objective is likely to be worse by more than this share, it is not tried for what it may teach."""
     trial_s: float = 15.0
     """So long it takes to see whether a change was right."""
     most_workers_more: int = 8
@@ -118,6 +120,9 @@ def weigh(
     there = left.at(rates, price, change_s, standing.price_per_hour)
     back = left.back(rates, price, now, standing.price_per_hour, change_s, scaling.trial_s)
     value = np.minimum(there, back).mean(axis=0)
+    likely = np.exp(np.log(there).mean(axis=0) - np.log(stay).mean())
+    risky = likely > 1 + scaling.most_risked
+    value[risky] = np.maximum(value, stay.mean())[risky]
     best = int(np.argmin(value))
     gain, chance = float(1 - value[best] / stay.mean()), float((there[:, best] < stay[:, 0]).mean())
     faster = float(np.exp(np.log(rates[:, best]).mean()) / standing.rate)

@@ -25,8 +25,8 @@ from sizewright.recommender.windows import Looks, Window
 from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
-WEIGHED_EVERY_S = 10.0
-"""What was kept is weighed anew so often, and when something was learned."""
+_WEIGHED_ANEW = 0.9
+"""What was kept is weighed anew when so much is left of what was left then, and when something was learned."""
 _ROLES = ("worker", "ps")
 
 
@@ -65,7 +65,7 @@ class Tuner:
         self._not_before_s = clock() + scaler.scaling.cooldown_s
         self._number = 0
         self._kept: Action | None = None
-        self._weigh_at_s = 0.0
+        self._weighed_left = 0
         self._timings: dict[str, float] = {}
         self._told: Trial | None = None
         self._go_on()
@@ -128,7 +128,7 @@ class Tuner:
             return Action("It has not trained long enough at this allocation.")
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         cost = self._change_cost()
-        if self._kept and self._clock() < self._weigh_at_s:
+        if self._kept and left > _WEIGHED_ANEW * self._weighed_left:
             return self._kept
         end = window.samples_trained + left
 
@@ -136,7 +136,7 @@ class Tuner:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
         found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs)
-        self._kept, self._weigh_at_s = None if found.changes else found, self._clock() + WEIGHED_EVERY_S
+        self._kept, self._weighed_left = None if found.changes else found, left
         return found
 
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:

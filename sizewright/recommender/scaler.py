@@ -21,6 +21,9 @@ from sizewright.recommender.scoring import Scored, rounded_up
 from sizewright.spec import Allocation, Cluster, Job
 from sizewright.spec.units import GIB
 
+_WITHIN_A_RUN = {"noise": (float(np.log(0.02)), 0.5)}
+"""Allocations of one run are compared under one mood of its hosts; trials of several days differ by more."""
+
 
 class _Fitted(NamedTuple):
     model: ThroughputModel | ForetoldModel
@@ -41,14 +44,19 @@ class AutoScaler:
         seed: int = 0,
     ) -> None:
         self.job, self.scaling = job, scaling
-        self._known, self._foretold, self._cluster = list(trials), foretold, cluster
+        self._known = [filled(job, trial) for trial in trials if trial.usable]
+        self._foretold, self._cluster = foretold, cluster
         self._rng = np.random.default_rng(seed)
         self._fitted: _Fitted | None = None
+        self._before: ThroughputModel | None = None
+        """Fitted to what was known before it ran."""
 
     def refit(self, evidence: Sequence[Trial]) -> str:
         """Learn from what the run has told so far, too; the answer is why that is not enough, if it is not."""
-        trials = [filled(self.job, trial) for trial in (*self._known, *evidence) if trial.usable]
-        model: ThroughputModel | ForetoldModel = ThroughputModel(foretold=self._foretold)
+        own = [filled(self.job, trial) for trial in evidence if trial.usable]
+        trials = [*self._known_at_its_speed(own), *own]
+        prior = _WITHIN_A_RUN if own else None
+        model: ThroughputModel | ForetoldModel = ThroughputModel(prior, foretold=self._foretold)
         if not trials and self._foretold:
             model = ForetoldModel(self._foretold)
         try:
@@ -59,6 +67,19 @@ class AutoScaler:
         told = consider(self.job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
         self._fitted = _Fitted(model, told)
         return ""
+
+    def _known_at_its_speed(self, own: Sequence[Trial]) -> list[Trial]:
+        """What was known before, as fast as this run is where both tell: only ratios carry over."""
+        if not own or not self._known:
+            return self._known
+        if self._before is None:
+            try:
+                self._before = ThroughputModel(foretold=self._foretold).fit(self._known)
+            except NotEnoughDataError:
+                return []
+        told = np.log([trial.throughput or 1.0 for trial in own])
+        faster = float(np.exp(np.median(told - np.log(self._before.predict(own)))))
+        return [trial.model_copy(update={"throughput": (trial.throughput or 0.0) * faster}) for trial in self._known]
 
     def act(
         self,

@@ -1,0 +1,131 @@
+"""The cases of the three-stage proof: what the job asks for, and what befalls it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from benchmarks._stages_data import SkewedLater
+from benchmarks._stages_run import SHAPE, Fault, Setting, cut_cpu, kill, train
+from sizewright.spec import Allocation, Job
+from sizewright.spec.units import MIB
+
+Runs = list[dict[str, Any]]
+WORKERS, PS, WORKER_CPU = 4, 3, 0.25
+UTILIZATION = 0.75
+_FAULT_AT, _KILL_AT = 0.2, 0.5
+_FIFTH = 0.2
+_CALIBRATION_S, _RUN_S = 20.0, 95.0
+_STATIC_TOO = ("static", "auto")
+
+
+class Case(NamedTuple):
+    """What is run, how often, in which ways; with changes that take so many seconds longer."""
+
+    name: str
+    pairs: int = 2
+    hows: tuple[str, ...] = _STATIC_TOO
+    family: str = "wide_deep"
+    change_s: float = 0.0
+
+
+CASES = (
+    Case("healthy", 8),
+    Case("over_asked"),
+    Case("under_asked"),
+    Case("slow_worker", hows=("static", "queue", "auto")),
+    Case("slow_ps"),
+    Case("hot_ps", hows=("static", "queue", "auto")),
+    Case("memory"),
+    Case("killed"),
+    Case("healthy_30s", change_s=30.0),
+    Case("slow_ps_30s", 1, change_s=30.0),
+    Case("hot_ps_30s", 1, change_s=30.0),
+    Case("healthy_90s", change_s=90.0),
+    Case("slow_ps_90s", 1, change_s=90.0),
+    Case("hot_ps_90s", 1, change_s=90.0),
+    Case("xdeepfm_healthy", 1, family="xdeepfm"),
+    Case("xdeepfm_slow_worker", 1, family="xdeepfm"),
+    Case("xdeepfm_slow_ps", 1, family="xdeepfm"),
+)
+QUICK_CASES = ("healthy", "slow_ps", "memory", "under_asked")
+
+
+def calibrated() -> dict[str, float]:
+    """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and PS peaks; for both
+    families."""
+    found: dict[str, float] = {}
+    for family in ("wide_deep", "xdeepfm"):
+        job = _job(family)
+        cores, samples = 0.15, 300_000 if family == "wide_deep" else 60_000
+        for _ in range(3):
+            ran = train(Setting(job, _sized(cores), samples), "queue")
+            used = (ran.ps_utilization or UTILIZATION) * cores
+            rate = ran.samples / ran.jct_s
+            found |= {f"{family}_ps_cpu": cores, f"{family}_rate": rate, f"{family}_used": used / cores}
+            samples = round(rate * _CALIBRATION_S)
+            cores = max(0.1, round(used / UTILIZATION, 3))
+        found |= {f"{family}_ps_cpu": cores, f"{family}_ps_peak_bytes": float(ran.ps_peak_bytes)}
+    return found
+
+
+def setting_of(case: Case, known: dict[str, Any]) -> Setting:
+    """The allocation is the best within the bounds of the job, where nothing else is said: it is well sized."""
+    ps_cpu, rate = known[f"{case.family}_ps_cpu"], known[f"{case.family}_rate"]
+    job, allocation = _bounded(_job(case.family), ps_cpu), _sized(ps_cpu)
+    samples = round(rate * _RUN_S)
+    plain = Setting(job, allocation, samples, change_s=case.change_s)
+    kind = case.name.removeprefix("xdeepfm_").removesuffix("_30s").removesuffix("_90s")
+    if kind == "over_asked":
+        return _over_asked(plain)
+    if kind == "under_asked":
+        return plain._replace(allocation=Allocation.of(1, 1, 0.1, 0.1, 512))
+    if kind == "slow_worker":
+        return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("worker-1", _FIFTH * WORKER_CPU)))
+    if kind == "slow_ps":
+        return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("ps-1", _FIFTH * ps_cpu)))
+    if kind == "hot_ps":
+        begin = round(_FAULT_AT * samples)
+        return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
+    if kind == "memory":
+        return _short_of_memory(plain, known)
+    if kind == "killed":
+        return plain._replace(fault=Fault(_KILL_AT, kill("worker-1", "ps-1")), checkpoints=True)
+    return plain
+
+
+def _over_asked(plain: Setting) -> Setting:
+    """One PS of few cores, which is all that the bounds allow, and workers of three times the cores that it serves."""
+    job = plain.job.model_copy(update={"objective": "balanced"})
+    bounds = job.bounds.model_copy(
+        update={
+            "worker": job.bounds.worker.model_copy(update={"cpu": (0.1, 0.35)}),
+            "ps": job.bounds.ps.model_copy(update={"replicas": (1, 1), "cpu": (0.15, 0.15)}),
+        }
+    )
+    return plain._replace(
+        job=job.model_copy(update={"bounds": bounds}),
+        allocation=Allocation.of(4, 1, 0.35, 0.15, 512),
+        samples=plain.samples // 2,
+    )
+
+
+def _short_of_memory(plain: Setting, known: dict[str, Any]) -> Setting:
+    """Tables that grow past the limit of their PS about half way."""
+    limit = int(known["wide_deep_ps_peak_bytes"]) + 16 * MIB
+    groups = tuple(group.model_copy(update={"memory_bytes": limit}) for group in plain.allocation.ps)
+    return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
+
+
+def _sized(ps_cpu: float) -> Allocation:
+    return Allocation.of(WORKERS, PS, WORKER_CPU, ps_cpu, 512)
+
+
+def _bounded(job: Job, ps_cpu: float) -> Job:
+    ps = job.bounds.ps.model_copy(update={"cpu": (0.1, ps_cpu)})
+    return job.model_copy(update={"bounds": job.bounds.model_copy(update={"ps": ps})})
+
+
+def _job(family: str) -> Job:
+    job = Job.load(SHAPE)
+    model = job.model.model_copy(update={"family": family})
+    return job.model_copy(update={"name": family.replace("_", "-"), "model": model})

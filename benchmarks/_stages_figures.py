@@ -1,0 +1,123 @@
+"""Figures of the three-stage proof, out of its runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks._stages_cases import Runs
+
+TARGETS = {
+    "healthy_lost": "≤ 0.02",
+    "healthy_jct_upper": "≤ 1.05",
+    "over_asked_cost": "≤ 0.6",
+    "over_asked_jct": "≤ 1.1",
+    "under_asked": "≤ 0.6",
+    "slow_worker": "≤ 0.35",
+    "slow_worker_vs_queue": "≤ 0.92",
+    "slow_ps": "≤ 0.45",
+    "hot_ps": "≤ 0.70",
+    "oom_completed": "1",
+    "killed": "≤ 0.7",
+    "adjustments": "≤ 3",
+    "healthy_30s_jct": "≤ 1.02",
+    "healthy_90s_jct": "≤ 1.02",
+    "slow_ps_30s": "< 1, or left alone",
+    "slow_ps_90s": "< 1, or left alone",
+    "hot_ps_30s": "< 1, or left alone",
+    "hot_ps_90s": "< 1, or left alone",
+}
+
+
+def figures_of(runs: Runs, *, quick: bool) -> tuple[dict[str, float], dict[str, Any]]:
+    """Ratios of auto to static, geometric means over pairs; what was not run is not a number."""
+    healthy = _ratios(runs, "healthy")
+    figures = {
+        "healthy_lost": _mean([run["lost"] for run in runs if run["case"] == "healthy" and run["how"] == "auto"]),
+        "healthy_jct_upper": _upper(healthy),
+        "over_asked_cost": _gmean(_ratios(runs, "over_asked", "cost")),
+        "over_asked_jct": _gmean(_ratios(runs, "over_asked")),
+        "under_asked": _gmean(_ratios(runs, "under_asked")),
+        "slow_worker": _gmean(_ratios(runs, "slow_worker")),
+        "slow_worker_vs_queue": _gmean(_ratios(runs, "slow_worker", than="queue")),
+        "slow_ps": _gmean(_ratios(runs, "slow_ps")),
+        "hot_ps": _gmean(_ratios(runs, "hot_ps")),
+        "oom_completed": _completed(runs),
+        "killed": _gmean(_ratios(runs, "killed")),
+        "adjustments": _mean([len(run["changes"]) for run in runs if _is(run, "under_asked", "auto")]),
+    }
+    for case in ("healthy", "slow_ps", "hot_ps"):
+        for seconds in ("30s", "90s"):
+            name = f"{case}_{seconds}"
+            figures[f"{name}_jct" if case == "healthy" else name] = _gmean(_ratios(runs, name))
+    details: dict[str, Any] = {
+        "calibration": next((run for run in runs if run["case"] == "calibration"), None),
+        "seconds": {case: _seconds(runs, case) for case in dict.fromkeys(run["case"] for run in runs)},
+        "healthy_jct": _gmean(healthy),
+        "healthy_pairs": len(healthy),
+        "minutes_beside_the_paper": _beside_the_paper(runs),
+    }
+    return figures, details
+
+
+def _is(run: dict[str, Any], case: str, how: str) -> bool:
+    return bool(run["case"] == case and run["how"] == how)
+
+
+def _ratios(runs: Runs, case: str, of: str = "jct_s", than: str = "static") -> list[float]:
+    by_pair: dict[int, dict[str, float]] = {}
+    for run in runs:
+        if run["case"] == case:
+            by_pair.setdefault(run["pair"], {})[run["how"]] = run[of]
+    return [told["auto"] / told[than] for told in by_pair.values() if "auto" in told and than in told]
+
+
+def _gmean(ratios: list[float]) -> float:
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else math.nan
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def _upper(ratios: list[float]) -> float:
+    """Of the two-sided 95 % interval of the paired ratio, in logarithms."""
+    if len(ratios) < 2:
+        return _gmean(ratios)
+    logs = np.log(ratios)
+    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+    return float(np.exp(logs.mean() + half))
+
+
+def _completed(runs: Runs) -> float:
+    """Share of auto's runs that ended whole and without a kill, where static was killed."""
+    static = {run["pair"]: run["status"] for run in runs if _is(run, "memory", "static")}
+    auto = [run for run in runs if _is(run, "memory", "auto") and static.get(run["pair"]) == "failed"]
+    return _mean([float(run["status"] == "finished" and run["kills"] == 0) for run in auto])
+
+
+def _seconds(runs: Runs, case: str) -> dict[str, list[float]]:
+    told: dict[str, list[float]] = {}
+    for run in runs:
+        if run["case"] == case and "jct_s" in run:
+            told.setdefault(run["how"], []).append(round(run["jct_s"], 1))
+    return told
+
+
+# DLRover-RM's published minutes, auto and static (its figures on stragglers; see the background of the issue).
+_PAPER = {
+    "healthy": (28, 27), "slow_worker": (31, 46), "slow_ps": (33, 72), "hot_ps": (21, 33),
+    "xdeepfm_healthy": (109, 104), "xdeepfm_slow_worker": (114, 240), "xdeepfm_slow_ps": (122, 203),
+}  # fmt: skip
+
+
+def _beside_the_paper(runs: Runs) -> dict[str, dict[str, float]]:
+    ours = {case: _gmean(_ratios(runs, case)) for case in _PAPER}
+    return {
+        case: {"paper": round(auto / static, 3), "here": round(ours[case], 3)}
+        for case, (auto, static) in _PAPER.items()
+        if math.isfinite(ours[case])
+    }

@@ -1,0 +1,236 @@
+"""A mix of jobs in simulation: users' static sizes against the three stages, on measured curves and costs.
+
+Each job is one of the bank's, with samples for 0.5 to 8 hours at its best allocation. Users ask for the cores of that
+× lognormal (median 5, σ .7) and for its memory × lognormal (median 6, σ .7), a fifth for half of both. Cores beyond
+twice what was measured are paid for and speed nothing up. Auto starts where `recommend` says, given runs of the jobs
+that came before, and the control loop itself then turns over an executor whose samples/s are the job's curve (fitted
+to all its trials, joined with a prior that has not seen its base shape) with 5 % noise a run.
+
+All jobs go through one cluster, first come first served. A job whose memory is less than its peak dies half way when
+it is static; in auto the forecast enlarges it, as the case `memory` shows with real ones. Mean JCT is over the jobs
+that both complete; use is what is used over what is allocated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks._measured import on_all_cores
+from benchmarks.warm_start import LEAST_CPU, MOST_CPU, Truth, truths_of
+from sizewright.datasets.bank.files import load_bank
+from sizewright.datasets.finished import FinishedJob, Stretch, Usage
+from sizewright.errors import NotEnoughDataError
+from sizewright.recommender.control import Tuner
+from sizewright.recommender.recommend import recommend
+from sizewright.recommender.scaler import AutoScaler
+from sizewright.spec import Allocation, ChangeCost, Job, Outcome, Plan
+from sizewright.testing import FakeExecutor
+
+JOBS, HISTORY = 320, 40
+TURN_S = 60.0
+START = datetime(2026, 6, 1, tzinfo=timezone.utc)
+LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
+"""As live changes here took."""
+LOAD = 0.9
+"""Of the cluster, by what users ask for."""
+
+
+class Asked(NamedTuple):
+    """A job as its user submits it."""
+
+    truth: Truth
+    job: Job
+    at_s: float
+    cores: float
+    memory: float
+    """Over the peak."""
+    static: Allocation
+    noise: float
+
+
+class Trace(NamedTuple):
+    """A run: how long, the most cores that it holds, what it holds and uses over time, whether it completes."""
+
+    seconds: float
+    most_cores: float
+    core_s: float
+    used_core_s: float
+    byte_s: float
+    used_byte_s: float
+    completes: bool
+    changes: int
+
+
+def jobs_of(truths: list[Truth], count: int, seed: int = 0) -> list[Asked]:
+    """In order of arrival."""
+    rng, found = np.random.default_rng(seed), list[Asked]()
+    for number in range(count):
+        truth = truths[int(rng.integers(len(truths)))]
+        best = truth.grid.allocation(truth.best)
+        hours = float(np.clip(rng.lognormal(np.log(2.0), 0.8), 0.5, 8.0))
+        samples = round(truth.rate(best) * hours * 3600)
+        training = truth.job.training.model_copy(update={"samples": samples})
+        job = truth.job.model_copy(update={"name": f"{truth.job.name}-{number}", "training": training})
+        half = rng.random() < 0.2
+        cpu = 0.5 if half else float(rng.lognormal(np.log(5), 0.7))
+        memory = 0.5 if half else float(rng.lognormal(np.log(6), 0.7))
+        worker, ps = (
+            float(np.clip(group.cpu * cpu, LEAST_CPU, most))
+            for group, most in zip((best.worker[0], best.ps[0]), MOST_CPU, strict=True)
+        )
+        static = Allocation.of(best.replicas("worker"), best.replicas("ps"), worker, ps, best.batch_size)
+        cores = max(best.cores() * cpu, static.cores())
+        found.append(Asked(truth, job, 0.0, cores, memory, static, float(rng.lognormal(0, 0.05))))
+    work = sum(static_trace(each).core_s for each in found)
+    capacity = capacity_of(found)
+    gaps = rng.exponential(work / (LOAD * capacity) / count, count)
+    return [each._replace(at_s=float(at)) for each, at in zip(found, np.cumsum(gaps), strict=True)]
+
+
+def capacity_of(jobs: list[Asked]) -> float:
+    """Cores of the cluster: some twenty jobs as users ask for them."""
+    return 20 * float(np.mean([each.cores for each in jobs]))
+
+
+def static_trace(asked: Asked) -> Trace:
+    """As its user says, to the end or to its death."""
+    rate = asked.truth.rate(asked.static) * asked.noise
+    seconds = asked.job.training.samples / rate
+    peak, completes = _peak_bytes(asked.truth, asked.static), asked.memory >= 1.0
+    seconds *= 1.0 if completes else 0.5
+    bytes_held = peak * asked.memory
+    return Trace(
+        seconds, asked.cores, asked.cores * seconds, _used_cores(asked, asked.static, rate) * seconds,
+        bytes_held * seconds, min(peak, bytes_held) * seconds, completes, 0,
+    )  # fmt: skip
+
+
+def auto_trace(asked: Asked, history: list[FinishedJob], now: datetime) -> tuple[Trace, FinishedJob]:
+    """Sized by what is known, then tuned; and what the history keeps of it."""
+    truth, job = asked.truth, asked.job
+    answer = recommend(job, [], prior=truth.prior, history=history, now=now)
+    if answer.target is None:  # the prior tells nothing of it: as its user says
+        trace = static_trace(asked)
+        return trace, _finished(asked, [(asked.static, trace.seconds)], now)
+    executor = FakeExecutor(throughput=lambda a: truth.rate(a) * asked.noise, cost=LIVE_COST)
+    handle = executor.launch(Plan(id="p", kind="launch", job=job, target=answer.target, reason=""))
+    try:
+        foretold = truth.prior.curve(job)
+    except NotEnoughDataError:
+        foretold = None
+    scaler = AutoScaler(job, foretold=foretold)
+    tuner = Tuner(
+        job, executor, handle, answer.target, scaler, clock=executor.clock, turn_s=TURN_S,
+        now=lambda: now + timedelta(seconds=executor.clock()),
+    )  # fmt: skip
+    stretches = [(answer.target, 0.0)]
+    changes = 0
+    while not executor.wait(handle, TURN_S):
+        changes += bool(tuner.turn().applied)
+        if tuner.allocation != stretches[-1][0]:
+            stretches.append((tuner.allocation, executor.clock()))
+    ends = [at for _, at in stretches[1:]] + [executor.clock()]
+    spans = [(a, end - at) for (a, at), end in zip(stretches, ends, strict=True)]
+    return _summed(asked, spans, changes), _finished(asked, spans, now)
+
+
+def _summed(asked: Asked, spans: list[tuple[Allocation, float]], changes: int) -> Trace:
+    """Each change is paid for twice while it lasts."""
+    sums = np.zeros(4)
+    for a, seconds in spans:
+        rate = asked.truth.rate(a) * asked.noise
+        held = seconds + (LIVE_COST.seconds if changes else 0.0)
+        need = _peak_bytes(asked.truth, a)
+        asked_bytes = max(float(a.memory_bytes()), need)
+        sums += [a.cores() * held, _used_cores(asked, a, rate) * seconds, asked_bytes * held, need * seconds]
+    most = max(a.cores() for a, _ in spans)
+    held, used, bytes_held, bytes_used = (float(value) for value in sums)
+    return Trace(sum(s for _, s in spans), most, held, used, bytes_held, bytes_used, True, changes)
+
+
+def _peak_bytes(truth: Truth, a: Allocation) -> float:
+    worker, ps = truth.peaks(a)
+    return a.replicas("worker") * worker + a.replicas("ps") * ps
+
+
+def _used_cores(asked: Asked, a: Allocation, rate: float) -> float:
+    """By the CPU seconds a sample that the trials of the job took."""
+    told = [t for t in asked.truth.trials if t.worker_cpu_used and t.ps_cpu_used and t.throughput]
+    each = [(t.workers * (t.worker_cpu_used or 0) + t.ps * (t.ps_cpu_used or 0)) / (t.throughput or 1) for t in told]
+    return min(a.cores(), float(np.median(each)) * rate)
+
+
+def _finished(asked: Asked, spans: list[tuple[Allocation, float]], now: datetime) -> FinishedJob:
+    stretches, at = [], 0.0
+    for a, seconds in spans:
+        samples = round(asked.truth.rate(a) * asked.noise * seconds)
+        stretches.append(Stretch(at_s=at, duration_s=seconds, allocation=a, samples=samples))
+        at += seconds
+    worker, ps = asked.truth.peaks(spans[-1][0])
+    return FinishedJob(
+        id=asked.job.name, name=asked.job.name, job=asked.job, started_at=now, stretches=tuple(stretches),
+        worker=Usage(memory_peak_bytes=int(worker)), ps=Usage(memory_peak_bytes=int(ps)),
+        outcome=Outcome(status="finished"),
+    )  # fmt: skip
+
+
+def queued(jobs: list[Asked], traces: list[Trace], capacity: float) -> list[float]:
+    """Seconds from arrival to end of each, first come first served: it waits for the most cores that it will hold."""
+    free, ends, done, now = capacity, list[tuple[float, float]](), list[float](), 0.0
+    for each, trace in zip(jobs, traces, strict=True):
+        now, need = max(now, each.at_s), min(trace.most_cores, capacity)
+        while ends and (ends[0][0] <= now or free < need - 1e-9):
+            end, cores = heapq.heappop(ends)
+            now, free = max(now, end), free + cores
+        free -= need
+        heapq.heappush(ends, (now + trace.seconds, need))
+        done.append(now + trace.seconds - each.at_s)
+    return done
+
+
+def mix(count: int = JOBS) -> tuple[dict[str, float], dict[str, Any]]:
+    """Figures of the mix, and what they rest on."""
+    bases = list(dict.fromkeys(each.base for each in load_bank().jobs.values()))
+    truths = [truth for some in on_all_cores(truths_of, bases) for truth in some]
+    jobs = jobs_of(truths, count)
+    capacity = capacity_of(jobs)
+    static = [static_trace(each) for each in jobs]
+    history: list[FinishedJob] = []
+    auto = []
+    for each in jobs:
+        trace, run = auto_trace(each, history[-HISTORY:], START + timedelta(seconds=each.at_s))
+        auto.append(trace)
+        history.append(run)
+    jct = {"static": queued(jobs, static, capacity), "auto": queued(jobs, auto, capacity)}
+    both = [i for i in range(count) if static[i].completes and auto[i].completes]
+    mean = {way: float(np.mean([seconds[i] for i in both])) for way, seconds in jct.items()}
+    ran = {way: float(np.mean([traces[i].seconds for i in both])) for way, traces in
+           (("static", static), ("auto", auto))}  # fmt: skip
+    figures = {
+        "mix_jct_gain": 1 - mean["auto"] / mean["static"],
+        "mix_completion_points": 100 * (_share(auto) - _share(static)),
+        "mix_cpu_points": 100 * (_use(auto, "core_s") - _use(static, "core_s")),
+        "mix_memory_points": 100 * (_use(auto, "byte_s") - _use(static, "byte_s")),
+    }
+    details = {
+        "jobs": count, "capacity_cores": capacity, "load": LOAD, "mean_jct_s": mean, "mean_run_s": ran,
+        "completed": {"static": _share(static), "auto": _share(auto)},
+        "cpu_use": {"static": _use(static, "core_s"), "auto": _use(auto, "core_s")},
+        "memory_use": {"static": _use(static, "byte_s"), "auto": _use(auto, "byte_s")},
+        "adjustments": float(np.mean([trace.changes for trace in auto])),
+    }  # fmt: skip
+    return figures, details
+
+
+def _share(traces: list[Trace]) -> float:
+    return float(np.mean([trace.completes for trace in traces]))
+
+
+def _use(traces: list[Trace], what: str) -> float:
+    held = math.fsum(getattr(trace, what) for trace in traces)
+    return math.fsum(getattr(trace, f"used_{what}") for trace in traces) / held
