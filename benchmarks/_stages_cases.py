@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks._stages_data import SkewedLater
-from benchmarks._stages_run import SHAPE, Fault, Setting, cut_cpu, kill, train
+from benchmarks._stages_data import SHAPE, SkewedLater
+from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
 from sizewright.spec.units import MIB
 
@@ -37,6 +37,7 @@ CASES = (
     Case("hot_ps", hows=("static", "queue", "auto")),
     Case("memory"),
     Case("killed"),
+    Case("halved", 3, hows=("queue",)),
     Case("healthy_30s", change_s=30.0),
     Case("slow_ps_30s", 1, change_s=30.0),
     Case("hot_ps_30s", 1, change_s=30.0),
@@ -88,6 +89,8 @@ def setting_of(case: Case, known: dict[str, Any]) -> Setting:
         return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
     if kind == "memory":
         return _short_of_memory(plain, known)
+    if kind == "halved":
+        return plain._replace(halves=True)
     if kind == "killed":
         return plain._replace(fault=Fault(_KILL_AT, kill("worker-1", "ps-1")), checkpoints=True)
     return plain

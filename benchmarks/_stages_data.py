@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ from sizewright.training.embedding import TABLE_SHIFT
 from sizewright.training.program import BuiltIn
 from sizewright.training.routing import Routing, Server, partition_of
 
+SHAPE = Path(__file__).parent / "stages.yaml"
 SERVERS = 3
 SHARE = 0.645
 """Of ids that are moved to the first; of the distinct ones of a batch, which are looked up, that makes 60 %."""

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks._stages_cases import Runs
+from benchmarks._stages_watch import WITHIN_STEPS
 
 TARGETS = {
     "healthy_lost": "≤ 0.02",
@@ -23,6 +24,13 @@ TARGETS = {
     "oom_completed": "1",
     "killed": "≤ 0.7",
     "adjustments": "≤ 3",
+    "false_alarms_per_10k": "≤ 1",
+    "slowdown_found": "≥ 0.95",
+    "decision_p99_s": "≤ 0.05",
+    "mix_jct_gain": "≥ 0.31",
+    "mix_completion_points": "≥ 6",
+    "mix_cpu_points": "≥ 15",
+    "mix_memory_points": "≥ 20",
     "healthy_30s_jct": "≤ 1.02",
     "healthy_90s_jct": "≤ 1.02",
     "slow_ps_30s": "< 1, or left alone",
@@ -32,7 +40,7 @@ TARGETS = {
 }
 
 
-def figures_of(runs: Runs, *, quick: bool) -> tuple[dict[str, float], dict[str, Any]]:
+def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
     """Ratios of auto to static, geometric means over pairs; what was not run is not a number."""
     healthy = _ratios(runs, "healthy")
     figures = {
@@ -49,6 +57,13 @@ def figures_of(runs: Runs, *, quick: bool) -> tuple[dict[str, float], dict[str, 
         "killed": _gmean(_ratios(runs, "killed")),
         "adjustments": _mean([len(run["changes"]) for run in runs if _is(run, "under_asked", "auto")]),
     }
+    alarms = np.array([run["alarms"] for run in runs if run.get("alarms")]).reshape(-1, 2).sum(axis=0)
+    figures["false_alarms_per_10k"] = 1e4 * alarms[0] / alarms[1] if alarms[1] else math.nan
+    found = [steps for run in runs for steps in run.get("found_after", ())]
+    figures["slowdown_found"] = _mean([float(steps is not None and steps <= WITHIN_STEPS) for steps in found])
+    figures["decision_p99_s"] = _mean([run["p99_s"] for run in runs if run["case"] == "decisions"])
+    mixed: dict[str, Any] = next((run for run in runs if run["case"] == "mix"), {"figures": {}, "details": None})
+    figures |= {name: mixed["figures"].get(name, math.nan) for name in TARGETS if name.startswith("mix_")}
     for case in ("healthy", "slow_ps", "hot_ps"):
         for seconds in ("30s", "90s"):
             name = f"{case}_{seconds}"
@@ -58,6 +73,9 @@ def figures_of(runs: Runs, *, quick: bool) -> tuple[dict[str, float], dict[str, 
         "seconds": {case: _seconds(runs, case) for case in dict.fromkeys(run["case"] for run in runs)},
         "healthy_jct": _gmean(healthy),
         "healthy_pairs": len(healthy),
+        "healthy_decisions": int(alarms[1]),
+        "steps_until_found": found,
+        "mix": mixed["details"],
         "minutes_beside_the_paper": _beside_the_paper(runs),
     }
     return figures, details

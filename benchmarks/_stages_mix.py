@@ -193,7 +193,7 @@ def queued(jobs: list[Asked], traces: list[Trace], capacity: float) -> list[floa
     return done
 
 
-def mix(count: int = JOBS) -> tuple[dict[str, float], dict[str, Any]]:
+def mix(count: int = JOBS) -> dict[str, Any]:
     """Figures of the mix, and what they rest on."""
     bases = list(dict.fromkeys(each.base for each in load_bank().jobs.values()))
     truths = [truth for some in on_all_cores(truths_of, bases) for truth in some]
@@ -224,7 +224,7 @@ def mix(count: int = JOBS) -> tuple[dict[str, float], dict[str, Any]]:
         "memory_use": {"static": _use(static, "byte_s"), "auto": _use(auto, "byte_s")},
         "adjustments": float(np.mean([trace.changes for trace in auto])),
     }  # fmt: skip
-    return figures, details
+    return {"figures": figures, "details": details}
 
 
 def _share(traces: list[Trace]) -> float:

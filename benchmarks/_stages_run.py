@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from benchmarks._stages_watch import Episode, false_alarms, steps_until_found
 from sizewright.executors.change_costs import ChangeCosts
 from sizewright.executors.local import LocalExecutor
 from sizewright.executors.plan_files import launch_plan
@@ -33,11 +34,12 @@ from sizewright.training.program import Program
 from sizewright.training.session import Session
 
 How = Literal["static", "queue", "auto"]
-SHAPE = Path(__file__).parent / "stages.yaml"
 # Replicas load programs of this folder.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHAPE.parents[1]), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 _CUT_PERIOD_US = 100_000
+_USUAL_PERIOD_US = 20_000
 _CHECKPOINTS = 10
+_HALVED_S, _STEPS_EVERY_S, _SETTLED_S = 6.0, 5.0, 3.0
 
 
 class Fault(NamedTuple):
@@ -59,6 +61,8 @@ class Setting(NamedTuple):
     """Seconds that every change takes longer than it does here, while the job trains on, as pods that start."""
     foretold: JobCurve | None = None
     program: Program | None = None
+    halves: bool = False
+    """Whether workers are held to half of their cores in turn, a few seconds each."""
 
 
 class Ran(NamedTuple):
@@ -80,22 +84,26 @@ class Ran(NamedTuple):
     ps_peak_bytes: int
     hot_share: float | None
     """Of the look-ups, that the busiest PS had at last."""
+    alarms: tuple[int, int] | None
+    """False ones and decisions, on the step log of a run that nothing befell."""
+    found_after: list[int | None]
+    """Steps that each worker that was held to half took until it was found."""
     decision_s: list[float]
 
 
-def cut_cpu(name: str, cores: float) -> Callable[[Session], None]:
+def cut_cpu(name: str, cores: float, period_us: int = _CUT_PERIOD_US) -> Callable[[Session], None]:
     """Hold a replica to so few cores, behind the engine's back."""
 
     def strike(session: Session) -> None:
         tree = session._machine.tree
         assert tree is not None, "control groups are needed"
         folder = tree.below(name).folders["cpu"]
-        quota = str(round(cores * _CUT_PERIOD_US))
+        quota = str(round(cores * period_us))
         if tree.version == 2:
-            (folder / "cpu.max").write_text(f"{quota} {_CUT_PERIOD_US}")
+            (folder / "cpu.max").write_text(f"{quota} {period_us}")
         else:
             (folder / "cpu.cfs_quota_us").write_text("-1")
-            (folder / "cpu.cfs_period_us").write_text(str(_CUT_PERIOD_US))
+            (folder / "cpu.cfs_period_us").write_text(str(period_us))
             (folder / "cpu.cfs_quota_us").write_text(quota)
 
     return strike
@@ -181,6 +189,8 @@ class _Watched(LocalExecutor):
         self.healthy: list[Metrics] = []
         self._at_s: float | None = None
         self.tail: deque[Metrics] = deque(maxlen=20)
+        self.episodes: list[Episode] = []
+        self._began_s = self._steps_due_s = time.monotonic()
         if setting.change_s:
             s = setting.change_s
             self.change_costs = ChangeCosts(ChangeCost(seconds=s, lower=s / 2, upper=2 * s))
@@ -205,6 +215,9 @@ class _Watched(LocalExecutor):
             self.paid += _price(self.setting.job, metrics.allocation) * (now - self._at_s) / 3600
         self._at_s, self.last = now, metrics
         self.tail.append(metrics)
+        self._remember_steps(now)
+        if self.setting.halves:
+            self._halve(now)
         self.ps_peak_bytes = max([self.ps_peak_bytes, *(r.memory_peak_bytes for r in metrics.of("ps"))])
         fault = self.setting.fault
         share = metrics.samples_trained / self.setting.samples
@@ -221,7 +234,23 @@ class _Watched(LocalExecutor):
         gained = [r.lookups - before.get(r.name, 0) for r in told[1].of("ps")]
         return max(gained) / sum(gained) if sum(gained) > 0 else None
 
-    def remember_steps(self) -> None:
+    def _halve(self, now: float) -> None:
+        """Each worker in turn, with a rest between."""
+        turn, since = divmod(now - self._began_s, 2 * _HALVED_S)
+        name = f"worker-{int(turn) % self.setting.allocation.replicas('worker')}"
+        cores, halved = self.setting.allocation.worker[0].cpu, since >= _HALVED_S
+        if halved and (not self.episodes or self.episodes[-1].end_s < np.inf):
+            cut_cpu(name, cores / 2, _USUAL_PERIOD_US)(self.session)
+            self.episodes.append(Episode(name, time.monotonic(), np.inf))
+        elif not halved and self.episodes and self.episodes[-1].end_s == np.inf:
+            last = self.episodes.pop()
+            self.episodes.append(last._replace(end_s=time.monotonic()))
+            cut_cpu(last.name, cores, _USUAL_PERIOD_US)(self.session)
+
+    def _remember_steps(self, now: float) -> None:
+        if now < self._steps_due_s:
+            return
+        self._steps_due_s = now + _STEPS_EVERY_S
         for name, times in self.session.step_times().items():
             kept = self.steps.setdefault(name, [])
             kept += times[bisect.bisect(times, kept[-1]) if kept else 0 :]
@@ -271,7 +300,6 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         decided.append(decision)
         now = time.monotonic()
         turns.append((now - sum(decision.timings_s.values()), now))
-        executor.remember_steps()
 
     cpu_s = time.process_time()
     if how == "auto":
@@ -288,9 +316,17 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         lost_share(executor.steps, turns) if how == "auto" else None,
         executor.last.allocation.describe() if executor.last and executor.last.allocation else "",
         _ps_utilization(executor.healthy, setting.allocation), executor.ps_peak_bytes, executor.hot_share(),
+        _alarms(executor), [steps_until_found(executor.steps, each) for each in executor.episodes[:-1]],
         [sum(s for name, s in d.timings_s.items() if name not in ("apply", "refit")) for d in decided],
     )  # fmt: skip
     return ran, executor
+
+
+def _alarms(executor: _Watched) -> tuple[int, int] | None:
+    if executor.setting.fault or executor.setting.halves or not executor.steps:
+        return None
+    times = [time for ends in executor.steps.values() for time in ends]
+    return false_alarms(executor.steps, min(times) + _SETTLED_S, max(times) - _SETTLED_S)
 
 
 def lost_share(steps: dict[str, list[float]], turns: Sequence[tuple[float, float]]) -> float:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,15 @@ import sizewright as sw
 from benchmarks._report import QUICK, finish
 from benchmarks._stages_cases import CASES, QUICK_CASES, Case, Runs, calibrated, setting_of
 from benchmarks._stages_figures import TARGETS, figures_of
+from benchmarks._stages_mix import mix
 from benchmarks._stages_run import train
+from benchmarks._stages_watch import decisions
 from sizewright.spec import Job
 
 KEPT = Path(__file__).parent / "results" / "three_stages_runs.jsonl"
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {"decisions": decisions, "mix": mix}
 
 
 class Wanted(NamedTuple):
@@ -47,7 +53,10 @@ def main() -> None:
     cases = [case for case in CASES if (case.name in names if names else not QUICK or case.name in QUICK_CASES)]
     for wanted in _missing(cases, runs):
         _measure(wanted, runs, path)
-    figures, details = figures_of(runs, quick=QUICK)
+    for name, part in PARTS.items():
+        if (name in names if names else not QUICK) and not any(run["case"] == name for run in runs):
+            _keep({"case": name, "pair": 0, "how": "simulated", **part()}, runs, path)
+    figures, details = figures_of(runs)
     finish("three_stages", figures, TARGETS, details)
 
 
