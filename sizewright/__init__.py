@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         recommend,
         retrain,
         run,
+        tune,
     )
     from sizewright.datasets.trials import Trial
     from sizewright.errors import SizewrightError
@@ -57,6 +58,7 @@ _HOMES = {
     "recommend": "sizewright.api",
     "retrain": "sizewright.api",
     "run": "sizewright.api",
+    "tune": "sizewright.api",
 }
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "recommend",
     "retrain",
     "run",
+    "tune",
 ]
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sizewright.datasets.click_logs import ReadReport
     from sizewright.datasets.finished import FinishedJob
-    from sizewright.executors.run import RunProgress
+    from sizewright.executors.run import Companion, RunProgress
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.series import Progress
@@ -57,6 +57,7 @@ _CHECKED_ROWS = 100_000
 JobLike = Job | str | Path
 _LOG = logging.getLogger(__name__)
 SHIPPED_PRIOR = SHIPPED_BANK = "shipped"
+LOCALHOST = "127.0.0.1"
 DEFAULT_TRACKING = "sqlite:///sizewright-models.db"
 TRACKING_VARIABLE = "SIZEWRIGHT_TRACKING_URI"
 
@@ -320,6 +321,9 @@ def run(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     cluster: Cluster | str | Path | None = None,
+    metrics: str | Path | None = None,
+    metrics_port: int | None = None,
+    metrics_host: str = LOCALHOST,
     progress: Callable[[RunProgress], None] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
     **options: Any,
@@ -328,15 +332,17 @@ def run(
 
     A job, or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for, and tuned
     while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is called with every decision.
-    Without a `cluster` what the local executor may use is what this host has.
+    Without a `cluster` what the local executor may use is what this host has. Meanwhile it is reached by `tune` in
+    other processes; each look is appended to the file `metrics`, and told to whoever asks at `metrics_port`.
 
     `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
     `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
     its outcome, `stopped`; one that failed on the way is an outcome too. Whatever became of it is kept in the store's
     history, with what its plan had foretold, unless `record` is false.
 
-    Raises StoreError, before anything starts, for a store that cannot be used, InputError for a plan or option that
-    cannot be, MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
+    Raises StoreError, before anything starts, for a store or file that cannot be used, InputError for a plan, option
+    or port that cannot be, MissingExtraError without torch and ray, or prometheus_client for a port, EngineError when
+    Ray or the host refuses.
     """
     from sizewright.executors import get_executor
     from sizewright.executors.run import run_plan
@@ -345,7 +351,7 @@ def run(
         raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     room = _load_cluster(cluster) or (_this_host() if made.name == "local" else None)
-    told, _ = _prior_asked_for(prior or SHIPPED_PRIOR, tracking_uri)
+    told, _ = _prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
     sized = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
     chosen = _sized(plan, store, told, room) if sized else plan  # type: ignore[arg-type]
     chosen = chosen if isinstance(chosen, Plan) else Plan.load(chosen)  # type: ignore[arg-type]
@@ -356,8 +362,85 @@ def run(
         if tune or (tune is None and sized and not chosen.job.command):
             how = tune if isinstance(tune, Tuning) else Tuning()
             beside = stack.enter_context(_beside(chosen.job, made, how, store, told, room))
+        companions = _companions(stack, metrics, metrics_port, metrics_host)
         keep = (lambda run: _keep(opened, run)) if opened else None
-        return run_plan(made, chosen, progress=progress, tune=beside, decided=decided, record=keep)
+        return run_plan(
+            made, chosen, progress=progress, tune=beside, decided=decided, companions=companions, record=keep
+        )
+
+
+def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Companion]:
+    """What is told of a run as it goes on, from before it starts until it has ended."""
+    from sizewright.executors.control_socket import ControlSocket
+
+    companions: list[Companion] = []
+    if metrics is not None:
+        from sizewright.executors.metrics_log import MetricsLog
+
+        log = MetricsLog(metrics)
+        log.check()
+        companions.append(log.beside)
+    if port is not None:
+        companions.append(_metrics_port(stack, port, host))
+    return [*companions, stack.enter_context(ControlSocket()).beside]
+
+
+def _metrics_port(stack: ExitStack, port: int, host: str) -> Companion:
+    from sizewright.executors.metrics_port import MetricsPort
+
+    return stack.enter_context(MetricsPort(port, host)).beside
+
+
+def tune(
+    job: JobLike,
+    *,
+    replay: str | Path | None = None,
+    change_s: float | None = None,
+    prometheus: str | None = None,
+    plans: str | Path | None = None,
+    how: Tuning | None = None,
+    store: str | TrialStore | None = None,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+    cluster: Cluster | str | Path | None = None,
+    metrics_port: int | None = None,
+    metrics_host: str = LOCALHOST,
+    progress: Callable[[RunProgress], None] = lambda _: None,
+    decided: Callable[[Decision], None] = lambda _: None,
+) -> list[Decision]:
+    """Watch a job that another process runs, change it where that pays until it ends, and tell every decision.
+
+    `job` is the name, file or handle id of what `run` trains on this host. With `replay`, a file that `run` recorded
+    its metrics in, or `prometheus`, the URL of one that scrapes its metrics port, it is a job file, and nothing is
+    changed: the decisions say what would be. Each change that is wanted is also written as a plan into the folder
+    `plans`. `how` may ask for a dry run or name a file of decisions, from which the loop goes on; `change_s` are the
+    seconds that a change is taken to cost in a replay. Ctrl-C ends the loop, and the job trains on.
+
+    Raises InputError where no such job runs, or where it has another loop, and StoreError for what cannot be read.
+    """
+    from sizewright.executors.plan_folder import PlanFolder
+    from sizewright.executors.run import progress_of
+    from sizewright.executors.watch import watch
+    from sizewright.executors.watched import watched
+
+    told, _ = _prior_asked_for(prior, tracking_uri)
+    decisions: list[Decision] = []
+    with ExitStack() as stack:
+        found = stack.enter_context(watched(job, replay=replay, change_s=change_s, prometheus=prometheus))
+        running, how = found.running, found.how(how or Tuning())
+        running.job = counted(running.job)
+        listeners = [decisions.append, decided, *([PlanFolder(plans, running.job).decided] if plans else [])]
+        running.listeners += listeners
+        looks = [progress_of(running, progress)]
+        if metrics_port is not None:
+            looks.append(_metrics_port(stack, metrics_port, metrics_host)(running))
+        room = _load_cluster(cluster) or (_this_host() if running.handle.executor == "local" else None)
+        beside = _beside(running.job, running.executor, how, store, told or load_prior(), room, **found.times)
+        running.tuner = stack.enter_context(beside)(running.handle, running.allocation)
+        watch(
+            running, running.tuner, looks=looks, forgive=lambda error: _LOG.warning("A turn was cut short: %s", error)
+        )
+    return decisions
 
 
 def _sized(job: JobLike, store: str | TrialStore | None, prior: LearnedPrior | None, room: Cluster | None) -> Plan:
@@ -378,6 +461,7 @@ def _beside(
     store: str | TrialStore | None,
     prior: LearnedPrior | None,
     room: Cluster | None,
+    **times: Any,
 ) -> AbstractContextManager[Beside]:
     """The control loop, with all that is known of the job before it runs."""
     trials, _ = _evidence_of(job, store, needed=False)
@@ -387,7 +471,7 @@ def _beside(
             foretold = prior.curve(job)
     return tuning(
         job, executor, how, trials=trials, foretold=foretold, cluster=room,
-        forgive=lambda error: _LOG.warning("A decision is not in the log: %s", error),
+        forgive=lambda error: _LOG.warning("A decision is not in the log: %s", error), **times,
     )  # fmt: skip
 
 
@@ -525,9 +609,13 @@ def _evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> t
         return [], []
 
 
-def _prior_asked_for(prior: PriorLike, tracking_uri: str | None) -> tuple[LearnedPrior | None, str]:
-    """The prior named, else the champion of the registry, if one is asked for; and what is to be said of that."""
+def _prior_asked_for(
+    prior: PriorLike, tracking_uri: str | None, usual: PriorLike = None
+) -> tuple[LearnedPrior | None, str]:
+    """The prior named, else the champion of the registry, if one is asked for, else the usual; and what is to be said
+    of that."""
     uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
+    prior = prior if prior is not None or uri else usual
     if prior is not None or not uri:
         return (load_prior(prior) if prior is not None else None), ""
     from sizewright.retraining.champion import champion_prior

@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What names no store writes none beside the tests."""
+    """What names no store writes none beside the tests, and their runs are not found by others."""
     monkeypatch.setenv("SIZEWRIGHT_STORE", str(tmp_path / "sizewright.db"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 @pytest.fixture

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+
+from sizewright.executors.metrics_log import MetricsLog, Observed
+from sizewright.spec import Allocation, Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 CHEAP = "import sizewright"
@@ -38,6 +42,15 @@ def test_recommending_loads_no_engine_and_no_learning_library(store: str, exampl
     assert "criteo" in written
     assert "numpy" in modules
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas", "matplotlib"}
+
+
+def test_tuning_loads_no_engine(example: Path, tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m.jsonl")
+    metrics = Metrics(replicas=(), allocation=Allocation.of(1, 1, 1.0, 1.0, 512))
+    log.append(Observed(at=datetime.now(timezone.utc), at_s=0.0, metrics=metrics))
+    modules, written = loaded(RECOMMEND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
+    assert "first look" in written
+    assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "prometheus_client"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""History in PostgreSQL, pods out of a Prometheus, and retraining against an MLflow server: all real."""
+"""History in PostgreSQL, pods and runs out of a Prometheus, and retraining against an MLflow server: all real."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from sizewright.datasets.pod_series import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIO
 from sizewright.datasets.prometheus import Prometheus
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import RegistryError, StoreError
+from sizewright.errors import InputError, RegistryError, StoreError
+from sizewright.executors.metrics_port import MetricsPort
+from sizewright.executors.prometheus_metrics import PrometheusObserver
+from sizewright.executors.run import Running
 from sizewright.retraining.champion import champion_prior
 from sizewright.retraining.gate import Limits
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import ONE_AT_A_TIME, retrain
-from sizewright.spec import Job
+from sizewright.spec import Allocation, Handle, Job, Metrics, ReplicaMetrics, Role
+from sizewright.testing import FakeExecutor, ManualClock
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
@@ -111,6 +115,47 @@ def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
     assert run.ps.memory_peak_bytes == 400 * MIB
     assert 5 < run.outcome.duration_s < 20
     assert run.ran_out_of_memory
+
+
+def test_a_job_is_watched_through_a_prometheus(tmp_path: Path) -> None:
+    def replica(role: Role, index: int, **sums: Any) -> ReplicaMetrics:
+        return ReplicaMetrics(role=role, index=index, throttled_s=0.1, memory_peak_bytes=3 << 30, **sums)
+
+    at = Allocation.of(2, 1, 0.5, 0.3, 512, 1 << 30, 1 << 30)
+    both = tuple(replica("worker", i, at_s=9.5, cpu_s=1 / 3, steps=2**40, loss=0.1) for i in range(2))
+    first = Metrics(
+        replicas=(replica("ps", 0, at_s=9.5, cpu_s=0.2), *both), samples_trained=10, samples_left=5, allocation=at
+    )
+    second = first.model_copy(update={"replicas": first.replicas[:-1], "samples_trained": 11})
+    clock = ManualClock(12.25)
+    running = Running(FakeExecutor(), Handle(executor="fake", id="r-1", job="ctr"), Job(name="ctr"), at, clock)
+
+    def until(expected: Metrics | None) -> None:
+        deadline, seen = time.monotonic() + 30, None
+        while seen != expected or expected is None:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.2)
+            try:
+                seen = observer.observe(running.handle)
+            except InputError:
+                if expected is None:
+                    return
+
+    with ExitStack() as stack:
+        port = stack.enter_context(MetricsPort(0))
+        look = port.beside(running)
+        look(first)
+        with real_servers.prometheus_server(tmp_path, f"127.0.0.1:{port.port}") as url:
+            observer = PrometheusObserver(url, "ctr")
+            until(first)
+            assert observer.handle().id == "r-1"
+            assert observer.clock() == 12.25
+            clock.sleep(5.0)
+            look(second)  # one replica is gone, and must not come back
+            until(second)
+            assert observer.clock() == 17.25
+            stack.close()
+            until(None)
 
 
 def test_retraining_against_a_server_that_vanishes(

@@ -26,7 +26,7 @@ _MOST_SPARKS = 60
 class LiveView:
     """On `console` while it is entered. On one that is no terminal, changes are told as lines, and nothing is drawn."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console, total: int | None = None) -> None:
         self._console = console
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console)
@@ -51,13 +51,15 @@ class LiveView:
         """Another look at the job."""
         self._last = now
         self._bar.update(self._task, completed=now.samples, description=describe(now))
+        if now.samples_left is not None:
+            self._bar.update(self._task, total=now.samples + now.samples_left)
         self._rates.append(now.samples_per_s)
         self._draw()
 
     def decided(self, decision: Decision) -> None:
         """A turn of its control loop."""
         self._latest = decision
-        if decision.kind == "adjust" or not self._told or _words(decision.reason) != _words(self._told[-1].reason):
+        if not self._told or _is_new(decision, self._told[-1]):
             self._told.append(decision)
             if not self._console.is_terminal and decision.kind == "adjust":
                 self._console.print(f"{_when(decision.at)} {told(decision)}", soft_wrap=True)
@@ -116,6 +118,19 @@ def _table(decisions: list[Decision]) -> Table:
         style = "bold green" if decision.applied else "yellow" if decision.kind != "keep" else "dim"
         table.add_row(Text(_when(decision.at), style="dim"), Text(decision.kind, style=style), Text(told(decision)))
     return table
+
+
+def changes_table(decisions: list[Decision]) -> Table:
+    """Every change that was made or wanted, one that was wanted again and again once."""
+    changes = [decision for decision in decisions if decision.kind == "adjust"]
+    return _table([one for one, last in zip(changes, [None, *changes], strict=False) if not last or _is_new(one, last)])
+
+
+def _is_new(decision: Decision, last: Decision) -> bool:
+    """Whether it says more than the last that was told."""
+    if decision.kind == last.kind == "adjust":
+        return decision.applied is not None or not decision.wants_as(last)
+    return decision.kind == "adjust" or _words(decision.reason) != _words(last.reason)
 
 
 def _words(reason: str) -> list[str]:

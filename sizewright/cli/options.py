@@ -34,3 +34,8 @@ Tracking = Annotated[
         envvar="SIZEWRIGHT_TRACKING_URI",
     ),
 ]
+MetricsPortNumber = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--metrics-port", min=1, max=65535, help="Tell a Prometheus of the job and its loop on this port."),
+]
+MetricsHost = Annotated[str, typer.Option("--metrics-host", help="Address of that port; 0.0.0.0 for all.")]

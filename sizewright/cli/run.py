@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, Output, Prior, Store, Tracking
+from sizewright.cli.options import ClusterFile, MetricsHost, MetricsPortNumber, Output, Prior, Store, Tracking
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def run(
     prior: Prior = None,
     tracking_uri: Tracking = None,
     cluster: ClusterFile = None,
+    metrics: Annotated[
+        _Text, typer.Option("--metrics", help="Append what is observed to this file, for replays.")
+    ] = None,
+    metrics_port: MetricsPortNumber = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
 
@@ -73,8 +78,8 @@ def run(
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 outcome = api.run(
                     loaded, executor="ray" if address else "local", store=store, record=record, tune=how, prior=prior,
-                    tracking_uri=tracking_uri, cluster=cluster, progress=view.progressed, decided=view.decided,
-                    **options,
+                    tracking_uri=tracking_uri, cluster=cluster, metrics=metrics, metrics_port=metrics_port,
+                    metrics_host=metrics_host, progress=view.progressed, decided=view.decided, **options,
                 )  # fmt: skip
         except KeyboardInterrupt:
             stderr().print("Stopped before it trained.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sizewright.datasets.finished import FinishedJob
@@ -14,7 +15,7 @@ from sizewright.executors.recorder import Recorder
 from sizewright.executors.registry import unsupported
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.decisions import Decision
-from sizewright.spec import Allocation, Executor, Handle, Metrics, Outcome, Plan
+from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome, Plan
 
 Clock = Callable[[], float]
 Look = Callable[[Metrics], None]
@@ -28,6 +29,35 @@ class RunProgress(NamedTuple):
     samples_per_s: float
     workers: int
     ps: int
+    samples_left: int | None = None
+
+
+@dataclass
+class Running:
+    """A job that runs, with the loop beside it, and what was seen of both last."""
+
+    executor: Executor
+    handle: Handle
+    job: Job
+    allocation: Allocation
+    clock: Clock = time.monotonic
+    tuner: Tuner | None = None
+    decision: Decision | None = None
+    listeners: list[Callable[[Decision], None]] = field(default_factory=list)
+
+    def look(self, metrics: Metrics) -> None:
+        """Another look at it."""
+        self.allocation = metrics.allocation or self.allocation
+
+    def turn(self, tuner: Tuner, look: Metrics | None = None) -> None:
+        """A turn of the loop, with the look that was just had, if any; whoever listens is told."""
+        self.decision = tuner.turn(look)
+        for listener in self.listeners:
+            listener(self.decision)
+
+
+Companion = Callable[[Running], Look]
+"""Whatever else is told of a running job, each time that it is looked at."""
 
 
 def run_plan(
@@ -38,13 +68,14 @@ def run_plan(
     record: Callable[[FinishedJob], None] | None = None,
     tune: Callable[[Handle, Allocation], Tuner] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
+    companions: Sequence[Companion] = (),
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
 ) -> Outcome:
     """Launch a plan and wait until all samples are trained; `progress` is called every `every_s` seconds.
 
-    `tune` makes the control loop of the running job, which changes it where that pays; `decided` is told each turn.
-    However it ended, `record` is called with what was seen of it.
+    `tune` makes the control loop of the running job, which changes it where that pays; `decided` is told each turn,
+    `companions` of each look. However it ended, `record` is called with what was seen of it.
 
     An interrupt (Ctrl-C) stops the job, whose outcome says so. A job that failed is an outcome too.
     Raises UnsupportedError for an executor that only renders, and any error that kept the job from training.
@@ -56,11 +87,14 @@ def run_plan(
     handle = executor.launch(plan)
     recorder = Recorder(plan, handle, clock, started_at)
     try:
-        looks: list[Look] = [recorder.look]
+        running = Running(executor, handle, plan.job, plan.target, clock, listeners=[decided])
+        looks: list[Look] = [running.look, recorder.look]
         if progress:
-            looks.append(_progress(progress, clock))
+            looks.append(progress_of(running, progress))
         if tune:
-            looks.append(_turns(tune(handle, plan.target), decided, clock))
+            running.tuner = tune(handle, plan.target)
+            looks.append(_turns(running, running.tuner))
+        looks += [companion(running) for companion in companions]
         outcome = _until_ended(executor, handle, looks, every_s)
     except BaseException:
         with suppress(SizewrightError):  # what ended it is what is told
@@ -88,20 +122,21 @@ def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], ever
     return executor.stop(handle)
 
 
-def _progress(progress: Callable[[RunProgress], None], clock: Clock) -> Look:
-    meter = _Meter(clock)
+def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Look:
+    """Tells how far it is."""
+    meter = _Meter(running.clock)
     return lambda metrics: progress(meter.read(metrics))
 
 
-def _turns(tuner: Tuner, decided: Callable[[Decision], None], clock: Clock) -> Look:
+def _turns(running: Running, tuner: Tuner) -> Look:
     """A turn of the control loop, whenever one is due."""
-    due_s = clock()
+    due_s = running.clock()
 
     def look(metrics: Metrics) -> None:
         nonlocal due_s
-        if clock() >= due_s:
-            decided(tuner.turn(metrics))
-            due_s = clock() + tuner.turn_s
+        if running.clock() >= due_s:
+            running.turn(tuner, metrics)
+            due_s = running.clock() + tuner.turn_s
 
     return look
 
@@ -118,4 +153,4 @@ class _Meter:
         at, before = self._last or (now, samples)
         self._last = now, samples
         rate = (samples - before) / (now - at) if now > at else 0.0
-        return RunProgress(samples, rate, len(metrics.of("worker")), len(metrics.of("ps")))
+        return RunProgress(samples, rate, len(metrics.of("worker")), len(metrics.of("ps")), metrics.samples_left)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from sizewright.datasets.trials import Trial, now
@@ -14,6 +15,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.auto_scale import Scaling
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.decisions import DecisionLog
+from sizewright.recommender.online_fit import AtOnce, Pool
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.spec import Allocation, Cluster, Executor, Handle, Job
 from sizewright.spec._base import Record
@@ -44,10 +46,14 @@ def tuning(
     cluster: Cluster | None = None,
     forgive: Callable[[StoreError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = now,
+    at_once: bool = False,
 ) -> Iterator[Beside]:
     """Makes the loop of a job that `executor` runs, given its handle and allocation; its fits end with the context.
 
-    Raises InputError for a job whose allocations cannot be compared while it runs.
+    `clock` and `now` are the time of the job, which waits for fits where they are made `at_once`.
+    Raises InputError for a job whose allocations cannot be compared while it runs, StoreError for decisions that
+    cannot be written.
     """
     if job.command:
         raise InputError(
@@ -56,7 +62,10 @@ def tuning(
         )
     scaler = AutoScaler(job, trials, foretold, cluster=cluster, scaling=tuning.scaling)
     log = DecisionLog(tuning.decisions) if tuning.decisions else None
-    with ThreadPoolExecutor(1, thread_name_prefix="refit") as pool:
+    if log:
+        log.check()
+    with ThreadPoolExecutor(1, thread_name_prefix="refit") as background:
+        pool: Pool = AtOnce() if at_once else background
         yield lambda handle, allocation: Tuner(
             job, executor, handle, allocation, scaler, clock=clock, now=now, log=log, turn_s=tuning.turn_s,
             dry_run=tuning.dry_run, forgive=forgive, pool=pool,

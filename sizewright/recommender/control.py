@@ -59,6 +59,8 @@ class Tuner:
         self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
         self._forgive = forgive
         self.paused = False
+        self.latest: Metrics | None = None
+        """What was observed in this turn."""
         self._looks, self._stabilizer = Looks(), Stabilizer(job, executor.capabilities)
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
@@ -72,7 +74,7 @@ class Tuner:
 
     def turn(self, look: Metrics | None = None) -> Decision:
         """One look, unless its caller has just had one, and what comes of it."""
-        self._timings, self._told = {}, None
+        self._timings, self._told, self.latest = {}, None, None
         with self._step("observe"):
             metrics, window = self._observe(look)
         if isinstance(window, str):
@@ -89,7 +91,7 @@ class Tuner:
 
     def _observe(self, look: Metrics | None) -> tuple[Metrics | None, Window | str]:
         try:
-            metrics = look or self._executor.observe(self._handle)
+            metrics = self.latest = look or self._executor.observe(self._handle)
         except SizewrightError as error:
             self._looks.forget()
             return None, f"the job tells nothing ({error.message.rstrip('.')})"

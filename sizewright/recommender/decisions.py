@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.trials import Trial
-from sizewright.errors import StoreError
 from sizewright.spec import Allocation
 from sizewright.spec._base import Record
 
@@ -49,46 +47,13 @@ class Decision(Record):
     evidence: Trial | None = Field(None, description="what was known of this allocation by then")
     timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")
 
+    def wants_as(self, other: Decision) -> bool:
+        """Whether both want the same change: a dry run wants it anew with every turn."""
+        return (self.target, self.migrate, self.rebalance) == (other.target, other.migrate, other.rebalance)
 
-class DecisionLog:
+
+class DecisionLog(JsonLines[Decision]):
     """At `path`. Raises StoreError where it cannot be read or written."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def append(self, decision: Decision) -> None:
-        """It is on disk when this returns."""
-        line = decision.model_dump_json(exclude_defaults=True) + "\n"
-        try:
-            with open(self.path, "ab") as file:
-                if file.tell() and not _ends_whole(self.path):
-                    file.write(b"\n")  # what was cut off stays a line of its own
-                file.write(line.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StoreError(f"Cannot write decisions to {self.path}: {error}.", "Name another with --log.") from None
-
-    def read(self) -> list[Decision]:
-        """All of them; a line that was cut off when its writer died is passed over."""
-        if not self.path.exists():
-            return []
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except OSError as error:
-            raise StoreError(f"Cannot read decisions from {self.path}: {error}.", "Name another with --log.") from None
-        return list(_decisions(lines))
-
-
-def _decisions(lines: list[bytes]) -> Iterator[Decision]:
-    for line in lines:
-        try:
-            yield Decision.model_validate_json(line)
-        except ValidationError:
-            continue
-
-
-def _ends_whole(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+        super().__init__(path, Decision, "decisions")

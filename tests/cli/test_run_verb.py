@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from sizewright.datasets.history import History
 from sizewright.errors import EngineError, StoreError
 from sizewright.executors import registry
 from sizewright.executors.local import LocalExecutor
+from sizewright.executors.metrics_log import MetricsLog
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.testing import FakeExecutor
 
@@ -113,6 +116,34 @@ def test_a_plan_takes_no_sizes(call, plan, fake, tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text(plan.read_text().replace("kind: launch", "kind: keep"))
     assert "of kind 'keep' and cannot launch" in call("run", broken).err
+
+
+def test_what_is_observed_is_kept_and_told_on_a_port(call, plan, fake, tmp_path, monkeypatch):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    told: list[str] = []
+    observe = fake.observe
+
+    def scrape(handle: Any) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            told.append(answer.read().decode())
+        return observe(handle)
+
+    monkeypatch.setattr(fake, "observe", scrape)
+    assert call("run", plan, "--metrics", tmp_path / "m.jsonl", "--metrics-port", port).code == 0
+    looks = MetricsLog(tmp_path / "m.jsonl").read()
+    assert looks[-1].metrics.samples_trained > looks[0].metrics.samples_trained
+    assert looks[-1].metrics.allocation
+    assert "sizewright_samples_trained_total" in told[-1]
+    assert list((tmp_path / "sizewright").iterdir()) == []
+
+
+def test_a_file_or_port_that_cannot_be_is_told_before_anything_starts(call, plan, fake, tmp_path):
+    for words in (["--metrics", tmp_path], ["--metrics-port", 9, "--metrics-host", "no.such.host"]):
+        result = call("run", plan, *words)
+        assert (result.code, result.err.count("Error: ")) == (1, 1)
+    assert not fake.calls
 
 
 def test_a_failed_job_exits_1(call, plan, fake, monkeypatch):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from sizewright.models.embedding_memory import peak_of
 from sizewright.recommender.memory_watch import MemoryWatch

@@ -1,0 +1,152 @@
+"""What `tune` takes and prints; what it watches is recorded, or trained by an executor in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beside_runs import ONE, going, run_with
+
+from sizewright.errors import EngineError
+from sizewright.executors.attached import Attached
+from sizewright.executors.metrics_log import MetricsLog
+from sizewright.recommender.control import Tuner
+
+JOB_FILE = """
+name: ctr
+bounds: {worker: {replicas: [1, 8], cpu: [1, 1]}, ps: {replicas: [1, 4], cpu: [1, 1]}}
+training: {samples: 1000000}
+objective: time
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "ctr.yaml"
+    path.write_text(JOB_FILE)
+    return path
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    log = MetricsLog(tmp_path / "m.jsonl")
+    run_with([log.beside])
+    return log.path
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Turns follow each other at once; lets the loop see so many, and ends it then in a way of the test's."""
+    wait = Attached.wait
+
+    def after(turns: int, ending: Any) -> None:
+        seen: list[int] = []
+
+        def counted(self: Any, handle: Any, timeout_s: float) -> bool:
+            seen.append(1)
+            if len(seen) >= turns:
+                ending()
+            return wait(self, handle, 0.06)
+
+        monkeypatch.setattr(Attached, "wait", counted)
+
+    return after
+
+
+def test_a_replay_prints_what_it_would_have_done(call, job, recorded, tmp_path):
+    result = call("tune", job, "--replay", recorded, "--plans", tmp_path / "plans")
+    assert result.code == 0
+    assert "It would be changed: " in result.out
+    assert "It would be changed: " in result.err
+    told = json.loads(call("tune", job, "--replay", recorded, "-o", "json", "--change-s", 1e6).out)
+    assert {decision["kind"] for decision in told} == {"blind", "keep"}
+    assert told[0]["allocation"] == json.loads(ONE.model_dump_json())
+    assert any((tmp_path / "plans").iterdir())
+
+
+def test_a_running_job_is_tuned_until_ctrl_c_and_trains_on(call, job, hasty, tmp_path):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    log = tmp_path / "d.jsonl"
+    hasty(5, interrupt)
+    with going() as fake:
+        first = call("tune", job, "--decisions", log, "-o", "json", "--dry-run")
+        second = call("tune", "ctr", "--decisions", log, "-o", "json", "--dry-run")
+        assert "adjust" not in {one.method for one in fake.calls}
+    assert (first.code, second.code) == (130, 130)
+    numbers = [decision["number"] for told in (first, second) for decision in json.loads(told.out)]
+    assert numbers == list(range(len(numbers)))
+    assert len(log.read_text().splitlines()) == len(numbers)
+
+
+def test_a_run_that_ends_meanwhile_ends_the_loop(call, job, hasty):
+    with going() as fake:
+
+        def let_go() -> None:
+            fake.clock.step_s = 10_000.0  # type: ignore[attr-defined]
+
+        hasty(3, let_go)
+        result = call("tune", job)
+    assert result.code == 0
+    assert "turns: " in result.out
+
+
+def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    hasty(1, interrupt)
+    with going(tuned=True):
+        refused = call("tune", "ctr")
+        assert (refused.code, refused.err.count("Error: ")) == (1, 1)
+        assert "tuned by its own loop. Pause that first: sizewright tune ctr-1 --pause" in refused.err
+        assert "The loop of ctr-1 is paused." in call("tune", "ctr", "--pause").err
+        assert call("tune", "ctr").code == 130
+        assert "The loop of ctr-1 goes on." in call("tune", "ctr-1", "--resume").err
+        assert "--pause or --resume" in call("tune", "ctr", "--pause", "--resume").err
+
+
+def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatch, hasty, caplog):
+    turn, count = Tuner.turn, iter(range(99))
+
+    def sometimes(self: Any, look: Any = None) -> Any:
+        if next(count) == 1:
+            raise EngineError("It does not answer.")
+        return turn(self, look)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tuner, "turn", sometimes)
+    hasty(5, interrupt)
+    with going():
+        result = call("tune", "ctr", "--dry-run", "-o", "json")
+    assert len(json.loads(result.out)) >= 2
+    assert "A turn was cut short: It does not answer." in caplog.text
+
+
+def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
+    (tmp_path / "junk").write_text("junk")
+    mistakes = {
+        "Nothing is running by the name other. Running: nothing at all": ["other"],
+        "holds no look at a job": [job, "--replay", tmp_path / "junk"],
+        "No recorded metrics at": [job, "--replay", tmp_path / "none"],
+        "Cannot write decisions to": [job, "--replay", recorded, "--decisions", tmp_path / "no" / "d.jsonl"],
+        "Cannot write plans to": [job, "--replay", recorded, "--plans", tmp_path / "junk"],
+        "is no URL of a Prometheus": [job, "--prometheus", "nonsense"],
+        "does not answer": [job, "--prometheus", "http://127.0.0.1:9"],
+        "A replay is not read from a Prometheus": [job, "--prometheus", "http://h", "--replay", recorded],
+        "What a change costs is told for replays only": [job, "--change-s", 3],
+        "No job file at": [tmp_path / "none.yaml", "--replay", recorded],
+        "No metrics at no.such.host": [
+            job, "--replay", recorded, "--metrics-port", 9, "--metrics-host", "no.such.host",
+        ],
+    }  # fmt: skip
+    for sentence, words in mistakes.items():
+        result = call("tune", *words)
+        assert result.code == 1, sentence
+        assert sentence in result.err
+        assert result.err.count("Error: ") == 1

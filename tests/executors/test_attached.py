@@ -1,0 +1,118 @@
+"""A running job that is reached from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from beside_runs import JOB, ONE, going
+
+from sizewright.errors import EngineError, InputError
+from sizewright.executors.attached import find_run
+from sizewright.executors.control_protocol import folder
+from sizewright.executors.plan_files import adjust_plan
+from sizewright.executors.watched import attached_to
+from sizewright.spec import Allocation
+
+TWO = Allocation.of(2, 1, 1.0, 1.0, 512)
+
+
+def sockets() -> list[Path]:
+    return list(folder().iterdir())
+
+
+def test_it_is_watched_and_changed_and_nothing_is_left() -> None:
+    with going() as fake, find_run("ctr") as run:
+        handle = run.status.handle
+        assert (run.status.job, run.status.allocation, run.status.tuned) == (JOB, ONE, False)
+        assert run.observe(handle).allocation == ONE
+        plan = adjust_plan(JOB, ONE, TWO)
+        assert run.change_cost(plan) == fake.cost
+        run.adjust(handle, plan)
+        assert run.observe(handle).allocation == TWO
+        assert not run.wait(handle, 0)
+        assert stat.S_IMODE(folder().stat().st_mode) == 0o700
+        with find_run(handle.id), find_run("ctr"), attached_to(JOB):
+            assert len(sockets()) == 1
+    assert sockets() == []
+
+
+def test_errors_arrive_as_they_were() -> None:
+    with going() as fake, find_run("ctr") as run:
+        with pytest.raises(InputError, match=r"was made for 2 workers.*Make a new plan"):
+            run.adjust(run.status.handle, adjust_plan(JOB, TWO, ONE))
+        fake.fail_next("change_cost", EngineError("The cluster does not answer.", "Wait."))
+        with pytest.raises(EngineError, match=r"The cluster does not answer\. Wait\."):
+            run.change_cost(adjust_plan(JOB, ONE, TWO))
+
+
+@pytest.mark.parametrize(
+    "junk", [b"junk\n", b"\xff\n", b"{}\n", b'{"do": "stop"}\n', b'{"do": "adjust"}\n', b"[" * 9999 + b"\n"]
+)
+def test_junk_is_answered_and_the_job_goes_on(junk: bytes) -> None:
+    with going():
+        (path,) = sockets()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.connect(str(path))
+            other.sendall(junk)
+            assert json.loads(other.makefile().readline())["error"] == "InputError"
+        with socket.socket(socket.AF_UNIX) as half:
+            half.connect(str(path))
+            half.sendall(b'{"do": "obs')
+            with find_run("ctr") as run:
+                assert run.look_up().allocation == ONE
+
+
+def test_there_is_one_loop_at_a_time() -> None:
+    with going(tuned=True), find_run("ctr") as run, find_run("ctr") as other:
+        with pytest.raises(InputError, match="tuned by its own loop"):
+            run.attach()
+        run.pause()
+        assert run.look_up().paused
+        run.attach()
+        for refused in (other.attach, lambda: other.pause(False)):
+            with pytest.raises(InputError, match="tuned by another loop"):
+                refused()
+        with pytest.raises(InputError, match="tuned by another loop"):
+            other.adjust(run.status.handle, adjust_plan(JOB, ONE, TWO))
+        run.__exit__()
+        other.attach()
+        other.__exit__()
+        with find_run("ctr") as third:
+            third.pause(False)
+            assert not third.look_up().paused
+
+
+def test_a_run_that_ended_says_so() -> None:
+    with going():
+        run = find_run("ctr")
+    assert run.wait(run.status.handle, 10)
+    with pytest.raises(InputError, match="has ended"):
+        run.observe(run.status.handle)
+    assert run.wait(run.status.handle, 0)
+
+
+def test_what_dead_processes_left_is_passed_over_and_removed() -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder() / "dead.sock"))
+    with pytest.raises(InputError, match=r"Nothing is running by the name ctr\. Running: nothing at all"):
+        find_run("ctr")
+    assert sockets() == []
+
+
+def test_names_that_fit_no_run_or_several() -> None:
+    with going(), going():
+        with pytest.raises(InputError, match="Running: ctr-1, ctr-1"):
+            find_run("other")
+        with pytest.raises(InputError, match="Several runs are called ctr"):
+            find_run("ctr")
+
+
+def test_a_folder_that_is_open_to_others_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    folder().chmod(0o777)
+    with going(), pytest.raises(EngineError, match="open to others"):
+        find_run("ctr")
+    assert "will not find this run" in caplog.text
