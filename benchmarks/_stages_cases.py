@@ -51,27 +51,22 @@ CASES = (
 QUICK_CASES = ("healthy", "slow_ps", "memory", "under_asked")
 
 
-def calibrated() -> dict[str, float]:
-    """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and PS peaks; for both
-    families."""
-    found: dict[str, float] = {}
-    for family in ("wide_deep", "xdeepfm"):
-        job = _job(family)
-        cores, samples = 0.15, 300_000 if family == "wide_deep" else 60_000
-        for _ in range(3):
-            ran = train(Setting(job, _sized(cores), samples), "queue")
-            used = (ran.ps_utilization or UTILIZATION) * cores
-            rate = ran.samples / ran.jct_s
-            found |= {f"{family}_ps_cpu": cores, f"{family}_rate": rate, f"{family}_used": used / cores}
-            samples = round(rate * _CALIBRATION_S)
-            cores = max(0.1, round(used / UTILIZATION, 3))
-        found |= {f"{family}_ps_cpu": cores, f"{family}_ps_peak_bytes": float(ran.ps_peak_bytes)}
-    return found
+def calibrated(family: str) -> dict[str, float]:
+    """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and the PS's peak."""
+    job, cores, found = _job(family), 0.15, dict[str, float]()
+    samples = 300_000 if family == "wide_deep" else 60_000
+    for _ in range(3):
+        ran = train(Setting(job, _sized(cores), samples), "queue")
+        used = (ran.ps_utilization or UTILIZATION) * cores
+        found = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
+        samples = round(found["rate"] * _CALIBRATION_S)
+        cores = max(0.1, round(used / UTILIZATION, 3))
+    return found | {"ps_cpu": cores}
 
 
 def setting_of(case: Case, known: dict[str, Any]) -> Setting:
     """The allocation is the best within the bounds of the job, where nothing else is said: it is well sized."""
-    ps_cpu, rate = known[f"{case.family}_ps_cpu"], known[f"{case.family}_rate"]
+    ps_cpu, rate = known["ps_cpu"], known["rate"]
     job, allocation = _bounded(_job(case.family), ps_cpu), _sized(ps_cpu)
     samples = round(rate * _RUN_S)
     plain = Setting(job, allocation, samples, change_s=case.change_s)
@@ -79,7 +74,7 @@ def setting_of(case: Case, known: dict[str, Any]) -> Setting:
     if kind == "over_asked":
         return _over_asked(plain)
     if kind == "under_asked":
-        return plain._replace(allocation=Allocation.of(1, 1, 0.1, 0.1, 512))
+        return plain._replace(allocation=Allocation.of(1, 1, 0.1, 0.1, 512), samples=samples // 4)
     if kind == "slow_worker":
         return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("worker-1", _FIFTH * WORKER_CPU)))
     if kind == "slow_ps":
@@ -114,7 +109,7 @@ def _over_asked(plain: Setting) -> Setting:
 
 def _short_of_memory(plain: Setting, known: dict[str, Any]) -> Setting:
     """Tables that grow past the limit of their PS about half way."""
-    limit = int(known["wide_deep_ps_peak_bytes"]) + 16 * MIB
+    limit = int(known["ps_peak_bytes"]) + 16 * MIB
     groups = tuple(group.model_copy(update={"memory_bytes": limit}) for group in plain.allocation.ps)
     return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
 

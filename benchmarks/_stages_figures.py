@@ -31,6 +31,7 @@ TARGETS = {
     "mix_completion_points": "≥ 6",
     "mix_cpu_points": "≥ 15",
     "mix_memory_points": "≥ 20",
+    "simulation_gap": "≤ 0.10",
     "healthy_30s_jct": "≤ 1.02",
     "healthy_90s_jct": "≤ 1.02",
     "slow_ps_30s": "< 1, or left alone",
@@ -61,6 +62,7 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
     figures["false_alarms_per_10k"] = 1e4 * alarms[0] / alarms[1] if alarms[1] else math.nan
     found = [steps for run in runs for steps in run.get("found_after", ())]
     figures["slowdown_found"] = _mean([float(steps is not None and steps <= WITHIN_STEPS) for steps in found])
+    figures["simulation_gap"] = _mean([run["mean_gap"] for run in runs if run["case"] == "validation"])
     figures["decision_p99_s"] = _mean([run["p99_s"] for run in runs if run["case"] == "decisions"])
     mixed: dict[str, Any] = next((run for run in runs if run["case"] == "mix"), {"figures": {}, "details": None})
     figures |= {name: mixed["figures"].get(name, math.nan) for name in TARGETS if name.startswith("mix_")}
@@ -69,13 +71,14 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
             name = f"{case}_{seconds}"
             figures[f"{name}_jct" if case == "healthy" else name] = _gmean(_ratios(runs, name))
     details: dict[str, Any] = {
-        "calibration": next((run for run in runs if run["case"] == "calibration"), None),
+        "calibration": [run for run in runs if run["case"].startswith("calibration")],
         "seconds": {case: _seconds(runs, case) for case in dict.fromkeys(run["case"] for run in runs)},
         "healthy_jct": _gmean(healthy),
         "healthy_pairs": len(healthy),
         "healthy_decisions": int(alarms[1]),
         "steps_until_found": found,
         "mix": mixed["details"],
+        "validation": next((run for run in runs if run["case"] == "validation"), None),
         "minutes_beside_the_paper": _beside_the_paper(runs),
     }
     return figures, details

@@ -24,11 +24,11 @@ from benchmarks._measured import on_all_cores
 from benchmarks.warm_start import LEAST_CPU, MOST_CPU, Truth, truths_of
 from sizewright.datasets.bank.files import load_bank
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
-from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior import JobCurve
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.recommend import recommend
 from sizewright.recommender.scaler import AutoScaler
-from sizewright.spec import Allocation, ChangeCost, Job, Outcome, Plan
+from sizewright.spec import Allocation, ChangeCost, Cluster, Job, Outcome, Plan
 from sizewright.testing import FakeExecutor
 
 JOBS, HISTORY = 320, 40
@@ -63,6 +63,14 @@ class Trace(NamedTuple):
     byte_s: float
     used_byte_s: float
     completes: bool
+    changes: int
+
+
+class Simulated(NamedTuple):
+    """Seconds until its end, how long it trained where, and how often it was changed."""
+
+    seconds: float
+    spans: list[tuple[Allocation, float]]
     changes: int
 
 
@@ -117,26 +125,36 @@ def auto_trace(asked: Asked, history: list[FinishedJob], now: datetime) -> tuple
     if answer.target is None:  # the prior tells nothing of it: as its user says
         trace = static_trace(asked)
         return trace, _finished(asked, [(asked.static, trace.seconds)], now)
-    executor = FakeExecutor(throughput=lambda a: truth.rate(a) * asked.noise, cost=LIVE_COST)
-    handle = executor.launch(Plan(id="p", kind="launch", job=job, target=answer.target, reason=""))
-    try:
-        foretold = truth.prior.curve(job)
-    except NotEnoughDataError:
-        foretold = None
-    scaler = AutoScaler(job, foretold=foretold)
+    told = simulated(truth, job, answer.target, truth.prior.curve(job), noise=asked.noise, cost=LIVE_COST)
+    return _summed(asked, told.spans, told.changes), _finished(asked, told.spans, now)
+
+
+def simulated(
+    truth: Truth,
+    job: Job,
+    start: Allocation,
+    foretold: JobCurve,
+    *,
+    noise: float,
+    cost: ChangeCost,
+    turn_s: float = TURN_S,
+    cluster: Cluster | None = None,
+) -> Simulated:
+    """The control loop over an executor in memory, to the end of the job."""
+    executor = FakeExecutor(throughput=lambda a: truth.rate(a) * noise, cost=cost)
+    handle = executor.launch(Plan(id="p", kind="launch", job=job, target=start, reason=""))
     tuner = Tuner(
-        job, executor, handle, answer.target, scaler, clock=executor.clock, turn_s=TURN_S,
-        now=lambda: now + timedelta(seconds=executor.clock()),
+        job, executor, handle, start, AutoScaler(job, foretold=foretold, cluster=cluster), clock=executor.clock,
+        now=lambda: START + timedelta(seconds=executor.clock()), turn_s=turn_s,
     )  # fmt: skip
-    stretches = [(answer.target, 0.0)]
-    changes = 0
-    while not executor.wait(handle, TURN_S):
+    stretches, changes = [(start, 0.0)], 0
+    while not executor.wait(handle, turn_s):
         changes += bool(tuner.turn().applied)
         if tuner.allocation != stretches[-1][0]:
             stretches.append((tuner.allocation, executor.clock()))
     ends = [at for _, at in stretches[1:]] + [executor.clock()]
     spans = [(a, end - at) for (a, at), end in zip(stretches, ends, strict=True)]
-    return _summed(asked, spans, changes), _finished(asked, spans, now)
+    return Simulated(executor.clock(), spans, changes)
 
 
 def _summed(asked: Asked, spans: list[tuple[Allocation, float]], changes: int) -> Trace:

@@ -27,7 +27,7 @@ from sizewright.executors.run import run_plan
 from sizewright.executors.tuning import Tuning, tuning
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
-from sizewright.spec import Allocation, ChangeCost, Handle, Job, Metrics, Plan
+from sizewright.spec import Allocation, ChangeCost, Cluster, Handle, Job, Metrics, Plan
 from sizewright.spec.units import GIB
 from sizewright.training.leases import Lease, LeaseBook, Range
 from sizewright.training.program import Program
@@ -61,6 +61,7 @@ class Setting(NamedTuple):
     """Seconds that every change takes longer than it does here, while the job trains on, as pods that start."""
     foretold: JobCurve | None = None
     program: Program | None = None
+    cluster: Cluster | None = None
     halves: bool = False
     """Whether workers are held to half of their cores in turn, a few seconds each."""
 
@@ -303,7 +304,7 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
 
     cpu_s = time.process_time()
     if how == "auto":
-        with tuning(setting.job, executor, Tuning(), foretold=setting.foretold) as beside:
+        with tuning(setting.job, executor, Tuning(), foretold=setting.foretold, cluster=setting.cluster) as beside:
             outcome = run_plan(executor, plan, tune=beside, decided=tell)
     else:
         outcome = run_plan(executor, plan)

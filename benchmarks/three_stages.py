@@ -26,13 +26,18 @@ from benchmarks._stages_cases import CASES, QUICK_CASES, Case, Runs, calibrated,
 from benchmarks._stages_figures import TARGETS, figures_of
 from benchmarks._stages_mix import mix
 from benchmarks._stages_run import train
+from benchmarks._stages_validation import validation
 from benchmarks._stages_watch import decisions
 from sizewright.spec import Job
 
 KEPT = Path(__file__).parent / "results" / "three_stages_runs.jsonl"
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {"decisions": decisions, "mix": mix}
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "decisions": decisions,
+    "mix": mix,
+    "validation": validation,
+}
 
 
 class Wanted(NamedTuple):
@@ -73,9 +78,10 @@ def _missing(cases: list[Case], runs: Runs) -> list[Wanted]:
 
 def _measure(wanted: Wanted, runs: Runs, path: Path) -> None:
     case = wanted.case
-    if not any(run["case"] == "calibration" for run in runs):
-        _keep({"case": "calibration", "pair": 0, "how": "queue", **calibrated()}, runs, path)
-    known = next(run for run in runs if run["case"] == "calibration")
+    if not any(run["case"] == f"calibration of {case.family}" for run in runs):
+        told = {"case": f"calibration of {case.family}", "pair": 0, "how": "queue"} | calibrated(case.family)
+        _keep(told, runs, path)
+    known = next(run for run in runs if run["case"] == f"calibration of {case.family}")
     began = time.monotonic()
     foretold = sw.load_prior("shipped").curve(job_of(case, known))
     ran = train(setting_of(case, known)._replace(foretold=foretold), wanted.how)  # type: ignore[arg-type]

@@ -40,7 +40,9 @@ class Scaling(Record):
     """How readily a running job is changed."""
 
     least_gain: float = 0.05
-    """Share of the objective of what is left that a change must save."""
+    """Share of the objective of what is left that the first change must save."""
+    more_each_time: float = 0.5
+    """Each further change must save so much of that share more: trying may teach something for ever."""
     cooldown_s: float = 10.0
     cooldown_of_change: float = 2.0
     """After a change it is left alone for `cooldown_s`, or so many times the seconds that changes take, if longer."""
@@ -60,6 +62,8 @@ class Standing(NamedTuple):
     rate_sd: float
     samples_left: int
     price_per_hour: float
+    changes: int = 0
+    """That were made already."""
 
 
 class Weighed(NamedTuple):
@@ -127,9 +131,10 @@ def weigh(
     gain, chance = float(1 - value[best] / stay.mean()), float((there[:, best] < stay[:, 0]).mean())
     faster = float(np.exp(np.log(rates[:, best]).mean()) / standing.rate)
     about = f"{faster:.2f} times the throughput at {price[best] / standing.price_per_hour:.2f} times the price"
-    if gain < scaling.least_gain:
+    least_gain = scaling.least_gain * (1 + scaling.more_each_time * standing.changes)
+    if gain < least_gain:
         why = f"the best other allocation saves {max(gain, 0.0):.1%} of what is left, and a change must save "
-        return Weighed(standing.row, "keep", gain, chance, f"{why}{scaling.least_gain:.0%} ({about})")
+        return Weighed(standing.row, "keep", gain, chance, f"{why}{least_gain:.1%} ({about})")
     why = f"{about} saves {gain:.0%} of what is left, {change_s:.1f} s of change included ({chance:.0%} sure)"
     return Weighed(int(rows[best]), "adjust", gain, chance, why)
 

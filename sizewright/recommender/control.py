@@ -67,6 +67,7 @@ class Tuner:
         self._not_before_s = clock() + scaler.scaling.cooldown_s
         self._number = 0
         self._kept: Action | None = None
+        self._scaled = 0
         self._weighed_left = 0
         self._timings: dict[str, float] = {}
         self._told: Trial | None = None
@@ -137,7 +138,7 @@ class Tuner:
         def ps_needs(ps: int) -> float | None:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
-        found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs)
+        found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs, self._scaled)
         self._kept, self._weighed_left = None if found.changes else found, left
         return found
 
@@ -156,6 +157,7 @@ class Tuner:
             return self._decided(metrics, window, action, "adjust", stage, plan)
         with self._step("apply"):
             error = self._apply(plan, action)
+        self._scaled += stage == "scale" and not error
         return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
 
     def _change_cost(self) -> ChangeCost:
@@ -240,6 +242,7 @@ class Tuner:
         mine = [told for told in (self._log.read() if self._log else []) if told.job_hash == self.job.hash]
         if mine:
             self._number = mine[-1].number + 1
+            self._scaled = sum(told.stage == "scale" and told.applied is True for told in mine)
             latest = {told.allocation.model_dump_json(): told.evidence for told in mine if told.evidence}
             self._fit.know([trial for trial in latest.values() if trial])
 

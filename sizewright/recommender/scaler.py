@@ -89,8 +89,9 @@ class AutoScaler:
         samples_left: int,
         change_s: float,
         ps_needs: Callable[[int], float | None] = lambda _: None,
+        changes: int = 0,
     ) -> Action:
-        """Where to go from an allocation at which so many samples/s are seen, or why to stay.
+        """Where to go from an allocation at which so many samples/s are seen, after so many changes, or why to stay.
 
         `ps_needs` tells how many bytes each of so many PS is to have by what was seen while it ran, if that is known.
         """
@@ -99,7 +100,7 @@ class AutoScaler:
         scored = self._fitted.considered.scored
         row = _nearest(scored, allocation)
         price = self._price(allocation)
-        standing = Standing(row, rate, rate_sd, samples_left, price)
+        standing = Standing(row, rate, rate_sd, samples_left, price, changes)
         allowed = self._fitted.considered.allowed
         found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
         if found.kind == "keep":

@@ -1,0 +1,42 @@
+"""Whether the simulation of the mix is right: jobs that really train here, tuned, beside the same in simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks._stages_mix import LIVE_COST, simulated
+from benchmarks._stages_run import Setting, train
+from benchmarks.warm_start import Truth, truths_of
+from sizewright.spec import Allocation, Cluster, HostKind, Quota
+
+BASES = ("criteo-dlrm", "wide-and-deep", "xdeepfm-small", "criteo-dcn", "mlperf-dlrm", "rm1", "deep-dcn", "ncf")
+ROOM = Cluster(name="host", hosts=(HostKind(kind="host", cpu=2.0, memory_bytes=16 << 30),), quota=Quota(cpu=1.6))
+_RUN_S = 60.0
+_TOO_LITTLE = (1, 1, 0.2, 0.1)
+
+
+def validation() -> dict[str, Any]:
+    """Seconds of each job, which asked for too little: really, and simulated on the curve of its measured trials."""
+    rows = [_compared(truths_of(base)[0]) for base in BASES]
+    gaps = [abs(row["simulated_s"] / row["trained_s"] - 1) for row in rows]
+    return {"jobs": rows, "mean_gap": float(np.mean(gaps)), "most_gap": max(gaps)}
+
+
+def _compared(truth: Truth) -> dict[str, Any]:
+    start = Allocation.of(*_TOO_LITTLE, truth.job.training.batch_size)
+    room = truth.grid.workers * truth.grid.worker_cpu + truth.grid.ps * truth.grid.ps_cpu <= ROOM.cpu_limit
+    best = truth.grid.allocation(int(np.flatnonzero(room)[np.argmin(truth.objective[room])]))
+    samples = round(truth.rate(best) * _RUN_S)
+    training = truth.job.training.model_copy(update={"samples": samples})
+    job = truth.job.model_copy(update={"training": training})
+    foretold = truth.prior.curve(job)
+    setting = Setting(job, start, samples, foretold=foretold, cluster=ROOM)
+    ran = train(setting, "auto")
+    told = simulated(truth, job, start, foretold, noise=1.0, cost=LIVE_COST, turn_s=1.0, cluster=ROOM)
+    print(f"{truth.job.name:<18} trained {ran.jct_s:.0f} s, simulated {told.seconds:.0f} s; {ran.final}", flush=True)
+    return {
+        "job": truth.job.name, "trained_s": ran.jct_s, "simulated_s": told.seconds, "trained_at": ran.final,
+        "simulated_at": told.spans[-1][0].describe(), "changes": [len(ran.changes), told.changes],
+    }  # fmt: skip
