@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from benchmarks._stages_data import SHAPE, SkewedLater
 from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
-from sizewright.spec.units import MIB
 
 Runs = list[dict[str, Any]]
 WORKERS, PS, WORKER_CPU = 4, 3, 0.25
@@ -55,7 +54,7 @@ def calibrated(family: str) -> dict[str, float]:
     """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and the PS's peak."""
     job, cores, found = _job(family), 0.15, dict[str, float]()
     samples = 300_000 if family == "wide_deep" else 60_000
-    for _ in range(3):
+    for _ in range(2):
         ran = train(Setting(job, _sized(cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores
         found = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
@@ -74,7 +73,7 @@ def setting_of(case: Case, known: dict[str, Any]) -> Setting:
     if kind == "over_asked":
         return _over_asked(plain)
     if kind == "under_asked":
-        return plain._replace(allocation=Allocation.of(1, 1, 0.1, 0.1, 512), samples=samples // 4)
+        return plain._replace(allocation=Allocation.of(1, 1, 0.1, 0.1, 512), samples=samples // 8)
     if kind == "slow_worker":
         return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("worker-1", _FIFTH * WORKER_CPU)))
     if kind == "slow_ps":
@@ -108,8 +107,8 @@ def _over_asked(plain: Setting) -> Setting:
 
 
 def _short_of_memory(plain: Setting, known: dict[str, Any]) -> Setting:
-    """Tables that grow past the limit of their PS about half way."""
-    limit = int(known["ps_peak_bytes"]) + 16 * MIB
+    """Tables that grow past the limit of their PS after about a fifth of the run."""
+    limit = int(known["ps_peak_bytes"])
     groups = tuple(group.model_copy(update={"memory_bytes": limit}) for group in plain.allocation.ps)
     return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
 

@@ -17,7 +17,9 @@ from sizewright.executors.plan_files import adjust_plan, is_plan, launch_plan
 from sizewright.executors.tuning import Beside, Tuning, tuning
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
+from sizewright.recommender.consider import filled
 from sizewright.recommender.recommend import recommend as recommend_from_trials
+from sizewright.recommender.warm_start import warm_start
 from sizewright.spec import (
     Allocation,
     Cluster,
@@ -464,11 +466,13 @@ def _beside(
     **times: Any,
 ) -> AbstractContextManager[Beside]:
     """The control loop, with all that is known of the job before it runs."""
-    trials, _ = _evidence_of(job, store, needed=False)
+    trials, history = _evidence_of(job, store, needed=False)
     foretold = None
     if prior is not None:
+        told = [filled(job, trial) for trial in trials if trial.usable]
         with suppress(NotEnoughDataError):
             foretold = prior.curve(job)
+            foretold = warm_start(job, history, prior, foretold, told).curve or foretold
     return tuning(
         job, executor, how, trials=trials, foretold=foretold, cluster=room,
         forgive=lambda error: _LOG.warning("A decision is not in the log: %s", error), **times,

@@ -31,6 +31,7 @@ class TrainingSession(Protocol):
 
     def scale(self, allocation: Allocation) -> None: ...  # noqa: D102
     def replace(self, name: str) -> str: ...  # noqa: D102
+    def expect_memory(self, ps_bytes: int) -> None: ...  # noqa: D102
     def rebalance(self) -> None: ...  # noqa: D102
     def observe(self) -> Metrics: ...  # noqa: D102
     def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102
@@ -128,6 +129,10 @@ class SessionExecutor:
         """Sums of every replica, and what it runs at."""
         session = self._running(handle).session
         return session.observe().model_copy(update={"allocation": session.allocation})
+
+    def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
+        """What a PS is forecast to need: one that memory ends comes back with that."""
+        self._running(handle).session.expect_memory(ps_bytes)
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Whether the job has ended, trained in full or failed; waits at most `timeout_s` seconds for it."""

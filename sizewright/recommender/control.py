@@ -22,7 +22,7 @@ from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Looks, Window
-from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan
+from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
 _WEIGHED_ANEW = 0.9
@@ -116,6 +116,12 @@ class Tuner:
         # Held up by one replica, it tells nothing of the allocation.
         if not self._stabilizer.findings and self._fit.add(window):
             self._kept = None
+            self._expect_memory(window)
+
+    def _expect_memory(self, window: Window) -> None:
+        needed = self._stabilizer.forecast(window, self.allocation).ps_peak_at_end_bytes
+        if needed and not self._dry_run and isinstance(self._executor, RestoresReplicas):
+            self._executor.expect_memory(self._handle, needed)
 
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()

@@ -12,6 +12,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.caps import Ruling
+from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
 from sizewright.spec import Cluster, Job
@@ -38,6 +39,8 @@ def reasons(
     """Why the chosen row, in sentences."""
     least = _OBJECTIVES[job.objective]
     yield f"It has the least {least} of {int(allowed.sum()):,} allocations ({len(allowed):,} lie within the bounds)."
+    if warning := untested(job, scored.grid.workers[chosen]):
+        yield warning
     for ruling in rulings:
         if ruling.ruled_out:
             yield f"The {ruling.cap} cap ruled out {ruling.ruled_out:,}: {ruling.verdict.reason}."
@@ -71,6 +74,8 @@ def assumptions(
     others: SimilarMemory = NONE,
 ) -> Iterator[str]:
     """What the answer takes for granted."""
+    if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
+        yield "The model is as good with more asynchronous workers; bounds.tested_workers says up to how many."
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."

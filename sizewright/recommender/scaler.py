@@ -17,6 +17,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.action import Action
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
+from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored, rounded_up
 from sizewright.spec import Allocation, Cluster, Job
 from sizewright.spec.units import GIB
@@ -108,7 +109,9 @@ class AutoScaler:
         needed = ps_needs(int(scored.grid.ps[found.row])) or 0.0
         ps_memory_bytes = max(scored.ps_memory_bytes[found.row], rounded_up(needed))
         target = scored.grid.allocation(found.row, scored.worker_memory_bytes[found.row], ps_memory_bytes)
-        return Action(f"{target.describe()}: {found.reason}.", target=self.job.with_sides(target))
+        warning = untested(self.job, target.replicas("worker"))
+        told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
+        return Action(told, target=self.job.with_sides(target))
 
     def _price(self, allocation: Allocation) -> float:
         """Currency per hour."""

@@ -3,7 +3,7 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
-from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle
+from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
 from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
@@ -56,6 +56,7 @@ __all__ = [
     "Remedy",
     "ReplicaMetrics",
     "Resources",
+    "RestoresReplicas",
     "Role",
     "RoleBounds",
     "ServerOption",

@@ -50,6 +50,9 @@ class Bounds(Record):
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         None, description="absent: the batch size stays as the job says"
     )
+    tested_workers: int | None = Field(
+        None, ge=1, description="asynchronous workers that the model's quality was tested with; more are warned of"
+    )
 
     @model_validator(mode="after")
     def _batch_ordered(self) -> Bounds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pydantic import Field, model_validator
 
@@ -89,4 +89,13 @@ class Executor(Protocol):
 
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Seconds that carrying out the plan takes: learned from earlier ones; 0 where nothing changes."""
+        ...
+
+
+@runtime_checkable
+class RestoresReplicas(Protocol):
+    """An executor that puts others in the places of dead replicas by itself."""
+
+    def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
+        """What a PS is forecast to need: one that memory ends is to come back with that."""
         ...

@@ -15,7 +15,7 @@ from sizewright.training.snapshots import Snapshots
 
 _EVERY_S = 0.25
 _ANSWER_S = 10.0
-# A PS that was ended for its memory would be ended again with as much.
+# A PS that was ended for its memory would be ended again with as much. This is where nobody forecasts what it needs.
 OOM_FACTOR = 1.5
 _MOST_IN_A_ROW, _MOST_REFUSALS = 12, 3
 
@@ -31,6 +31,8 @@ class Recovery:
         self._thread: threading.Thread | None = None
         self._samples, self._in_a_row = -1, 0
         self._repeats: dict[Member, int] = {}
+        self.ps_needs_bytes = 0
+        """What a PS is forecast to need, if anybody said so."""
 
     def start(self) -> None:
         """Watch from now on."""
@@ -125,7 +127,8 @@ class Recovery:
         size = member.resources
         if cause != "oom":
             return size
-        wanted = int(size.memory_bytes * OOM_FACTOR)
+        known = self.ps_needs_bytes if member.role == "ps" else 0
+        wanted = known if known > size.memory_bytes else int(size.memory_bytes * OOM_FACTOR)
         if wanted > max(offer.memory_bytes for offer in self._crew.fleet.offers):
             raise EngineError(
                 f"{member.name} needs more than {format_bytes(size.memory_bytes)} and no machine has "

@@ -181,6 +181,10 @@ class Session:
             self._check_trains()
             self._live.rebalance()
 
+    def expect_memory(self, ps_bytes: int) -> None:
+        """What a PS is forecast to need: one that memory ends comes back with that."""
+        self._recovery.ps_needs_bytes = ps_bytes
+
     def pause(self) -> None:
         """Stop training, replicas stay loaded; the next `scale` goes on."""
         with self._lock:

@@ -55,12 +55,12 @@ def row(scored: Scored, workers: int, ps: int) -> int:
 
 def decide(
     workers: int, ps: int, *, objective: str = "time", left: int = 10**6, change_s: float = 0.0, sd: float = 0.0,
-    **scaling: Any,
+    changes: int = 0, **scaling: Any,
 ) -> tuple[str, tuple[float, float], Any]:  # fmt: skip
     job, model, scored = case(objective, sd)
     at = row(scored, workers, ps)
     rate = float(scored.throughput[at])
-    standing = Standing(at, rate, 0.0, left, float(scored.price_per_hour[at]))
+    standing = Standing(at, rate, 0.0, left, float(scored.price_per_hour[at]), changes)
     allowed = np.ones(len(scored.grid), bool)
     found = weigh(job, model, scored, allowed, standing, change_s, Scaling(**scaling), np.random.default_rng(0))
     return found.kind, (float(scored.grid.workers[found.row]), float(scored.grid.ps[found.row])), found
@@ -105,3 +105,16 @@ def test_what_is_not_known_is_tried_only_where_that_is_worth_more_than_it_costs(
     assert decide(16, 4, sd=0.02)[0] == "keep"
     assert decide(15, 4, sd=0.3, change_s=0.1)[0] == "adjust"  # something may well be much faster
     assert decide(15, 4, sd=0.3, change_s=0.1, left=200 * 60)[0] == "keep"  # and is not worth it any more
+
+
+def test_what_is_likely_to_be_worse_is_not_tried_for_what_it_may_teach() -> None:
+    assert decide(15, 4, sd=0.3, change_s=0.1, most_workers_more=1)[0] == "adjust"
+    found = decide(16, 4, sd=0.3, change_s=0.1, most_risked=-0.5)[2]
+    assert (found.kind, found.gain) == ("keep", pytest.approx(0.0))
+
+
+def test_each_further_change_must_bring_more() -> None:
+    gain = decide(15, 4, sd=0.3, change_s=0.1)[2].gain
+    for changes in range(40):
+        wanted = 0.05 * (1 + 0.5 * changes)
+        assert decide(15, 4, sd=0.3, change_s=0.1, changes=changes)[0] == ("adjust" if gain >= wanted else "keep")

@@ -200,6 +200,18 @@ def test_it_tells_when_the_job_will_end() -> None:
     assert (told.forecast.ps_peak_bytes, told.forecast.ps_limit_bytes) == (200 * MIB, 1024 * MIB)
 
 
+def test_what_memory_is_forecast_to_be_is_told_to_who_restores_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    running = Running(here(8, 4))
+    monkeypatch.setattr(running.fake, "expect_memory", lambda _, needed: told.append(needed))
+    running.turns(5)
+    assert told == []  # its tables do not grow
+    watch = running.tuner._stabilizer.memory
+    monkeypatch.setattr(watch, "wanted_bytes", lambda samples, ps: 7e8)
+    running.turns(20)
+    assert set(told) == {700_000_000}
+
+
 def test_a_dry_run_says_what_it_would_do() -> None:
     running = Running(here(1, 1), dry_run=True)
     told = running.turns(10)

@@ -86,3 +86,13 @@ def test_the_price_of_a_change_is_weighed_against_what_is_left(left: int) -> Non
     scaler.refit([])
     action = scaler.act(here(2, 1), rate(2, 1), 0.02, left, 90.0)
     assert action.changes == (left > 10**6)
+
+
+def test_trials_of_a_slower_host_teach_their_ratios_only() -> None:
+    """Else what was measured before and what the run tells would each pull the curve their way."""
+    slow = [t.model_copy(update={"throughput": 0.4 * (t.throughput or 0.0)}) for t in TRIALS]
+    scaler = AutoScaler(JOB, slow)
+    assert scaler.refit([trial(2, 1)]) == ""
+    assert scaler._fitted is not None
+    foretold = scaler._fitted.model.predict(TRIALS)
+    assert np.abs(np.log(foretold / [t.throughput for t in TRIALS])).max() < 0.1

@@ -391,7 +391,8 @@ def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None
         assert running.allocation == Allocation.of(2, 1, 0.3, 0.2, 32)
 
 
-def test_a_server_over_its_memory_comes_back_with_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forecast", [0, 400 << 20], ids=["nothing forecast", "forecast"])
+def test_a_server_over_its_memory_comes_back_with_what_is_forecast_or_with_more(forecast: int) -> None:
     """Rows of 1 KiB that grow beyond what the PS was given."""
     samples = 60_000
     job = audit_job(samples, dim=256)
@@ -399,11 +400,12 @@ def test_a_server_over_its_memory_comes_back_with_more(tmp_path: Path) -> None:
         if running.whole_cores:
             pytest.skip("this host lets nobody make control groups here")
         running.scale(Allocation.of(2, 1, 0.5, 0.4, 32, ps_memory_bytes=170 << 20))
+        running.expect_memory(forecast)
         assert running.wait(120)
         outcome, allocation = running.outcome(), running.allocation
     assert "oom" in {failure.cause for failure in outcome.failures}
     assert allocation is not None
-    assert allocation.ps[0].memory_bytes > 170 << 20
+    assert allocation.ps[0].memory_bytes == (forecast or pytest.approx(1.5 * (170 << 20), rel=0.01))
 
 
 def leavings(tree: Path | None) -> tuple[int, int, int, int]:

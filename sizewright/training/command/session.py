@@ -111,6 +111,9 @@ class CommandSession:
         """Raises EngineError: any change starts all replicas of a command anew."""
         raise EngineError(f"{name} is a replica of a command, which starts as a whole.", "Scale it instead.")
 
+    def expect_memory(self, ps_bytes: int) -> None:
+        """Commands are not restored one by one."""
+
     def rebalance(self) -> None:
         """Raises EngineError: a command spreads its rows itself."""
         raise EngineError("A command spreads its rows over its PS itself.", "Scale it instead.")
