@@ -2,9 +2,10 @@
 
 Each job is one of the bank's, with samples for 0.5 to 8 hours at its best allocation. Users ask for the cores of that
 × lognormal (median 5, σ .7) and for its memory × lognormal (median 6, σ .7), a fifth for half of both. Cores beyond
-twice what was measured are paid for and speed nothing up. Auto starts where `recommend` says, given runs of the jobs
-that came before, and the control loop itself then turns over an executor whose samples/s are the job's curve (fitted
-to all its trials, joined with a prior that has not seen its base shape) with 5 % noise a run.
+twice what was measured are paid for and speed nothing up. Auto starts where `recommend` says, given a history of
+mis-sized runs of other jobs (that of `warm_start`), and the control loop itself then turns over an executor whose
+samples/s are the job's curve (fitted to all its trials, joined with a prior that has not seen its base shape) with 5 %
+noise a run. Both may ask for up to twice the cores that were measured.
 
 All jobs go through one cluster, first come first served. A job whose memory is less than its peak dies half way when
 it is static; in auto the forecast enlarges it, as the case `memory` shows with real ones. Mean JCT is over the jobs
@@ -15,25 +16,24 @@ from __future__ import annotations
 
 import heapq
 import math
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks._measured import on_all_cores
-from benchmarks.warm_start import LEAST_CPU, MOST_CPU, Truth, truths_of
+from benchmarks.warm_start import LEAST_CPU, MOST_CPU, NOW, Truth, history_of, truths_of
 from sizewright.datasets.bank.files import load_bank
-from sizewright.datasets.finished import FinishedJob, Stretch, Usage
+from sizewright.datasets.finished import FinishedJob
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.recommend import recommend
 from sizewright.recommender.scaler import AutoScaler
-from sizewright.spec import Allocation, ChangeCost, Cluster, Job, Outcome, Plan
+from sizewright.spec import Allocation, Bounds, ChangeCost, Cluster, Job, Objective, Plan
 from sizewright.testing import FakeExecutor
 
-JOBS, HISTORY = 320, 40
+JOBS, HISTORY = 320, 10
 TURN_S = 60.0
-START = datetime(2026, 6, 1, tzinfo=timezone.utc)
 LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 """As live changes here took."""
 LOAD = 0.9
@@ -74,7 +74,7 @@ class Simulated(NamedTuple):
     changes: int
 
 
-def jobs_of(truths: list[Truth], count: int, seed: int = 0) -> list[Asked]:
+def jobs_of(truths: list[Truth], count: int, objective: Objective, seed: int = 0) -> list[Asked]:
     """In order of arrival."""
     rng, found = np.random.default_rng(seed), list[Asked]()
     for number in range(count):
@@ -83,7 +83,8 @@ def jobs_of(truths: list[Truth], count: int, seed: int = 0) -> list[Asked]:
         hours = float(np.clip(rng.lognormal(np.log(2.0), 0.8), 0.5, 8.0))
         samples = round(truth.rate(best) * hours * 3600)
         training = truth.job.training.model_copy(update={"samples": samples})
-        job = truth.job.model_copy(update={"name": f"{truth.job.name}-{number}", "training": training})
+        about = {"name": f"{truth.job.name}-{number}", "training": training, "bounds": _generous(truth.job)}
+        job = truth.job.model_copy(update=about | {"objective": objective})
         half = rng.random() < 0.2
         cpu = 0.5 if half else float(rng.lognormal(np.log(5), 0.7))
         memory = 0.5 if half else float(rng.lognormal(np.log(6), 0.7))
@@ -98,6 +99,15 @@ def jobs_of(truths: list[Truth], count: int, seed: int = 0) -> list[Asked]:
     capacity = capacity_of(found)
     gaps = rng.exponential(work / (LOAD * capacity) / count, count)
     return [each._replace(at_s=float(at)) for each, at in zip(found, np.cumsum(gaps), strict=True)]
+
+
+def _generous(job: Job) -> Bounds:
+    """Up to what a user may ask for."""
+    sizes = {
+        role: (getattr(job.bounds, role).cpu[0], most) for role, most in zip(("worker", "ps"), MOST_CPU, strict=True)
+    }
+    roles = {role: getattr(job.bounds, role).model_copy(update={"cpu": cpu}) for role, cpu in sizes.items()}
+    return job.bounds.model_copy(update=roles)
 
 
 def capacity_of(jobs: list[Asked]) -> float:
@@ -118,15 +128,15 @@ def static_trace(asked: Asked) -> Trace:
     )  # fmt: skip
 
 
-def auto_trace(asked: Asked, history: list[FinishedJob], now: datetime) -> tuple[Trace, FinishedJob]:
-    """Sized by what is known, then tuned; and what the history keeps of it."""
+def auto_trace(asked: Asked, history: list[FinishedJob]) -> Trace:
+    """Sized by what is known, then tuned."""
     truth, job = asked.truth, asked.job
-    answer = recommend(job, [], prior=truth.prior, history=history, now=now)
+    others = [run for run in history if run.key != truth.job.hash]
+    answer = recommend(job, [], prior=truth.prior, history=others, now=NOW)
     if answer.target is None:  # the prior tells nothing of it: as its user says
-        trace = static_trace(asked)
-        return trace, _finished(asked, [(asked.static, trace.seconds)], now)
+        return static_trace(asked)
     told = simulated(truth, job, answer.target, truth.prior.curve(job), noise=asked.noise, cost=LIVE_COST)
-    return _summed(asked, told.spans, told.changes), _finished(asked, told.spans, now)
+    return _summed(asked, told.spans, told.changes)
 
 
 def simulated(
@@ -145,7 +155,7 @@ def simulated(
     handle = executor.launch(Plan(id="p", kind="launch", job=job, target=start, reason=""))
     tuner = Tuner(
         job, executor, handle, start, AutoScaler(job, foretold=foretold, cluster=cluster), clock=executor.clock,
-        now=lambda: START + timedelta(seconds=executor.clock()), turn_s=turn_s,
+        now=lambda: NOW + timedelta(seconds=executor.clock()), turn_s=turn_s,
     )  # fmt: skip
     stretches, changes = [(start, 0.0)], 0
     while not executor.wait(handle, turn_s):
@@ -183,20 +193,6 @@ def _used_cores(asked: Asked, a: Allocation, rate: float) -> float:
     return min(a.cores(), float(np.median(each)) * rate)
 
 
-def _finished(asked: Asked, spans: list[tuple[Allocation, float]], now: datetime) -> FinishedJob:
-    stretches, at = [], 0.0
-    for a, seconds in spans:
-        samples = round(asked.truth.rate(a) * asked.noise * seconds)
-        stretches.append(Stretch(at_s=at, duration_s=seconds, allocation=a, samples=samples))
-        at += seconds
-    worker, ps = asked.truth.peaks(spans[-1][0])
-    return FinishedJob(
-        id=asked.job.name, name=asked.job.name, job=asked.job, started_at=now, stretches=tuple(stretches),
-        worker=Usage(memory_peak_bytes=int(worker)), ps=Usage(memory_peak_bytes=int(ps)),
-        outcome=Outcome(status="finished"),
-    )  # fmt: skip
-
-
 def queued(jobs: list[Asked], traces: list[Trace], capacity: float) -> list[float]:
     """Seconds from arrival to end of each, first come first served: it waits for the most cores that it will hold."""
     free, ends, done, now = capacity, list[tuple[float, float]](), list[float](), 0.0
@@ -211,19 +207,15 @@ def queued(jobs: list[Asked], traces: list[Trace], capacity: float) -> list[floa
     return done
 
 
-def mix(count: int = JOBS) -> dict[str, Any]:
+def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
     """Figures of the mix, and what they rest on."""
     bases = list(dict.fromkeys(each.base for each in load_bank().jobs.values()))
     truths = [truth for some in on_all_cores(truths_of, bases) for truth in some]
-    jobs = jobs_of(truths, count)
+    jobs = jobs_of(truths, count, objective)
     capacity = capacity_of(jobs)
     static = [static_trace(each) for each in jobs]
-    history: list[FinishedJob] = []
-    auto = []
-    for each in jobs:
-        trace, run = auto_trace(each, history[-HISTORY:], START + timedelta(seconds=each.at_s))
-        auto.append(trace)
-        history.append(run)
+    history = [run for truth in truths for run in history_of(truth, HISTORY)]
+    auto = on_all_cores(auto_trace, jobs, [history] * count)
     jct = {"static": queued(jobs, static, capacity), "auto": queued(jobs, auto, capacity)}
     both = [i for i in range(count) if static[i].completes and auto[i].completes]
     mean = {way: float(np.mean([seconds[i] for i in both])) for way, seconds in jct.items()}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_runs import NOW, like, run
+from runs_as_foretold import NOW, like, run
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.finished import FinishedJob
