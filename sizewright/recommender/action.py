@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizewright.spec import Allocation
+from sizewright.spec._base import Record
+
+
+class Choice(Record):
+    """An allocation that no other beats in throughput and price, as many times those of now."""
+
+    allocation: Allocation
+    throughput_times: float
+    price_times: float
 
 
 class Action(NamedTuple):
@@ -14,6 +23,8 @@ class Action(NamedTuple):
     target: Allocation | None = None
     migrate: tuple[str, ...] = ()
     rebalance: bool = False
+    choices: tuple[Choice, ...] = ()
+    """What there was to choose from: some of the Pareto set."""
 
     @property
     def changes(self) -> bool:

@@ -14,19 +14,21 @@ where that saves more than `least_gain` of what is left, and `keep` says why not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.table import Table
+from sizewright.recommender.pareto import pareto_front
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Job, Objective
 from sizewright.spec._base import Record
 
 Floats = NDArray[np.float64]
 
-_MOST_DRAWN = 400
+_MOST_DRAWN, _MOST_TOLD = 400, 6
 
 
 class Curves(Protocol):
@@ -55,9 +57,11 @@ class Scaling(Record):
 
 
 class Standing(NamedTuple):
-    """Where the job is: its row in the grid, rate and its standard deviation in log, samples to go."""
+    """Where the job is: the row of the grid that is nearest, what it has on the axes where that differs, its rate and
+    the standard deviation of that in log, samples to go."""
 
     row: int
+    axes: Mapping[str, float]
     rate: float
     rate_sd: float
     samples_left: int
@@ -76,6 +80,8 @@ class Weighed(NamedTuple):
     chance: float
     """That the change betters it."""
     reason: str
+    front: tuple[tuple[int, float, float], ...] = ()
+    """Some of the rows that no other beats in throughput and price, with how many times those of now."""
 
 
 class _Left(NamedTuple):
@@ -115,7 +121,7 @@ def weigh(
     rng: np.random.Generator,
 ) -> Weighed:
     """The best of all legal changes and of none. `allowed` are rows of the grid within caps and memory."""
-    rows = _promising(scored, _legal(scored, allowed, standing.row, scaling))
+    rows = _promising(scored, _legal(scored, allowed, standing, scaling))
     if not len(rows):
         return Weighed(standing.row, "keep", 0.0, 0.0, "no other allocation is within the bounds and a legal step")
     left, price = _Left(job.objective, standing.samples_left), scored.price_per_hour[rows]
@@ -129,14 +135,23 @@ def weigh(
     value[risky] = np.maximum(value, stay.mean())[risky]
     best = int(np.argmin(value))
     gain, chance = float(1 - value[best] / stay.mean()), float((there[:, best] < stay[:, 0]).mean())
-    faster = float(np.exp(np.log(rates[:, best]).mean()) / standing.rate)
-    about = f"{faster:.2f} times the throughput at {price[best] / standing.price_per_hour:.2f} times the price"
+    faster = np.exp(np.log(rates).mean(axis=0)) / standing.rate
+    dearer = price / standing.price_per_hour if standing.price_per_hour else np.ones(len(rows))
+    front = _front(rows, faster, dearer)
+    about = f"{faster[best]:.2f} times the throughput at {dearer[best]:.2f} times the price"
     least_gain = scaling.least_gain * (1 + scaling.more_each_time * standing.changes)
     if gain < least_gain:
         why = f"the best other allocation saves {max(gain, 0.0):.1%} of what is left, and a change must save "
-        return Weighed(standing.row, "keep", gain, chance, f"{why}{least_gain:.1%} ({about})")
+        return Weighed(standing.row, "keep", gain, chance, f"{why}{least_gain:.1%} ({about})", front)
     why = f"{about} saves {gain:.0%} of what is left, {change_s:.1f} s of change included ({chance:.0%} sure)"
-    return Weighed(int(rows[best]), "adjust", gain, chance, why)
+    return Weighed(int(rows[best]), "adjust", gain, chance, why, front)
+
+
+def _front(rows: NDArray[np.int64], faster: Floats, dearer: Floats) -> tuple[tuple[int, float, float], ...]:
+    """At most so many of the Pareto set, from the cheapest to the fastest."""
+    front = pareto_front(faster, dearer)
+    some = front[np.unique(np.linspace(0, len(front) - 1, _MOST_TOLD).round().astype(int))]
+    return tuple((int(rows[i]), float(faster[i]), float(dearer[i])) for i in some)
 
 
 def _curves(
@@ -145,15 +160,17 @@ def _curves(
     """Samples/s now (d, 1) and at the rows (d, n), over what is possible. What is observed of where it is now shifts
     each curve: only ratios to that are left to the model."""
     asked = {name: column[[standing.row, *rows]] for name, column in scored.columns.items()}
+    for axis, value in standing.axes.items():
+        asked[axis][0] = value
     paths = model.paths(asked, rng)
     observed = np.log(standing.rate) + standing.rate_sd * rng.standard_normal((len(paths), 1))
     return np.exp(observed), np.exp(paths[:, 1:] - paths[:, :1] + observed)
 
 
-def _legal(scored: Scored, allowed: NDArray[np.bool_], row: int, scaling: Scaling) -> NDArray[np.int64]:
-    step = np.abs(scored.grid.workers - scored.grid.workers[row])
-    rows = np.flatnonzero(allowed & (step <= scaling.most_workers_more))
-    return np.asarray(rows[rows != row])
+def _legal(scored: Scored, allowed: NDArray[np.bool_], standing: Standing, scaling: Scaling) -> NDArray[np.int64]:
+    workers = standing.axes.get("workers", scored.grid.workers[standing.row])
+    rows = np.flatnonzero(allowed & (np.abs(scored.grid.workers - workers) <= scaling.most_workers_more))
+    return np.asarray(rows if standing.axes else rows[rows != standing.row])
 
 
 def _promising(scored: Scored, rows: NDArray[np.int64]) -> NDArray[np.int64]:

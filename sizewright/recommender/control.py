@@ -145,7 +145,8 @@ class Tuner:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
         found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs, self._scaled)
-        self._kept, self._weighed_left = None if found.changes else found, left
+        self._kept = None if found.changes else found._replace(choices=())  # they are told once
+        self._weighed_left = left
         return found
 
     def _carried_out(self, metrics: Metrics | None, window: Window, stage: str, action: Action) -> Decision:
@@ -221,7 +222,7 @@ class Tuner:
         decision = Decision(
             number=self._number, at=self._now(), job_hash=self.job.hash, kind=kind, stage=stage, reason=action.reason,
             allocation=before, target=action.target, migrate=action.migrate, rebalance=action.rebalance,
-            plan_id=plan.id if plan else "",
+            choices=action.choices, plan_id=plan.id if plan else "",
             throughput=window.throughput if window else None,
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,

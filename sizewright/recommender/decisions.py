@@ -10,6 +10,7 @@ from pydantic import Field
 
 from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.trials import Trial
+from sizewright.recommender.action import Choice
 from sizewright.spec import Allocation
 from sizewright.spec._base import Record
 
@@ -36,6 +37,7 @@ class Decision(Record):
     target: Allocation | None = Field(None, description="that it was to go to")
     migrate: tuple[str, ...] = Field((), description="replicas that were to be put elsewhere")
     rebalance: bool = Field(False, description="whether the look-ups of the PS were to be evened out")
+    choices: tuple[Choice, ...] = Field((), description="some of the Pareto set that was chosen from")
     plan_id: str = ""
     applied: bool | None = Field(None, description="whether the executor carried it out; none where nothing was to do")
     error: str = Field("", description="why it did not")

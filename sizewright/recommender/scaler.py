@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.default import ThroughputModel
 from sizewright.models.foretold import ForetoldModel
 from sizewright.models.prior import JobCurve
-from sizewright.recommender.action import Action
+from sizewright.recommender.action import Action, Choice
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
 from sizewright.recommender.quality import untested
@@ -99,19 +99,25 @@ class AutoScaler:
         if self._fitted is None:
             return Action("Too little is known of other allocations.")
         scored = self._fitted.considered.scored
-        row = _nearest(scored, allocation)
+        axes = _axes(allocation)
+        row = _nearest(scored, axes)
+        elsewhere = {
+            axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
+        }
         price = self._price(allocation)
-        standing = Standing(row, rate, rate_sd, samples_left, price, changes)
+        standing = Standing(row, elsewhere, rate, rate_sd, samples_left, price, changes)
         allowed = self._fitted.considered.allowed
         found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
+        choices = tuple(
+            Choice(allocation=_at(scored, row), throughput_times=faster, price_times=dearer)
+            for row, faster, dearer in found.front
+        )
         if found.kind == "keep":
-            return Action(f"It stays: {found.reason}.")
-        needed = ps_needs(int(scored.grid.ps[found.row])) or 0.0
-        ps_memory_bytes = max(scored.ps_memory_bytes[found.row], rounded_up(needed))
-        target = scored.grid.allocation(found.row, scored.worker_memory_bytes[found.row], ps_memory_bytes)
+            return Action(f"It stays: {found.reason}.", choices=choices)
+        target = _at(scored, found.row, ps_needs(int(scored.grid.ps[found.row])) or 0.0)
         warning = untested(self.job, target.replicas("worker"))
         told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
-        return Action(told, target=self.job.with_sides(target))
+        return Action(told, target=self.job.with_sides(target), choices=choices)
 
     def _price(self, allocation: Allocation) -> float:
         """Currency per hour."""
@@ -120,16 +126,25 @@ class AutoScaler:
         return allocation.cores() * prices.core_hour + allocation.memory_bytes() / GIB * prices.gib_hour + gpus
 
 
-def _nearest(scored: Scored, allocation: Allocation) -> int:
+def _at(scored: Scored, row: int, ps_needs: float = 0.0) -> Allocation:
+    """A row of the grid, each PS with no less than so many bytes."""
+    ps_memory_bytes = max(scored.ps_memory_bytes[row], rounded_up(ps_needs))
+    return scored.grid.allocation(row, scored.worker_memory_bytes[row], ps_memory_bytes)
+
+
+def _axes(allocation: Allocation) -> dict[str, float]:
+    """What it has on the axes of the grid."""
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    of_ps = {"ps": float(ps), "ps_cpu": allocation.cores("ps") / ps} if ps else {"ps": 0.0}
+    of_workers = {"workers": float(workers), "worker_cpu": allocation.cores("worker") / workers}
+    return of_workers | of_ps | {"batch_size": float(allocation.batch_size)}
+
+
+def _nearest(scored: Scored, axes: Mapping[str, float]) -> int:
     """The row of the grid that is most like an allocation, by the logarithms of its axes."""
     grid = scored.grid
-    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
-    wanted = {
-        "workers": workers, "ps": ps, "worker_cpu": allocation.cores("worker") / workers,
-        "ps_cpu": allocation.cores("ps") / ps if ps else 1.0, "batch_size": allocation.batch_size,
-    }  # fmt: skip
     far: NDArray[np.float64] = np.zeros(len(grid))
-    for axis, value in wanted.items():
+    for axis, value in axes.items():
         column = getattr(grid, axis)
         far += np.log(np.maximum(column, 1e-9) / max(value, 1e-9)) ** 2 if value else (column > 0) * 1e3
     return int(np.argmin(far))

@@ -60,7 +60,7 @@ def decide(
     job, model, scored = case(objective, sd)
     at = row(scored, workers, ps)
     rate = float(scored.throughput[at])
-    standing = Standing(at, rate, 0.0, left, float(scored.price_per_hour[at]), changes)
+    standing = Standing(at, {}, rate, 0.0, left, float(scored.price_per_hour[at]), changes)
     allowed = np.ones(len(scored.grid), bool)
     found = weigh(job, model, scored, allowed, standing, change_s, Scaling(**scaling), np.random.default_rng(0))
     return found.kind, (float(scored.grid.workers[found.row]), float(scored.grid.ps[found.row])), found
@@ -118,3 +118,11 @@ def test_each_further_change_must_bring_more() -> None:
     for changes in range(40):
         wanted = 0.05 * (1 + 0.5 * changes)
         assert decide(15, 4, sd=0.3, change_s=0.1, changes=changes)[0] == ("adjust" if gain >= wanted else "keep")
+
+
+def test_what_there_was_to_choose_from_is_told() -> None:
+    front = decide(8, 2)[2].front
+    assert 1 < len(front) <= 6
+    faster, dearer = (list(column) for column in list(zip(*front, strict=True))[1:])
+    assert faster == sorted(faster)
+    assert dearer == sorted(dearer)

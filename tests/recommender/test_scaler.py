@@ -96,3 +96,20 @@ def test_trials_of_a_slower_host_teach_their_ratios_only() -> None:
     assert scaler._fitted is not None
     foretold = scaler._fitted.model.predict(TRIALS)
     assert np.abs(np.log(foretold / [t.throughput for t in TRIALS])).max() < 0.1
+
+
+def test_an_allocation_beyond_the_bounds_is_weighed_as_it_is() -> None:
+    """Twelve workers, where eight are allowed: what is seen there is not what eight do."""
+    scaler = AutoScaler(JOB, TRIALS)
+    scaler.refit([])
+    action = scaler.act(here(12, 4), rate(12, 4), 0.02, 10**7, 1.0)
+    assert not action.changes
+    assert scaler.act(here(12, 1), rate(12, 1), 0.02, 10**7, 1.0).changes
+
+
+def test_what_there_was_to_choose_from_is_told() -> None:
+    scaler = AutoScaler(JOB, TRIALS)
+    scaler.refit([])
+    choices = scaler.act(here(2, 1), rate(2, 1), 0.02, 10**7, 1.0).choices
+    assert [each.throughput_times for each in choices] == sorted(each.throughput_times for each in choices)
+    assert all(1 <= each.allocation.replicas("worker") <= 8 for each in choices)
