@@ -66,11 +66,12 @@ def main() -> None:
 
 
 def _missing(cases: list[Case], runs: Runs) -> list[Wanted]:
-    """Pair by pair, every other one the other way round, so that a host that drifts favours neither."""
+    """Pair by pair, every other one the other way round, so that a host that drifts favours neither; the first pairs of
+    all cases come before the second."""
     done = {(run["case"], run["pair"], run["how"]) for run in runs}
     wanted = []
-    for case in cases:
-        for pair in range(1 if QUICK else case.pairs):
+    for pair in range(1 if QUICK else max(case.pairs for case in cases)):
+        for case in (case for case in cases if pair < case.pairs):
             hows = case.hows if pair % 2 == 0 else tuple(reversed(case.hows))
             wanted += [Wanted(case, pair, how) for how in hows if (case.name, pair, how) not in done]
     return wanted
