@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from benchmarks._stages_watch import Episode, false_alarms, steps_until_found
+from sizewright.errors import ReplicaDiedError
 from sizewright.executors.change_costs import ChangeCosts
 from sizewright.executors.local import LocalExecutor
 from sizewright.executors.plan_files import launch_plan
@@ -27,7 +28,7 @@ from sizewright.executors.run import run_plan
 from sizewright.executors.tuning import Tuning, tuning
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
-from sizewright.spec import Allocation, ChangeCost, Cluster, Handle, Job, Metrics, Plan
+from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec.units import GIB
 from sizewright.training.leases import Lease, LeaseBook, Range
 from sizewright.training.program import Program
@@ -307,7 +308,7 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         with tuning(setting.job, executor, Tuning(), foretold=setting.foretold, cluster=setting.cluster) as beside:
             outcome = run_plan(executor, plan, tune=beside, decided=tell)
     else:
-        outcome = run_plan(executor, plan)
+        outcome = _untouched(executor, plan)
     loop = (time.process_time() - cpu_s) * setting.job.prices.core_hour / 3600
     ran = Ran(
         how, outcome.status, outcome.samples, outcome.duration_s, executor.paid + loop, 0,
@@ -321,6 +322,18 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         [sum(s for name, s in d.timings_s.items() if name not in ("apply", "refit")) for d in decided],
     )  # fmt: skip
     return ran, executor
+
+
+def _untouched(executor: _Watched, plan: Plan) -> Outcome:
+    """A run in which nothing is replaced ends with its first replica."""
+    began = time.monotonic()
+    try:
+        return run_plan(executor, plan)
+    except ReplicaDiedError as error:
+        cause = "oom" if error.oom else "died"
+        failure = Failure(at_s=time.monotonic() - began, replica="", cause=cause)
+        trained = executor.last.samples_trained if executor.last else 0
+        return Outcome(status="failed", samples=trained, duration_s=failure.at_s, failures=(failure,))
 
 
 def _alarms(executor: _Watched) -> tuple[int, int] | None:
