@@ -253,7 +253,11 @@ class _Watched(LocalExecutor):
         if now < self._steps_due_s:
             return
         self._steps_due_s = now + _STEPS_EVERY_S
-        for name, times in self.session.step_times().items():
+        try:
+            told = self.session.step_times()
+        except ReplicaDiedError:  # who has just died tells nothing; the others tell it the next time
+            return
+        for name, times in told.items():
             kept = self.steps.setdefault(name, [])
             kept += times[bisect.bisect(times, kept[-1]) if kept else 0 :]
 
