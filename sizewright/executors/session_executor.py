@@ -13,6 +13,7 @@ from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import (
     LIVE_PRIOR,
     NO_CHANGE,
+    REBALANCE_PRIOR,
     RESIZE_PRIOR,
     RESTART_PRIOR,
     START_PRIOR,
@@ -73,6 +74,7 @@ class SessionExecutor:
     ) -> None:
         self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
         self.resize_costs, self.restart_costs = ChangeCosts(RESIZE_PRIOR), ChangeCosts(RESTART_PRIOR)
+        self.rebalance_costs = ChangeCosts(REBALANCE_PRIOR)
         self._samples = samples
         self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
         self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
@@ -170,6 +172,8 @@ class SessionExecutor:
     def _costs_of(self, plan: Plan) -> ChangeCosts:
         if plan.job.command:
             return self.restart_costs
+        if plan.rebalance and not plan.migrate and plan.target == plan.current:
+            return self.rebalance_costs
         return self.resize_costs if resizes_only(plan) else self.change_costs
 
     def _open(self, job: Job) -> TrainingSession:

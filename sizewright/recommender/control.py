@@ -125,7 +125,8 @@ class Tuner:
 
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()
-        return self._stabilizer.act(window, self.allocation, cost, self.turn_s)
+        rebalancing = self._executor.change_cost(self._plan(Action("", rebalance=True)))
+        return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalancing)
 
     def _scale(self, window: Window) -> Action:
         if self._fit.unknown:

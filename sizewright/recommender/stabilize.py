@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
-from sizewright.recommender.diagnose import Finding, diagnose, is_hot
+from sizewright.recommender.diagnose import Finding, Remedy, diagnose, is_hot
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.scoring import rounded_up
 from sizewright.recommender.slow_replicas import SlowReplicas
@@ -57,9 +57,17 @@ class Stabilizer:
         self._slow.forget()
         self.findings = ()
 
-    def act(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
+    def act(
+        self,
+        window: Window,
+        allocation: Allocation,
+        cost: ChangeCost,
+        turn_s: float,
+        rebalance_cost: ChangeCost | None = None,
+    ) -> Action | None:
         """What is most pressing: memory first. None where nothing is wrong."""
-        return self._enlarged(window, allocation, cost, turn_s) or self._relieved(window, cost)
+        costs: dict[Remedy, ChangeCost] = {"migrate": cost, "rebalance": rebalance_cost or cost}
+        return self._enlarged(window, allocation, cost, turn_s) or self._relieved(window, costs)
 
     def _enlarged(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
         limit, ps = _limit(allocation), allocation.replicas("ps")
@@ -80,7 +88,7 @@ class Stabilizer:
                 return Action(told, target=_with_ps(allocation, count, asked))
         return Action(f"{why}, and the bounds of the job allow no more.")
 
-    def _relieved(self, window: Window, cost: ChangeCost) -> Action | None:
+    def _relieved(self, window: Window, costs: Mapping[Remedy, ChangeCost]) -> Action | None:
         if not self.findings:
             return None
         worst = max(self.findings, key=lambda finding: finding.slow.ratio)
@@ -88,7 +96,7 @@ class Stabilizer:
             return Action(f"{worst.reason} {why}: it is waited.")
         left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
         saved_s = left_s * (1 - 1 / _faster_without(worst, window))
-        remedy = _REMEDIES[worst.remedy]
+        remedy, cost = _REMEDIES[worst.remedy], costs[worst.remedy]
         if saved_s <= cost.upper:
             return Action(f"{worst.reason} {remedy} would save {saved_s:.0f} s, and may take {cost.upper:.0f}.")
         told = f"{worst.reason} {remedy} saves {_seconds(saved_s)}."

@@ -59,7 +59,7 @@ def test_the_target_comes_first_then_the_replicas_then_the_look_ups() -> None:
     executor.adjust(handle, even)
     kinds = [change.kind for change in executor.stop(handle).changes]
     assert kinds == ["scale", "replace", "rebalance", "rebalance"]
-    assert executor.change_cost(ADJUST).changes == 2
+    assert (executor.change_cost(ADJUST).changes, executor.change_cost(even).changes) == (1, 1)
 
 
 def test_a_change_that_fails_is_not_learned_and_starts_no_cool_down() -> None:
