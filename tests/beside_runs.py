@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 from sizewright.datasets.trials import Trial
 from sizewright.executors.control_socket import ControlSocket
+from sizewright.executors.metrics_log import MetricsLog
 from sizewright.executors.run import Companion, run_plan
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.scaler import AutoScaler
@@ -86,3 +88,10 @@ def going(*, tuned: bool = False, companions: Sequence[Companion] = ()) -> Itera
         clock.step_s = 10_000.0
         thread.join(60)
     assert [outcome.samples for outcome in outcomes] == [1_000_000]
+
+
+def recorded_in(folder: Path) -> Path:
+    """The metrics of a whole run, as `run --metrics` keeps them."""
+    log = MetricsLog(folder / "m.jsonl")
+    run_with([log.beside])
+    return log.path

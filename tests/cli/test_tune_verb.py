@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside_runs import ONE, going, run_with
+from beside_runs import ONE, going, recorded_in
 
 from sizewright.errors import EngineError
 from sizewright.executors.attached import Attached
-from sizewright.executors.metrics_log import MetricsLog
 from sizewright.recommender.control import Tuner
 
 JOB_FILE = """
@@ -31,9 +30,7 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    log = MetricsLog(tmp_path / "m.jsonl")
-    run_with([log.beside])
-    return log.path
+    return recorded_in(tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from beside_runs import JOB, ONE, START, rate, run_with, trials
+from beside_runs import JOB, ONE, START, rate, recorded_in, run_with, trials
 
 import sizewright as sw
 from sizewright.datasets.store import TrialStore
@@ -22,9 +22,7 @@ HANDLE = Handle(executor="replay", id="r", job="ctr")
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    log = MetricsLog(tmp_path / "m.jsonl")
-    run_with([log.beside])
-    return log.path
+    return recorded_in(tmp_path)
 
 
 @pytest.fixture
