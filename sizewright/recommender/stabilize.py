@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sizewright.recommender.action import Action
@@ -17,6 +18,8 @@ from sizewright.spec.units import MIB
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
+_MOST_REBALANCES = 3
+"""Of a PS that stays hot: the first may go by look-ups of before its keys were skewed."""
 _REMEDIES = {"migrate": "Another in its place", "rebalance": "Evening out the look-ups"}
 _ABLE = Capabilities(migrate=True, rebalance=True)
 
@@ -26,7 +29,7 @@ class Stabilizer:
 
     def __init__(self, job: Job, able: Capabilities = _ABLE) -> None:
         self._job, self._able = job, able
-        self._rebalanced: set[str] = set()  # PS that were hot and are so still
+        self._rebalanced = Counter[str]()  # how often, of PS that were hot and are so still
         self._hot = ""
         self.memory = MemoryWatch(job)
         self._slow = SlowReplicas()
@@ -36,11 +39,12 @@ class Stabilizer:
         """Take a window in."""
         self.memory.add(window, _limit(allocation))
         self.findings = tuple(diagnose(slow, window) for slow in self._slow.add(window))
-        self._rebalanced = {name for name in self._rebalanced if is_hot(name, window)}
+        for name in [name for name in self._rebalanced if not is_hot(name, window)]:
+            del self._rebalanced[name]
 
     def rebalanced(self) -> None:
-        """What `act` wanted last was carried out: where the PS stays hot all the same, it is not wanted again."""
-        self._rebalanced.add(self._hot)
+        """What `act` wanted last was carried out: where a PS stays hot all the same, it is not wanted for ever."""
+        self._rebalanced[self._hot] += 1
 
     def forecast(self, window: Window, allocation: Allocation) -> Forecast:
         """Of the memory of its PS."""
@@ -111,7 +115,7 @@ class Stabilizer:
             return "Nothing that is known would help"
         if not getattr(self._able, finding.remedy):
             return f"The executor cannot {finding.remedy}"
-        if finding.remedy == "rebalance" and finding.slow.name in self._rebalanced:
+        if finding.remedy == "rebalance" and self._rebalanced[finding.slow.name] >= _MOST_REBALANCES:
             return "Its look-ups were evened out as far as they can be"
         return ""
 

@@ -27,12 +27,10 @@ from sizewright.training.exchange import (
 from sizewright.training.hash_index import Slots
 from sizewright.training.optimizers import Floats
 from sizewright.training.pacing import Pacing, Push
-from sizewright.training.routing import PARTITIONS, Counts, partition_of
+from sizewright.training.recent_counts import RecentCounts
 
 MakePacing = Callable[[threading.Condition], Pacing]
 _NO_SLOTS: Slots = np.empty(0, np.int64)
-# Counting by partition takes a tenth of a pull; the shares show in every eighth pull as well.
-_PULLS_A_COUNT = 8
 
 
 @dataclass
@@ -65,7 +63,7 @@ class ParameterServer:
         self.store = store
         self.dense = dense
         self.counters = PsCounters()
-        self.partition_lookups: Counts = np.zeros(PARTITIONS, np.int64)  # of some pulls of this version
+        self.recent = RecentCounts()  # of this version
         self.applied: dict[int, int] = {}  # the last push of each worker, by its tag
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -203,7 +201,7 @@ class ParameterServer:
 
     def _begin(self, version: int) -> None:
         self.version = version
-        self.partition_lookups = np.zeros(PARTITIONS, np.int64)
+        self.recent.clear()
         self._frozen = False
         self.pacing.break_off()
         self._changed.notify_all()
@@ -243,6 +241,5 @@ class ParameterServer:
         dense = self.dense.copy() if request.flags & WANT_DENSE else NO_FLOATS
         self.counters.exchanges += 1
         self.counters.lookups += len(found)
-        if self.counters.exchanges % _PULLS_A_COUNT == 0:
-            self.partition_lookups += np.bincount(partition_of(request.keys), minlength=PARTITIONS)
+        self.recent.add(request.keys)
         return Reply(DONE, self.store.read(found), dense)

@@ -227,8 +227,8 @@ class PsActor(Replica):
         return self._running.counters.pushes
 
     def partition_lookups(self) -> Counts:
-        """Look-ups of each partition, in a sample of the pulls since the present version of the routing began."""
-        return self._running.partition_lookups
+        """Look-ups of each partition, in a sample of the latest pulls of the present version of the routing."""
+        return self._running.recent.total()
 
     def drain(self) -> None:
         """A server that leaves: wait until every worker has the replies that are on their way."""

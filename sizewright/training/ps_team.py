@@ -22,7 +22,7 @@ from sizewright.training.routing import PARTITIONS, Loads, Owners, Routing, Serv
 Restore = Callable[[Member, Owners, slice, int], None]
 """Gives a server rows of partitions and its dense slice, after which a version begins."""
 # Fewer say less of the partitions than what is known of them already.
-_ENOUGH_LOOKUPS = 8 * PARTITIONS
+_ENOUGH_LOOKUPS = 4 * PARTITIONS
 
 
 class PsTeam:
@@ -71,7 +71,7 @@ class PsTeam:
         self._roster.servers, self.routing = servers, routing
 
     def rebalance(self) -> None:
-        """Move partitions until each server has as many look-ups, going by those since the last change."""
+        """Move partitions until each server has as many look-ups, going by those of late."""
         assert self.routing is not None
         servers = list(self._roster.servers)
         counted = np.sum(self._fleet.get([m.actor.partition_lookups.remote() for m in servers]), axis=0)

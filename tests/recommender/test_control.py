@@ -266,13 +266,13 @@ def test_a_hot_ps_is_relieved_by_a_plan_that_evens_out_its_look_ups() -> None:
     assert told[-1].throughput == pytest.approx(rate(8, 4), rel=0.01)
 
 
-def test_what_cannot_be_evened_out_is_tried_once() -> None:
+def test_what_cannot_be_evened_out_is_tried_a_few_times() -> None:
     running = Running(here(8, 4))
     running.turns(2)
-    for _ in range(20):
+    for _ in range(40):
         running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
         told = running.turns(1)
-    assert len(running.adjusted) == 1
+    assert len(running.adjusted) == 3
     assert "evened out as far as they can be" in told[-1].reason
 
 

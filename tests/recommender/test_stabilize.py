@@ -141,10 +141,8 @@ def test_the_look_ups_of_a_hot_ps_are_evened_out() -> None:
     assert "may take 1000" in action.reason
 
 
-def test_a_ps_that_stays_hot_is_not_evened_out_again() -> None:
+def test_a_ps_that_stays_hot_is_evened_out_a_few_times_at_most() -> None:
     made, _ = stabilized(*[with_ps(**HOT)] * 4)
-    made.rebalanced()
-    made.forget()
     allocation = Allocation.of(4, 3, 0.5, 0.3, 512)
 
     def acts(told: Window) -> Action | None:
@@ -152,9 +150,13 @@ def test_a_ps_that_stays_hot_is_not_evened_out_again() -> None:
             made.look(told, allocation)
         return made.act(told, allocation, LIVE, 5.0)
 
-    still = acts(with_ps(**HOT))
-    assert still is not None
-    assert not still.changes
+    for changes in (True, True, True, False):
+        still = acts(with_ps(**HOT))
+        assert still is not None
+        assert still.changes == changes
+        if changes:
+            made.rebalanced()
+            made.forget()
     assert "evened out as far as they can be: it is waited" in still.reason
     assert acts(with_ps()) is None
     for _ in range(8):
