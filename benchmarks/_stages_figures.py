@@ -69,7 +69,10 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
     for case in ("healthy", "slow_ps", "hot_ps"):
         for seconds in ("30s", "90s"):
             name = f"{case}_{seconds}"
-            figures[f"{name}_jct" if case == "healthy" else name] = _gmean(_ratios(runs, name))
+            if case == "healthy":
+                figures[f"{name}_jct"] = _gmean(_ratios(runs, name))
+            else:
+                figures[name] = _gmean(_ratios(runs, name, static=case))
     details: dict[str, Any] = {
         "calibration": [run for run in runs if run["case"].startswith("calibration")],
         "seconds": {case: _seconds(runs, case) for case in dict.fromkeys(run["case"] for run in runs)},
@@ -88,10 +91,11 @@ def _is(run: dict[str, Any], case: str, how: str) -> bool:
     return bool(run["case"] == case and run["how"] == how)
 
 
-def _ratios(runs: Runs, case: str, of: str = "jct_s", than: str = "static") -> list[float]:
+def _ratios(runs: Runs, case: str, of: str = "jct_s", than: str = "static", static: str = "") -> list[float]:
+    """Pair by pair; the static runs may be those of another case."""
     by_pair: dict[int, dict[str, float]] = {}
     for run in runs:
-        if run["case"] == case:
+        if run["case"] == (static or case if run["how"] == "static" else case):
             by_pair.setdefault(run["pair"], {})[run["how"]] = run[of]
     return [told["auto"] / told[than] for told in by_pair.values() if "auto" in told and than in told]
 

@@ -10,7 +10,7 @@ RESIZE_PRIOR = ChangeCost(seconds=0.05, lower=0.005, upper=0.5)
 """Limits of replicas that stay, while they train on."""
 LIVE_PRIOR = ChangeCost(seconds=3.0, lower=0.5, upper=15.0)
 """Replicas that come or go while the others train on."""
-REBALANCE_PRIOR = ChangeCost(seconds=1.0, lower=0.2, upper=5.0)
+REBALANCE_PRIOR = ChangeCost(seconds=5.0, lower=1.0, upper=15.0)
 """Rows that change places while all train on."""
 START_PRIOR = ChangeCost(seconds=10.0, lower=2.0, upper=60.0)
 RESTART_PRIOR = ChangeCost(seconds=20.0, lower=3.0, upper=120.0)

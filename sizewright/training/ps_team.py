@@ -22,7 +22,7 @@ from sizewright.training.routing import PARTITIONS, Loads, Owners, Routing, Serv
 Restore = Callable[[Member, Owners, slice, int], None]
 """Gives a server rows of partitions and its dense slice, after which a version begins."""
 # Fewer say less of the partitions than what is known of them already.
-_ENOUGH_LOOKUPS = 4 * PARTITIONS
+_ENOUGH_LOOKUPS = 2 * PARTITIONS
 
 
 class PsTeam:

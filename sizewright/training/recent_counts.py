@@ -9,11 +9,11 @@ from sizewright.training.routing import PARTITIONS, Counts, partition_of
 
 # Counting takes a tenth of a pull; the shares show in every eighth pull as well.
 _PULLS_A_COUNT = 8
-_KEPT = 32
+_KEPT = 16
 
 
 class RecentCounts:
-    """Look-ups by partition in the last 32 to 64 of every eighth pull: what was popular before is of no use any more.
+    """Look-ups by partition in 16 to 32 of the latest pulls, each the eighth after the one before: what was popular before is of no use any more.
 
     Servers of one job have about as many pulls, so that their counts are of the same time.
     """
