@@ -27,6 +27,7 @@ TARGETS = {
     "false_alarms_per_10k": "≤ 1",
     "slowdown_found": "≥ 0.95",
     "decision_p99_s": "≤ 0.05",
+    "refit_s": "≤ 1",
     "mix_jct_gain": "≥ 0.31",
     "mix_completion_points": "≥ 6",
     "mix_cpu_points": "≥ 15",
@@ -64,6 +65,7 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
     figures["slowdown_found"] = _mean([float(steps is not None and steps <= WITHIN_STEPS) for steps in found])
     figures["simulation_gap"] = _mean([run["mean_gap"] for run in runs if run["case"] == "validation"])
     figures["decision_p99_s"] = _mean([run["p99_s"] for run in runs if run["case"] == "decisions"])
+    figures["refit_s"] = _mean([run["refit_s"] for run in runs if run["case"] == "decisions"])
     mixed: dict[str, Any] = next((run for run in runs if run["case"] == "mix"), {"figures": {}, "details": None})
     figures |= {name: mixed["figures"].get(name, math.nan) for name in TARGETS if name.startswith("mix_")}
     for case in ("healthy", "slow_ps", "hot_ps"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,13 +73,34 @@ def _windows(steps: Steps, begin_s: float, end_s: float) -> Iterator[Window]:
 
 
 def decisions() -> dict[str, float]:
-    """Quantiles of `decision_seconds`."""
-    taken = decision_seconds()
-    return {"p99_s": float(np.quantile(taken, 0.99)), "median_s": float(np.median(taken)), "most_s": max(taken)}
+    """Quantiles of the seconds of a turn, and the median of a fit's."""
+    taken, fits = decision_seconds()
+    return {
+        "p99_s": float(np.quantile(taken, 0.99)), "median_s": float(np.median(taken)), "most_s": max(taken),
+        "refit_s": float(np.median(fits)),
+    }  # fmt: skip
 
 
-def decision_seconds() -> list[float]:
-    """Of each turn of a loop over 50 workers and 20 PS, its fits apart, which are made in the background."""
+class _Timed(ThreadPoolExecutor):
+    """Where fits are made, with the seconds that each took."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.seconds: list[float] = []
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        def timed() -> Any:
+            began = time.perf_counter()
+            try:
+                return work(*args, **named)
+            finally:
+                self.seconds.append(time.perf_counter() - began)
+
+        return super().submit(timed)
+
+
+def decision_seconds() -> tuple[list[float], list[float]]:
+    """Of each turn of a loop over 50 workers and 20 PS, and of its fits, which are made in the background."""
     job = Job.load(SHAPE)
     bounds = job.bounds.model_copy(
         update={
@@ -95,7 +116,7 @@ def decision_seconds() -> list[float]:
     handle = executor.launch(Plan(id="p", kind="launch", job=job, target=at, reason=""))
     scaler = AutoScaler(job, foretold=sw.load_prior("shipped").curve(job))
     taken = []
-    with ThreadPoolExecutor(1) as pool:
+    with _Timed() as pool:
         tuner = Tuner(
             job, executor, handle, at, scaler, clock=executor.clock, now=lambda: datetime.now(timezone.utc), pool=pool
         )
@@ -105,4 +126,4 @@ def decision_seconds() -> list[float]:
             tuner.turn()
             taken.append(time.perf_counter() - began)
             time.sleep(0.01)  # fits go on beside it, as they do between two looks
-    return taken
+    return taken, pool.seconds

@@ -75,6 +75,8 @@ class Traffic(NamedTuple):
 
 def limited(log_rates: Floats, log_most: Floats) -> tuple[Floats, Floats]:
     """Logarithms of rates (d, n) behind links that allow `log_most` (n,), and the variance (n,) that this adds."""
+    if np.isposinf(log_most).all():
+        return log_rates, np.zeros_like(log_most)
     both = -np.logaddexp(-_SHARPNESS * log_rates, -_SHARPNESS * log_most) / _SHARPNESS
     binding = np.exp(_SHARPNESS * (both - log_most)).mean(axis=0)
     return both, (_REACHED_SD * binding) ** 2

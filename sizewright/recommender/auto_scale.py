@@ -123,7 +123,13 @@ def weigh(
     """The best of all legal changes and of none. `allowed` are rows of the grid within caps and memory."""
     rows = _promising(scored, _legal(scored, allowed, standing, scaling))
     if not len(rows):
-        return Weighed(standing.row, "keep", 0.0, 0.0, "no other allocation is within the bounds and a legal step")
+        return Weighed(
+            standing.row,
+            "keep",
+            0.0,
+            0.0,
+            "no other allocation is within the bounds, what was measured, and a legal step",
+        )
     left, price = _Left(job.objective, standing.samples_left), scored.price_per_hour[rows]
     now, rates = _curves(model, scored, rows, standing, rng)
     stay = left.at(now, standing.price_per_hour)

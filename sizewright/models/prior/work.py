@@ -52,9 +52,10 @@ class Work(NamedTuple):
 
 def work_of(job: Job, batch_size: Floats, table_scale: Floats) -> Work:
     """Counted for each batch size and share of the job's rows (n,)."""
-    pairs, places = np.unique(np.column_stack([batch_size, table_scale]), axis=0, return_inverse=True)
-    counted = np.array([_one(job, batch, scale) for batch, scale in pairs]).reshape(len(pairs), len(Work._fields))
-    return Work(*counted[places.ravel()].T)
+    batches, of_batch = np.unique(batch_size, return_inverse=True)
+    scales, of_scale = np.unique(table_scale, return_inverse=True)
+    counted = np.array([_one(job, batch, scale) for batch in batches for scale in scales])
+    return Work(*counted.reshape(-1, len(Work._fields))[of_batch * len(scales) + of_scale].T)
 
 
 def scale_of(job: Job, embedding_bytes: Floats) -> Floats:
