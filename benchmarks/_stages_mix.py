@@ -64,6 +64,8 @@ class Trace(NamedTuple):
     used_byte_s: float
     completes: bool
     changes: int
+    enlarged: bool = False
+    """Whether it was given less memory at first than it came to need."""
 
 
 class Simulated(NamedTuple):
@@ -169,16 +171,17 @@ def simulated(
 
 def _summed(asked: Asked, spans: list[tuple[Allocation, float]], changes: int) -> Trace:
     """Each change is paid for twice while it lasts."""
-    sums = np.zeros(4)
+    sums, enlarged = np.zeros(4), False
     for a, seconds in spans:
         rate = asked.truth.rate(a) * asked.noise
         held = seconds + (LIVE_COST.seconds if changes else 0.0)
         need = _peak_bytes(asked.truth, a)
         asked_bytes = max(float(a.memory_bytes()), need)
+        enlarged |= a.memory_bytes() < need
         sums += [a.cores() * held, _used_cores(asked, a, rate) * seconds, asked_bytes * held, need * seconds]
     most = max(a.cores() for a, _ in spans)
     held, used, bytes_held, bytes_used = (float(value) for value in sums)
-    return Trace(sum(s for _, s in spans), most, held, used, bytes_held, bytes_used, True, changes)
+    return Trace(sum(s for _, s in spans), most, held, used, bytes_held, bytes_used, True, changes, enlarged)
 
 
 def _peak_bytes(truth: Truth, a: Allocation) -> float:
@@ -233,6 +236,7 @@ def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
         "cpu_use": {"static": _use(static, "core_s"), "auto": _use(auto, "core_s")},
         "memory_use": {"static": _use(static, "byte_s"), "auto": _use(auto, "byte_s")},
         "adjustments": float(np.mean([trace.changes for trace in auto])),
+        "enlarged": float(np.mean([trace.enlarged for trace in auto])),
     }  # fmt: skip
     return {"figures": figures, "details": details}
 
