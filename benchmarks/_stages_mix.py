@@ -37,7 +37,8 @@ TURN_S = 60.0
 LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 """As live changes here took."""
 LOAD = 0.9
-"""Of the cluster, by what users ask for."""
+"""Of the cluster, by what users ask for; and others for comparison."""
+LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
 
 
 class Asked(NamedTuple):
@@ -219,11 +220,16 @@ def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
     static = [static_trace(each) for each in jobs]
     history = [run for truth in truths for run in history_of(truth, HISTORY)]
     auto = on_all_cores(auto_trace, jobs, [history] * count)
-    jct = {"static": queued(jobs, static, capacity), "auto": queued(jobs, auto, capacity)}
     both = [i for i in range(count) if static[i].completes and auto[i].completes]
-    mean = {way: float(np.mean([seconds[i] for i in both])) for way, seconds in jct.items()}
-    ran = {way: float(np.mean([traces[i].seconds for i in both])) for way, traces in
-           (("static", static), ("auto", auto))}  # fmt: skip
+    ways = {"static": static, "auto": auto}
+
+    def mean_jct(way: str, load: float) -> float:
+        arriving = [each._replace(at_s=each.at_s * LOAD / load) for each in jobs]
+        done = queued(arriving, ways[way], capacity)
+        return float(np.mean([done[i] for i in both]))
+
+    mean = {way: mean_jct(way, LOAD) for way in ways}
+    ran = {way: float(np.mean([traces[i].seconds for i in both])) for way, traces in ways.items()}
     figures = {
         "mix_jct_gain": 1 - mean["auto"] / mean["static"],
         "mix_completion_points": 100 * (_share(auto) - _share(static)),
@@ -232,6 +238,7 @@ def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
     }
     details = {
         "jobs": count, "capacity_cores": capacity, "load": LOAD, "mean_jct_s": mean, "mean_run_s": ran,
+        "jct_gain_at_load": {load: 1 - mean_jct("auto", load) / mean_jct("static", load) for load in LOADS},
         "completed": {"static": _share(static), "auto": _share(auto)},
         "cpu_use": {"static": _use(static, "core_s"), "auto": _use(auto, "core_s")},
         "memory_use": {"static": _use(static, "byte_s"), "auto": _use(auto, "byte_s")},
