@@ -28,8 +28,8 @@ from sizewright.executors.run import run_plan
 from sizewright.executors.tuning import Tuning, tuning
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
+from sizewright.recommender.objective import price_of
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
-from sizewright.spec.units import GIB
 from sizewright.training.leases import Lease, LeaseBook, Range
 from sizewright.training.program import Program
 from sizewright.training.session import Session
@@ -214,7 +214,7 @@ class _Watched(LocalExecutor):
         metrics = super().observe(handle)
         now = time.monotonic()
         if metrics.allocation and self._at_s is not None:
-            self.paid += _price(self.setting.job, metrics.allocation) * (now - self._at_s) / 3600
+            self.paid += price_of(metrics.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
         self._at_s, self.last = now, metrics
         self.tail.append(metrics)
         self._remember_steps(now)
@@ -272,7 +272,7 @@ class _Watched(LocalExecutor):
             super().adjust(handle, plan)
         finally:
             seconds = time.monotonic() - began
-            more = _price(self.setting.job, plan.target)
+            more = price_of(plan.target, self.setting.job.prices)
             if plan.target == before:
                 more *= len(plan.migrate) / (plan.target.replicas("worker") + plan.target.replicas("ps"))
             self.paid += more * seconds / 3600
@@ -371,7 +371,3 @@ def _ps_utilization(healthy: Sequence[Metrics], allocation: Allocation) -> float
     spans = [(r, names[r.name]) for r in last.of("ps") if r.name in names]
     used = sum((late.cpu_s - early.cpu_s) / (late.at_s - early.at_s) for late, early in spans)
     return used / allocation.cores("ps")
-
-
-def _price(job: Job, a: Allocation) -> float:
-    return a.cores() * job.prices.core_hour + a.memory_bytes() / GIB * job.prices.gib_hour

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.recommender.grid import Grid
-from sizewright.spec import Job, Objective, Prices
+from sizewright.spec import Allocation, Job, Objective, Prices
 from sizewright.spec.units import GIB
 
 Floats = NDArray[np.float64]
@@ -20,6 +20,12 @@ def hourly_price(grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Float
     cores = grid.workers * grid.worker_cpu + grid.ps * grid.ps_cpu
     gib = (grid.workers * worker_memory_bytes + grid.ps * ps_memory_bytes) / GIB
     return cores * prices.core_hour + gib * prices.gib_hour
+
+
+def price_of(allocation: Allocation, prices: Prices) -> float:
+    """Currency per hour of one allocation, with its GPUs."""
+    of_cpu = allocation.cores() * prices.core_hour + allocation.memory_bytes() / GIB * prices.gib_hour
+    return of_cpu + allocation.gpus() * prices.gpu_hour
 
 
 def sides_price(job: Job) -> float:

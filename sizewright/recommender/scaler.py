@@ -17,10 +17,10 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.action import Action, Choice
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
+from sizewright.recommender.objective import price_of
 from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored, rounded_up
 from sizewright.spec import Allocation, Cluster, Job
-from sizewright.spec.units import GIB
 
 _WITHIN_A_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 """Allocations of one run are compared under one mood of its hosts; trials of several days differ by more."""
@@ -104,7 +104,7 @@ class AutoScaler:
         elsewhere = {
             axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
         }
-        price = self._price(allocation)
+        price = price_of(allocation, self.job.prices)
         standing = Standing(row, elsewhere, rate, rate_sd, samples_left, price, changes)
         allowed = self._fitted.considered.allowed
         found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
@@ -118,12 +118,6 @@ class AutoScaler:
         warning = untested(self.job, target.replicas("worker"))
         told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
         return Action(told, target=self.job.with_sides(target), choices=choices)
-
-    def _price(self, allocation: Allocation) -> float:
-        """Currency per hour."""
-        prices = self.job.prices
-        gpus = allocation.gpus() * prices.gpu_hour
-        return allocation.cores() * prices.core_hour + allocation.memory_bytes() / GIB * prices.gib_hour + gpus
 
 
 def _at(scored: Scored, row: int, ps_needs: float = 0.0) -> Allocation:

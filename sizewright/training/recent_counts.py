@@ -13,7 +13,7 @@ _KEPT = 16
 
 
 class RecentCounts:
-    """Look-ups by partition in 16 to 32 of the latest pulls, each the eighth after the one before: what was popular before is of no use any more.
+    """Look-ups by partition in the last 128 to 256 pulls: what was popular before is of no use any more.
 
     Servers of one job have about as many pulls, so that their counts are of the same time.
     """
