@@ -68,7 +68,7 @@ def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_pa
     result = call("run", example, "--decisions", log, "--samples", 1_000_000, "-o", "json")
     assert result.code == 0
     target = fake.calls[0].plan.target
-    expected = api.recommend(example, prior="shipped", cluster=api._this_host()).target
+    expected = api.recommend(example, prior="shipped", cluster=this_host()).target
     assert (target.worker, target.batch_size) == (expected.worker, expected.batch_size)
     with api.open_store() as store:
         (run,) = store.history.finished()
@@ -183,7 +183,7 @@ def test_an_engine_that_refuses_is_one_sentence(call, plan, fake):
 def test_the_function_takes_files_records_and_executors(plan):
     executor = FakeExecutor(samples=100)
     assert api.run(plan, executor=executor) == api.run(Plan.load(plan), executor=FakeExecutor(samples=100))
-    with pytest.raises(api.InputError, match="made by name"):
+    with pytest.raises(InputError, match="made by name"):
         api.run(plan, executor=executor, samples=3)
 
 

@@ -1,0 +1,200 @@
+"""Measuring a job, and what it should ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sizewright.api.inputs import (
+    TRIAL_SHARE_OF_CORES,
+    JobLike,
+    check_log,
+    counted,
+    evidence_of,
+    its_store,
+    load_cluster,
+    load_job,
+)
+from sizewright.api.priors import foretold_by, prior_asked_for
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError
+from sizewright.executors.plan_files import adjust_plan, launch_plan
+from sizewright.models.memory import MemoryModel
+from sizewright.models.memory_report import report
+from sizewright.recommender.recommend import recommend as recommend_from_trials
+from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
+
+if TYPE_CHECKING:
+    from sizewright.api.priors import PriorLike
+    from sizewright.datasets.finished import FinishedJob
+    from sizewright.profiler.series import Progress
+
+_TABLE_SHARE_OF_MEMORY = 0.5
+_LOG = logging.getLogger(__name__)
+
+
+def profile(
+    job: JobLike,
+    *,
+    store: str | TrialStore | None = None,
+    trials: int = 9,
+    fresh: bool = False,
+    accept_drift: bool = False,
+    address: str | None = None,
+    prior: PriorLike = None,
+    progress: Callable[[Progress, int], None] | None = None,
+) -> list[Trial]:
+    """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
+    keep every trial in the store.
+
+    `trials` allocations are measured, the first of them at three table scales and once more at the end. Where the host
+    can hold all that the bounds allow, each trial goes where the best allocation may be, and the series ends as soon as
+    another is not worth it; else they are spread. With a `prior`, "shipped" or a file, the first of trials that are not
+    spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
+    stopped unless `fresh`. `progress` is called with each trial
+    and how many there will be. A series during which the host's speed drifted is void and is measured once more;
+    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
+
+    Raises MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
+    """
+    from sizewright.profiler.guided import GuidedPlanner, within_host
+    from sizewright.profiler.spread import SpreadPlanner
+    from sizewright.profiler.workflow import profile_job
+    from sizewright.training.session import Session
+
+    job = load_job(job)
+    if job.command:
+        foretold_by(prior, job)
+        return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
+    check_log(job)
+    job = counted(job)
+    foretold = foretold_by(prior, job)
+    with its_store(store, create=True) as opened, Session(job, address=address) as session:
+        opened.history.add_job(job)
+        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
+
+        def planner() -> SpreadPlanner | GuidedPlanner:
+            whole = session.whole_cores
+            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+            if within_host(job, cores):
+                return GuidedPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold)
+            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
+
+        first = planner()
+        if foretold is not None and isinstance(first, SpreadPlanner):
+            _LOG.warning(
+                "The prior does not choose these trials: the bounds allow more than this host can hold, so "
+                "they are spread. `recommend --prior` uses both."
+            )
+        # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
+        session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
+        return profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress)
+
+
+def _profile_command(
+    job: Job,
+    store: str | TrialStore | None,
+    trials: int,
+    fresh: bool,
+    accept_drift: bool,
+    address: str | None,
+    progress: Callable[[Progress, int], None] | None,
+) -> list[Trial]:
+    """Each trial is a start of the command of its own."""
+    from sizewright.profiler.command_planner import CommandPlanner
+    from sizewright.profiler.measure_command import measure_command
+    from sizewright.profiler.workflow import profile_job
+    from sizewright.training.command.session import CommandSession
+
+    with its_store(store, create=True) as opened, CommandSession(job, address=address, trial=True) as session:
+        opened.history.add_job(job)
+
+        def planner() -> CommandPlanner:
+            whole = session.whole_cores
+            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+            return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole)
+
+        return profile_job(
+            session, planner, opened, fresh=fresh, accept_drift=accept_drift, measure=measure_command, progress=progress
+        )
+
+
+def recommend(
+    job: JobLike,
+    *,
+    trials: Sequence[Trial] | None = None,
+    store: str | TrialStore | None = None,
+    cluster: Cluster | str | Path | None = None,
+    extrapolate: bool = False,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+) -> Recommendation:
+    """What the job should ask for, from `trials`, or from those of this job in the store with its runs' memory peaks.
+
+    `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
+    jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps, as
+    do runs in the store of jobs like it.
+    With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
+    answer the last good one, which the reasons say.
+    """
+    job = counted(job)
+    told, why = prior_asked_for(prior, tracking_uri)
+    runs: list[FinishedJob] = []
+    history: list[FinishedJob] = []
+    if trials is None:
+        trials, history = evidence_of(job, store, needed=told is None)
+        runs = [run for run in history if run.key == job.hash]
+    found = recommend_from_trials(
+        job, trials, cluster=load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs, history=history
+    )
+    return found.model_copy(update={"reasons": (*found.reasons, why)}) if why else found
+
+
+def memory(
+    job: JobLike,
+    *,
+    trials: Sequence[Trial] = (),
+    cluster: Cluster | str | Path | None = None,
+) -> MemoryReport:
+    """How much memory the job's tables need, table by table, and on how many servers, before anything runs."""
+    job = load_job(job)
+    if job.command:
+        raise InputError(
+            "Nothing is known of the memory of a command before it has run.",
+            "Measure it: sizewright profile JOB; sizewright recommend then tells what to ask for.",
+        )
+    if job.model.tables.known:
+        return report(job, list(trials), load_cluster(cluster))
+    from sizewright.datasets.vocabulary import count_rows
+    from sizewright.models.row_growth import growth_of_tables
+
+    vocabulary = count_rows(job)
+    counted = vocabulary.tables
+    ranges = [(table.lower, table.upper) for table in counted]
+    growth = None
+    if not vocabulary.exact:
+        growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in counted])
+    if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
+        most = [int(table.upper(job.training.samples)) for table in growth]
+        ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]
+    return report(job.with_rows(vocabulary.rows), list(trials), load_cluster(cluster), ranges, growth)
+
+
+def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | None = None) -> Plan:
+    """The plan that launches a recommendation's target, or brings the job there from the `current` allocation.
+
+    Raises InputError when it has none.
+    """
+    job = load_job(job)
+    if recommendation.target is None:
+        raise InputError(
+            f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",
+            "Follow its remedies first.",
+        )
+    reason = " ".join(recommendation.reasons[:2])
+    if current is not None:
+        return adjust_plan(job, current, recommendation.target, reason).expecting(recommendation)
+    return launch_plan(job, recommendation.target, reason).expecting(recommendation)
