@@ -20,6 +20,8 @@ class JsonLines(Generic[R]):
 
     def __init__(self, path: str | Path, record: type[R], what: str) -> None:
         self.path, self._record, self._what = Path(path), record, what
+        self.passed_over = 0
+        """Lines that were none when it was read last."""
 
     def check(self) -> None:
         """That it can be written, before anything depends on it."""
@@ -38,7 +40,9 @@ class JsonLines(Generic[R]):
             lines = self.path.read_bytes().splitlines()
         except OSError as error:
             raise self._fault("read", "from", error) from None
-        return list(self._records(lines))
+        records = list(self._records(lines))
+        self.passed_over = len(lines) - len(records)
+        return records
 
     def _append(self, line: bytes) -> None:
         try:

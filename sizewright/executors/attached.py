@@ -64,6 +64,10 @@ class Attached(WatchOnly):
         """Have it carry out a plan."""
         self._ask("adjust", plan)
 
+    def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
+        """What a PS is forecast to need, for its own executor, which restores those that memory ends."""
+        self._ask("expect_memory", ps_bytes=ps_bytes)
+
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Seconds that the plan takes, as its own executor says."""
         return ChangeCost.model_validate(self._ask("change_cost", plan))
@@ -76,9 +80,9 @@ class Attached(WatchOnly):
         ended, _, _ = select.select([self._connection], [], [], timeout_s)  # it says nothing unless asked
         return bool(ended)
 
-    def _ask(self, do: Any, plan: Plan | None = None) -> Any:
+    def _ask(self, do: Any, plan: Plan | None = None, ps_bytes: int = 0) -> Any:
         try:
-            answer = self._exchange(self._connected(), Request(do=do, plan=plan))
+            answer = self._exchange(self._connected(), Request(do=do, plan=plan, ps_bytes=ps_bytes))
         except TimeoutError:
             self._hang_up()  # what it answers later is not for the next question
             raise EngineError(f"{self._who} does not answer.", "Wait, or look at its process.") from None

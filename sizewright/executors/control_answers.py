@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.control_protocol import Answer, Request, Status
 from sizewright.executors.run import Running
+from sizewright.spec import RestoresReplicas
 
 
 class Answers:
@@ -37,6 +38,7 @@ class Answers:
         does: dict[str, Callable[[], Any]] = {
             "status": self._status,
             "observe": lambda: self._running.executor.observe(self._running.handle).model_dump(mode="json"),
+            "expect_memory": lambda: self._expect_memory(request.ps_bytes, asker),
             "attach": lambda: self._attach(asker),
             "pause": lambda: self._pause(True),
             "resume": lambda: self._pause(False),
@@ -74,6 +76,11 @@ class Answers:
     def _attach(self, asker: object) -> None:
         self._free_for(asker)
         self._attached = asker
+
+    def _expect_memory(self, ps_bytes: int, asker: object) -> None:
+        self._free_for(asker)
+        if isinstance(self._running.executor, RestoresReplicas):
+            self._running.executor.expect_memory(self._running.handle, ps_bytes)
 
     def _pause(self, paused: bool) -> None:
         name, tuner = self._running.handle.id, self._running.tuner

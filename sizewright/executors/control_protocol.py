@@ -22,8 +22,9 @@ MOST_BYTES = 8 << 20
 class Request(Record):
     """`attach` makes the loop at the other end the one that changes the job, for as long as it is connected."""
 
-    do: Literal["status", "observe", "change_cost", "adjust", "attach", "pause", "resume"]
+    do: Literal["status", "observe", "change_cost", "adjust", "expect_memory", "attach", "pause", "resume"]
     plan: Plan | None = None
+    ps_bytes: int = 0
 
 
 class Answer(Record):

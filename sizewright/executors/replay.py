@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ from sizewright.executors.change_costs import LIVE_PRIOR
 from sizewright.executors.metrics_log import MetricsLog, Observed
 from sizewright.executors.watch_only import WatchOnly
 from sizewright.spec import Allocation, ChangeCost, Handle, Metrics
+
+_LOG = logging.getLogger(__name__)
 
 
 class Replay(WatchOnly):
@@ -27,7 +30,10 @@ class Replay(WatchOnly):
         """Of a file that `run` wrote. Raises StoreError for one without looks at a job."""
         if not Path(path).exists():
             raise StoreError(f"No recorded metrics at {path}.", "Record them: sizewright run JOB --metrics FILE")
-        looks = MetricsLog(path).read()
+        log = MetricsLog(path)
+        looks = log.read()
+        if log.passed_over:
+            _LOG.warning("%d lines of %s are no looks at a job and are passed over.", log.passed_over, path)
         if not any(look.metrics.allocation for look in looks):
             what = "no look at its allocation" if looks else "no look at a job"
             raise StoreError(f"{path} holds {what}.", "Record one: sizewright run JOB --metrics FILE")

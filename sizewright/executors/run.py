@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +17,8 @@ from sizewright.executors.registry import unsupported
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome, Plan
+
+_LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 Look = Callable[[Metrics], None]
@@ -108,9 +111,17 @@ def run_plan(
 
 
 def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], every_s: float) -> Outcome:
+    unseen = ""
     try:
         while not executor.wait(handle, every_s):
-            metrics = executor.observe(handle)
+            try:
+                metrics = executor.observe(handle)
+            except SizewrightError as error:  # `wait` says whether it has ended
+                if error.message != unseen:  # said once, not twice a second
+                    _LOG.warning("The job tells nothing, and trains on: %s", error)
+                unseen = error.message
+                continue
+            unseen = ""
             for look in looks:
                 look(metrics)
     except KeyboardInterrupt:
@@ -129,13 +140,16 @@ def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Lo
 
 
 def _turns(running: Running, tuner: Tuner) -> Look:
-    """A turn of the control loop, whenever one is due."""
+    """A turn of the control loop, whenever one is due. Whatever goes wrong in one, the job trains on."""
     due_s = running.clock()
 
     def look(metrics: Metrics) -> None:
         nonlocal due_s
         if running.clock() >= due_s:
-            running.turn(tuner, metrics)
+            try:
+                running.turn(tuner, metrics)
+            except Exception as error:
+                _LOG.warning("A turn was cut short: %s", error)
             due_s = running.clock() + tuner.turn_s
 
     return look

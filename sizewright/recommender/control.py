@@ -7,6 +7,7 @@ What cannot be trusted is not acted on: the job trains on, and the decision says
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ class Tuner:
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._not_before_s = clock() + scaler.scaling.cooldown_s
+        self._stabilize_not_before_s = -math.inf
         self._number = 0
         self._kept: Action | None = None
         self._scaled = 0
@@ -148,7 +150,8 @@ class Tuner:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
         found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs, self._scaled)
-        self._kept = None if found.changes else found._replace(choices=())  # they are told once
+        still = self._dry_run or not found.changes
+        self._kept = found._replace(choices=()) if still else None  # they are told once
         self._weighed_left = left
         return found
 
@@ -157,8 +160,8 @@ class Tuner:
             return self._decided(metrics, window, action, "keep", stage)
         if self.paused:
             return self._decided(metrics, window, Action(f"The loop is paused. {action.reason}"), "keep", stage)
-        left_s = self._not_before_s - self._clock()
-        if left_s > 0 and stage == "scale":
+        left_s = (self._not_before_s if stage == "scale" else self._stabilize_not_before_s) - self._clock()
+        if left_s > 0:
             why = Action(f"In {left_s:.0f} s it may be changed again. {action.reason}")
             return self._decided(metrics, window, why, "keep", stage)
         with self._step("emit"):
@@ -168,6 +171,8 @@ class Tuner:
         with self._step("apply"):
             error = self._apply(plan, action)
         self._scaled += stage == "scale" and not error
+        if error and stage == "stabilize":
+            self._stabilize_not_before_s = self._not_before_s
         return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
 
     def _change_cost(self) -> ChangeCost:

@@ -17,6 +17,8 @@ from sizewright.spec import Allocation
 
 _GROWTH = 2.0
 """The present allocation is fitted anew when so many times as much has been seen of it."""
+_UNFIT = (ArithmeticError, ValueError)
+"""What numbers that no curve goes through end in."""
 
 
 class Pool(Protocol):
@@ -74,9 +76,12 @@ class OnlineFit:
 
     def _fit(self, trials: Sequence[Trial]) -> str:
         if self._memory.grows:
-            with suppress(SizewrightError):  # then nothing is forecast of it
+            with suppress(SizewrightError, *_UNFIT):  # then nothing is forecast of it
                 self._memory.refit()
-        return self._scaler.refit(trials)
+        try:
+            return self._scaler.refit(trials)
+        except _UNFIT as error:
+            return f"what was seen cannot be fitted ({error})."
 
     def _collect(self) -> bool:
         if self._fitting is None or not self._fitting.done():

@@ -49,11 +49,11 @@ class Similar(NamedTuple):
 
 
 def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: datetime) -> list[Similar]:
-    """The nearest first, none farther than the prior can tell of a job; its own runs are none of them."""
+    """The nearest first, its own runs before all; none farther than the prior can tell of a job."""
     by_job: dict[str, list[FinishedJob]] = defaultdict(list)
     described: dict[str, Job] = {}
     for run in runs:
-        if run.job is not None and run.job.hash != job.hash and run.job.model.tables.known:
+        if run.job is not None and run.job.model.tables.known:
             by_job[run.job.hash].append(run)
             described[run.job.hash] = run.job
     found = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizewright.spec import Metrics, ReplicaMetrics, Role
 
 LEAST_WINDOW_S = 0.05
+_CLOCKS_APART, _CLOCKS_APART_S = 2.0, 5.0
+"""The loop's clock and those of the replicas count the same seconds, within this share and so many seconds."""
 _SUMS = (
     "cpu_s", "throttled_s", "steps", "samples", "data_s", "pull_s", "compute_s", "push_s", "wait_s",
     "exchanges", "pushes", "busy_s", "lookups",
@@ -89,6 +92,8 @@ class Looks:
         back = next((now.name for then, now in both if _went_back(then, now)), None)
         if back:
             return f"the sums of {back} went back"
+        if both and (untimely := _untimely(at_s - before_s, both)):
+            return untimely
         return Window(
             at_s=at_s, seconds=at_s - before_s,
             samples=metrics.samples_trained - before.samples_trained,
@@ -104,6 +109,8 @@ class Looks:
 def _unsound(at_s: float, metrics: Metrics) -> str:
     if not math.isfinite(at_s):
         return "the clock tells no number"
+    if metrics.samples_left is not None and metrics.samples_left < 0:
+        return "fewer than no samples are left"
     names = [replica.name for replica in metrics.replicas]
     if len(set(names)) < len(names):
         return "a replica is told twice"
@@ -111,6 +118,17 @@ def _unsound(at_s: float, metrics: Metrics) -> str:
         numbers = [getattr(replica, name) for name in (*_SUMS, "at_s", "memory_peak_bytes", "rows")]
         if not all(math.isfinite(number) and number >= 0 for number in numbers):
             return f"{replica.name} tells numbers that are none"
+    return ""
+
+
+def _untimely(seconds: float, both: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]]) -> str:
+    """Why the seconds of a window cannot be: no replica tells anything new, or all tell of other seconds."""
+    longest_s = max(now.at_s - then.at_s for then, now in both)
+    if longest_s == 0:
+        return "no replica has told anything since the last look"
+    short_s, long_s = sorted((seconds, longest_s))
+    if long_s > _CLOCKS_APART * short_s + _CLOCKS_APART_S:
+        return f"a clock jumped: {seconds:.0f} s passed for the loop, and {longest_s:.0f} s for the job"
     return ""
 
 

@@ -27,6 +27,7 @@ NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
 """Where a machine has several addresses: the one that its Ray node was started with."""
 _OBJECT_STORE_BYTES = 100 * 1024**2
 _ANSWER_S = 5.0
+_ENDS_S = 2.0
 # Ray speaks HTTP/2, where either side begins with its settings.
 _SETTINGS, _FRAME_TYPE = b"\x04", slice(3, 4)
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
@@ -182,7 +183,9 @@ class Engine:
                 _temp_dir=str(self._folder),
             )
         except BaseException as error:
+            started = self._processes()
             self.stop()
+            _end(started)  # agents of a raylet that was ended while it started would stay for half a minute
             if not isinstance(error, Exception):
                 raise
             first = str(error).strip().splitlines() or [type(error).__name__]
@@ -193,6 +196,14 @@ class Engine:
 
     def _processes(self) -> set[psutil.Process]:
         return set(_children()) - self._strangers
+
+
+def _end(processes: Iterable[psutil.Process]) -> None:
+    """Those that have not ended by themselves by then."""
+    _, left = psutil.wait_procs(list(processes), timeout=_ENDS_S)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sizewright import api
+from sizewright.api.running import this_host
 from sizewright.datasets.history import History
-from sizewright.errors import EngineError, StoreError
+from sizewright.errors import EngineError, InputError, StoreError
 from sizewright.executors import registry
 from sizewright.executors.local import LocalExecutor
 from sizewright.executors.metrics_log import MetricsLog

@@ -40,6 +40,14 @@ def test_it_is_watched_and_changed_and_nothing_is_left() -> None:
     assert sockets() == []
 
 
+def test_the_memory_that_its_ps_are_forecast_to_need_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    with going() as fake, find_run("ctr") as run:
+        monkeypatch.setattr(fake, "expect_memory", lambda _, needed: told.append(needed))
+        run.expect_memory(run.status.handle, 700)
+    assert told == [700]
+
+
 def test_errors_arrive_as_they_were() -> None:
     with going() as fake, find_run("ctr") as run:
         with pytest.raises(InputError, match=r"was made for 2 workers.*Make a new plan"):

@@ -66,6 +66,20 @@ def test_the_same_file_gives_the_same_decisions(recorded: Path, store: str) -> N
     assert plain() == plain()
 
 
+def test_lines_that_are_no_looks_are_passed_over_and_told(recorded: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = recorded.read_text().splitlines()
+    lines[3] = lines[3].replace('"samples_trained": ', '"samples_trained": NaN, "was": ')
+    recorded.write_text("\n".join(lines))
+    Replay.load(recorded)
+    assert f"1 lines of {recorded} are no looks at a job and are passed over." in caplog.text
+
+
+def test_a_dry_run_wants_one_change_until_it_has_learned_more(recorded: Path, store: str, tmp_path: Path) -> None:
+    told = sw.tune(JOB, replay=recorded, store=store, plans=tmp_path)
+    wanted = [decision for decision in told if decision.kind == "adjust"]
+    assert len(list(tmp_path.iterdir())) < 0.2 * len(wanted)
+
+
 def test_changes_that_cost_too_much_are_not_wanted(recorded: Path, store: str) -> None:
     assert "adjust" not in kinds(sw.tune(JOB, replay=recorded, store=store, change_s=1e6))
 

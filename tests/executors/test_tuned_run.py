@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
-from sizewright.errors import UnsupportedError
+from sizewright.errors import EngineError, UnsupportedError
 from sizewright.executors.run import run_plan
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.decisions import Decision
@@ -68,3 +69,29 @@ def test_an_executor_that_cannot_change_jobs_tunes_none() -> None:
     with pytest.raises(UnsupportedError, match="cannot adjust"):
         run_plan(fake, plan, tune=lambda *_: pytest.fail("never made"))
     assert [call.method for call in fake.calls] == []
+
+
+def test_whatever_goes_wrong_in_a_turn_the_job_trains_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(FakeExecutor, "change_cost", _unknown)
+    _, outcome, _, _ = run(tuned=True)
+    assert (outcome.status, outcome.samples) == ("finished", 1_000_000)
+    assert "A turn was cut short: Nobody knows." in caplog.text
+
+
+def test_what_cannot_be_fitted_is_told_and_the_job_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refit(scaler: AutoScaler, evidence: list[Trial]) -> str:
+        if evidence:
+            raise np.linalg.LinAlgError("Singular matrix")
+        return fit(scaler, evidence)
+
+    fit = AutoScaler.refit
+    monkeypatch.setattr(AutoScaler, "refit", refit)
+    _, outcome, _, decided = run(tuned=True)
+    assert outcome.status == "finished"
+    assert "cannot be fitted (Singular matrix)" in decided[-1].reason
+
+
+def _unknown(*_: object) -> None:
+    raise EngineError("Nobody knows.")

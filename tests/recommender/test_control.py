@@ -12,6 +12,7 @@ import pytest
 
 from sizewright.datasets.trials import Trial
 from sizewright.errors import EngineError, InputError, StoreError
+from sizewright.recommender.action import Action
 from sizewright.recommender.auto_scale import Scaling
 from sizewright.recommender.control import STEPS, Tuner
 from sizewright.recommender.decisions import Decision, DecisionLog
@@ -150,6 +151,17 @@ def test_a_plan_that_is_refused_is_told_and_not_tried_again_at_once() -> None:
     assert (refused[1].at - refused[0].at).total_seconds() >= 20
     assert refused[0].allocation == here(1, 1)
     assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)  # the third was taken
+
+
+def test_what_stabilizes_is_not_tried_again_at_once_where_it_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(here(8, 4))
+    larger = Allocation.of(8, 4, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
+    monkeypatch.setattr(running.tuner._stabilizer, "_enlarged", lambda *_: Action("It grows.", target=larger))
+    for _ in range(20):
+        running.fake.fail_next("adjust", InputError("There is no room."))
+    told = running.turns(20)  # 100 s, of which 20 s each are a cool-down
+    assert 3 <= len(running.adjusted) <= 5
+    assert any(d.kind == "keep" and d.reason.endswith("s it may be changed again. It grows.") for d in told)
 
 
 def test_what_runs_otherwise_than_was_asked_for_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,13 +47,19 @@ def test_the_nearest_first_and_the_later_counts_for_more(job: Job, prior: Learne
     assert alone.showings[0].sd > 2 * RUN_SD
 
 
+def test_its_own_runs_tell_most(job: Job, prior: LearnedPrior) -> None:
+    told = found(job, prior, run(like(job, 2), prior), run(job, prior, factor=0.5))
+    assert (told[0].job, told[0].distance) == (job, 0.0)
+    assert told[0].showings[0].gap == pytest.approx(np.log(0.5), abs=0.01)
+
+
 def test_those_that_tell_nothing_are_left_out(job: Job, prior: LearnedPrior) -> None:
     good = run(like(job, 2), prior)
     short = good.model_copy(update={"stretches": (good.stretches[0].model_copy(update={"duration_s": 5.0}),)})
     strange = good.model_copy(update={"job": Job(model=Model(tables=Tables(count=900, rows=10**6, dim=512)))})
     uncounted = good.model_copy(update={"job": Job(model=Model(tables=Tables(count=26, rows="from-data")))})
     nobodys = good.model_copy(update={"job": None})
-    assert found(job, prior, run(job, prior), strange, uncounted, nobodys) == []
+    assert found(job, prior, strange, uncounted, nobodys) == []
     ended = run(like(job, 2), prior, oom="ps-0")
     assert [each.showings for each in found(job, prior, short, ended)] == [[]]
 

@@ -44,6 +44,8 @@ def test_replicas_that_come_or_go_are_not_in_it() -> None:
         ((2.0, metrics(12.0, ps_0={"busy_s": -1.0})), "ps-0 tells numbers that are none"),
         ((2.0, metrics(12.0, worker_2={"steps": 3})), "the sums of worker-2 went back"),
         ((2.0, metrics(12.0, rate=10.0)), "fewer samples are trained"),
+        ((2.0, metrics(10.0)), "no replica has told anything"),
+        ((2.0, metrics(12.0).model_copy(update={"samples_left": -1})), "fewer than no samples are left"),
     ],
 )
 def test_what_cannot_be_is_not_trusted_and_the_next_look_is(told: tuple[float, Metrics], why: str) -> None:
@@ -51,6 +53,16 @@ def test_what_cannot_be_is_not_trusted_and_the_next_look_is(told: tuple[float, M
     looks.add(1.0, metrics(10.0))
     assert str(looks.add(*told)).startswith(why)
     assert isinstance(looks.add(10.0, metrics(20.0)), Window)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "told_s", "why"), [(3602.0, 12.0, "3601 s passed for the loop, and 2 s"), (2.0, 3610.0, "1 s passed")]
+)
+def test_a_clock_that_jumps_is_not_trusted_and_the_next_look_is(at_s: float, told_s: float, why: str) -> None:
+    looks = Looks()
+    looks.add(1.0, metrics(10.0))
+    assert str(looks.add(at_s, metrics(told_s))).startswith(f"a clock jumped: {why}")
+    assert isinstance(looks.add(at_s + 1.0, metrics(told_s + 1.0)), Window)
 
 
 def test_a_replica_that_is_told_twice_is_not_trusted() -> None:

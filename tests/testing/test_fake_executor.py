@@ -206,12 +206,21 @@ def test_an_interrupt_stops_the_job_and_tells_its_outcome(fake: FakeExecutor) ->
     assert fake.calls[-1].method == "stop"
 
 
+def test_a_job_that_tells_nothing_for_a_while_trains_on(
+    fake: FakeExecutor, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        fake.fail_next("observe", EngineError("The cluster does not answer."))
+    assert run_plan(fake, LAUNCH, every_s=10, clock=clock).status == "finished"
+    assert caplog.text.count("trains on: The cluster does not answer.") == 1
+
+
 def test_a_run_that_fails_is_an_outcome_and_an_error_stops_it(fake: FakeExecutor) -> None:
     def lose(_: RunProgress) -> None:
         fake.fail_replica(handle_of(fake), "ps-0", recovered_s=None)
 
     assert run_plan(fake, LAUNCH, progress=lose).status == "failed"
-    fake.fail_next("observe", EngineError("Ray is gone."))
+    fake.fail_next("wait", EngineError("Ray is gone."))
     with pytest.raises(EngineError, match="Ray is gone"):
         run_plan(fake, LAUNCH, progress=lose)
     assert fake.calls[-1].method == "stop"

@@ -70,6 +70,19 @@ def test_an_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, 
     assert not list(temporary.iterdir())
 
 
+def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def interrupt(**_: object) -> None:
+        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_ray(), "init", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Engine()
+    assert begun[0].wait(10) is not None
+
+
 def test_two_share_one_ray_until_the_last_stops() -> None:
     ray = import_ray()
     trees = [own_group("engine"), own_group("another")]
