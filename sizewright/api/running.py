@@ -25,7 +25,7 @@ from sizewright.executors.plan_files import is_plan, launch_plan
 from sizewright.executors.tuning import Beside, Tuning, tuning
 from sizewright.recommender.consider import filled
 from sizewright.recommender.warm_start import warm_start
-from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota
+from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -53,12 +53,14 @@ def run(
     metrics_host: str = LOCALHOST,
     progress: Callable[[RunProgress], None] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
+    sized: Callable[[Recommendation], None] = lambda _: None,
     **options: Any,
 ) -> Outcome:
     """Train a plan's job at its target until all samples are trained, and say what became of it.
 
-    A job, or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for, and tuned
-    while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is called with every decision.
+    A job, or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for, which
+    `sized` is told, and tuned while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is called with
+    every decision.
     Without a `cluster` what the local executor may use is what this host has. Meanwhile it is reached by `tune` in
     other processes; each look is appended to the file `metrics`, and told to whoever asks at `metrics_port`.
 
@@ -79,14 +81,14 @@ def run(
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     room = load_cluster(cluster) or (this_host() if made.name == "local" else None)
     told, _ = prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
-    sized = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
-    chosen = _sized(plan, store, told, room) if sized else plan  # type: ignore[arg-type]
+    is_job = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
+    chosen = _sized(plan, store, told, room, sized) if is_job else plan  # type: ignore[arg-type]
     chosen = chosen if isinstance(chosen, Plan) else Plan.load(chosen)  # type: ignore[arg-type]
     chosen = chosen.model_copy(update={"job": counted(chosen.job)})
     with ExitStack() as stack:
         opened = stack.enter_context(its_store(store, create=True)) if record else None
         beside = None
-        if tune or (tune is None and sized and not chosen.job.command):
+        if tune or (tune is None and is_job and not chosen.job.command):
             how = tune if isinstance(tune, Tuning) else Tuning()
             beside = stack.enter_context(_beside(chosen.job, made, how, store, told, room))
         companions = _companions(stack, metrics, metrics_port, metrics_host)
@@ -170,7 +172,13 @@ def tune(
     return decisions
 
 
-def _sized(job: JobLike, store: str | TrialStore | None, prior: LearnedPrior | None, room: Cluster | None) -> Plan:
+def _sized(
+    job: JobLike,
+    store: str | TrialStore | None,
+    prior: LearnedPrior | None,
+    room: Cluster | None,
+    sized: Callable[[Recommendation], None],
+) -> Plan:
     """The plan that launches what the job is recommended. Raises InputError where nothing is."""
     job = load_job(job)
     found = recommend(job, store=store, prior=prior, cluster=room)
@@ -178,6 +186,7 @@ def _sized(job: JobLike, store: str | TrialStore | None, prior: LearnedPrior | N
         why = found.reasons[0] if found.reasons else f"It is {found.status}."
         todo = found.remedies[0].text if found.remedies else "Give it sizes: --workers, --ps, ..."
         raise InputError(f"{job.name} cannot be sized: {why}", todo)
+    sized(found)
     return launch_plan(job, found.target, " ".join(found.reasons[:2])).expecting(found)
 
 

@@ -17,6 +17,7 @@ from sizewright.spec.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from sizewright.executors.run import RunProgress
     from sizewright.recommender.decisions import Decision
+    from sizewright.spec import Recommendation
 
 _MOST_SHOWN = 6
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -47,8 +48,17 @@ class LiveView:
         if self._last and not self._console.is_terminal:
             self._console.print(describe(self._last), soft_wrap=True)
 
+    def sized(self, found: Recommendation) -> None:
+        """What the job is launched at, and what that rests on."""
+        if found.target is not None:
+            self._console.print(f"Sized: {found.target.describe()}", style="bold", soft_wrap=True)
+        for reason in found.reasons:
+            self._console.print(f"• {reason}", soft_wrap=True)
+
     def progressed(self, now: RunProgress) -> None:
         """Another look at the job."""
+        if now.paused != (self._last is not None and self._last.paused):
+            self._console.print("The control loop is paused." if now.paused else "The control loop goes on.")
         self._last = now
         self._bar.update(self._task, completed=now.samples, description=describe(now))
         if now.samples_left is not None:

@@ -79,7 +79,8 @@ def run(
                 outcome = api.run(
                     loaded, executor="ray" if address else "local", store=store, record=record, tune=how, prior=prior,
                     tracking_uri=tracking_uri, cluster=cluster, metrics=metrics, metrics_port=metrics_port,
-                    metrics_host=metrics_host, progress=view.progressed, decided=view.decided, **options,
+                    metrics_host=metrics_host, progress=view.progressed, decided=view.decided, sized=view.sized,
+                    **options,
                 )  # fmt: skip
         except KeyboardInterrupt:
             stderr().print("Stopped before it trained.")

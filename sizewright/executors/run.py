@@ -33,6 +33,8 @@ class RunProgress(NamedTuple):
     workers: int
     ps: int
     samples_left: int | None = None
+    paused: bool = False
+    """Whether its loop makes no changes for now."""
 
 
 @dataclass
@@ -136,7 +138,11 @@ def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], ever
 def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Look:
     """Tells how far it is."""
     meter = _Meter(running.clock)
-    return lambda metrics: progress(meter.read(metrics))
+
+    def look(metrics: Metrics) -> None:
+        progress(meter.read(metrics)._replace(paused=running.tuner is not None and running.tuner.paused))
+
+    return look
 
 
 def _turns(running: Running, tuner: Tuner) -> Look:

@@ -7,9 +7,9 @@ What cannot be trusted is not acted on: the job trains on, and the decision says
 
 from __future__ import annotations
 
-import math
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -17,24 +17,24 @@ from typing import Any
 from sizewright.datasets.trials import Trial
 from sizewright.errors import SizewrightError, StoreError
 from sizewright.recommender.action import Action
+from sizewright.recommender.cool_down import CoolDown
 from sizewright.recommender.decisions import Decision, DecisionLog, Forecast
 from sizewright.recommender.online_fit import AtOnce, OnlineFit, Pool
 from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Looks, Window
-from sizewright.spec import Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
+from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas, Role
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
 _WEIGHED_ANEW = 0.9
 """What was kept is weighed anew when so much is left of what was left then, and when something was learned."""
-_ROLES = ("worker", "ps")
 
 
 class Tuner:
-    """Of a job that `executor` runs at `allocation`. Clock and time of day are passed in.
+    """Of a job that `executor` runs at `allocation`. Clock and time of day are passed in; `stopwatch` times its steps.
 
-    `log` keeps every decision; where it holds some of this job already, the loop goes on from the last. In a `dry_run`
+    `log` keeps every decision; where it holds some of this run already, the loop goes on from the last. In a `dry_run`
     plans are made and none is applied, and while `paused` is set none is made. `forgive` tells of a log that cannot be
     written: the job is kept running. Fits are made in `pool`.
     """
@@ -54,19 +54,20 @@ class Tuner:
         dry_run: bool = False,
         forgive: Callable[[StoreError], None] = lambda _: None,
         pool: Pool = AtOnce(),  # noqa: B008
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.job, self.allocation = job, allocation
         self._executor, self._handle, self._scaler = executor, handle, scaler
         self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
-        self._forgive = forgive
+        self._forgive, self._stopwatch = forgive, stopwatch
         self.paused = False
         self.latest: Metrics | None = None
         """What was observed in this turn."""
         self._looks, self._stabilizer = Looks(), Stabilizer(job, executor.capabilities)
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
-        self._not_before_s = clock() + scaler.scaling.cooldown_s
-        self._stabilize_not_before_s = -math.inf
+        self._cool_down, self._refused = CoolDown(clock), CoolDown(clock)
+        self._cool_down.begin(scaler.scaling.cooldown_s)
         self._number = 0
         self._kept: Action | None = None
         self._scaled = 0
@@ -82,14 +83,20 @@ class Tuner:
             metrics, window = self._observe(look)
         if isinstance(window, str):
             return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
+        missing = self._stabilizer.missing.look(self._clock(), self.allocation, _there(metrics))
         with self._step("refit"):
-            self._refit(window)
+            self._refit(window, whole=not missing)
         self._told = self._fit.evidence.here()
         with self._step("stabilize"):
             stage, action = "stabilize", self._stabilize(window)
-        if action is None:
+        if missing:
+            if action is None:
+                return self._decided(metrics, window, Action(f"Nothing is done: {missing}."), "blind")
+        elif action is None or not action.changes:
             with self._step("scale"):
-                stage, action = "scale", self._scale(window)
+                scaled = self._scale(window)
+            if action is None or scaled.changes:
+                stage, action = "scale", scaled
         return self._carried_out(metrics, window, stage, action)
 
     def _observe(self, look: Metrics | None) -> tuple[Metrics | None, Window | str]:
@@ -100,23 +107,12 @@ class Tuner:
             return None, f"the job tells nothing ({error.message.rstrip('.')})"
         if metrics.allocation and metrics.allocation != self.allocation:
             self._now_at(metrics.allocation)
-        window = self._looks.add(self._clock(), metrics)
-        if isinstance(window, Window) and (other := self._unlike(metrics)):
-            return metrics, other
-        return metrics, window
+        return metrics, self._looks.add(self._clock(), metrics)
 
-    def _unlike(self, metrics: Metrics) -> str:
-        """How what runs differs from what was asked for; then its speed tells nothing of that allocation."""
-        for role in _ROLES:
-            there, wanted = len(metrics.of(role)), self.allocation.replicas(role)  # type: ignore[arg-type]
-            if there != wanted:
-                return f"{there} of {wanted} replicas of the {role} are there"
-        return ""
-
-    def _refit(self, window: Window) -> None:
-        self._stabilizer.look(window, self.allocation)
-        # Held up by one replica, it tells nothing of the allocation.
-        if not self._stabilizer.findings and self._fit.add(window):
+    def _refit(self, window: Window, *, whole: bool) -> None:
+        self._stabilizer.look(window, self.allocation, whole=whole)
+        # Held up by one replica, or short of one, it tells nothing of the allocation.
+        if whole and not self._stabilizer.findings and self._fit.add(window):
             self._kept = None
             self._expect_memory(window)
 
@@ -160,7 +156,7 @@ class Tuner:
             return self._decided(metrics, window, action, "keep", stage)
         if self.paused:
             return self._decided(metrics, window, Action(f"The loop is paused. {action.reason}"), "keep", stage)
-        left_s = (self._not_before_s if stage == "scale" else self._stabilize_not_before_s) - self._clock()
+        left_s = (self._cool_down if stage == "scale" else self._refused).left_s
         if left_s > 0:
             why = Action(f"In {left_s:.0f} s it may be changed again. {action.reason}")
             return self._decided(metrics, window, why, "keep", stage)
@@ -171,8 +167,6 @@ class Tuner:
         with self._step("apply"):
             error = self._apply(plan, action)
         self._scaled += stage == "scale" and not error
-        if error and stage == "stabilize":
-            self._stabilize_not_before_s = self._not_before_s
         return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
 
     def _change_cost(self) -> ChangeCost:
@@ -188,25 +182,26 @@ class Tuner:
 
     def _apply(self, plan: Plan, action: Action) -> str:
         """Why it could not be; the job trains on as it was then."""
-        self._cool_down()  # a refusal is not repeated at once
+        cooldown_s = self._cooldown_s()
         try:
             self._executor.adjust(self._handle, plan)
         except SizewrightError as error:
+            self._refused.begin(cooldown_s)
             return error.message
         finally:
             self._looks.forget()
             self._stabilizer.forget()
-        self._cool_down()
+            self._cool_down.begin(cooldown_s)
+        self._cool_down.begin(self._cooldown_s())  # by what this one has taken, too
         if plan.rebalance:
             self._stabilizer.rebalanced()
         if plan.target != self.allocation:
             self._now_at(plan.target)
         return ""
 
-    def _cool_down(self) -> None:
+    def _cooldown_s(self) -> float:
         scaling = self._scaler.scaling
-        change_s = scaling.cooldown_of_change * self._change_cost().seconds
-        self._not_before_s = self._clock() + max(scaling.cooldown_s, change_s)
+        return max(scaling.cooldown_s, scaling.cooldown_of_change * self._change_cost().seconds)
 
     def _now_at(self, allocation: Allocation) -> None:
         """It was changed, by this loop or by others."""
@@ -228,9 +223,9 @@ class Tuner:
     ) -> Decision:
         before = plan.current if plan and plan.current else self.allocation
         decision = Decision(
-            number=self._number, at=self._now(), job_hash=self.job.hash, kind=kind, stage=stage, reason=action.reason,
-            allocation=before, target=action.target, migrate=action.migrate, rebalance=action.rebalance,
-            choices=action.choices, plan_id=plan.id if plan else "",
+            number=self._number, at=self._now(), job_hash=self.job.hash, run=self._handle.id,
+            kind=kind, stage=stage, reason=action.reason, allocation=before, target=action.target,
+            migrate=action.migrate, rebalance=action.rebalance, choices=action.choices, plan_id=plan.id if plan else "",
             throughput=window.throughput if window else None,
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,
@@ -253,8 +248,8 @@ class Tuner:
         return self._stabilizer.forecast(window, self.allocation).model_copy(update={"finish_s": finish_s})
 
     def _go_on(self) -> None:
-        """From where an earlier loop of this job stopped: its number, and what it knew of other allocations."""
-        mine = [told for told in (self._log.read() if self._log else []) if told.job_hash == self.job.hash]
+        """From where an earlier loop of this run stopped: its number, and what it knew of other allocations."""
+        mine = [told for told in (self._log.read() if self._log else []) if told.run == self._handle.id]
         if mine:
             self._number = mine[-1].number + 1
             self._scaled = sum(told.stage == "scale" and told.applied is True for told in mine)
@@ -263,8 +258,13 @@ class Tuner:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        began = self._clock()
+        began = self._stopwatch()
         try:
             yield
         finally:
-            self._timings[name] = self._clock() - began
+            self._timings[name] = self._stopwatch() - began
+
+
+def _there(metrics: Metrics | None) -> Mapping[Role, int]:
+    """How many replicas tell of themselves."""
+    return {role: len(metrics.of(role)) for role in ROLES} if metrics else {}

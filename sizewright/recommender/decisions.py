@@ -27,9 +27,10 @@ class Forecast(Record):
 class Decision(Record):
     """One turn of the loop."""
 
-    number: int = Field(ge=0, description="of the turn, from 0 for each job")
+    number: int = Field(ge=0, description="of the turn, from 0 for each run")
     at: datetime
     job_hash: str
+    run: str = Field("", description="its executor's handle")
     kind: Literal["keep", "adjust", "blind"] = Field(description="blind: what was observed could not be trusted")
     stage: str = Field("", description="what decided: stabilize or scale")
     reason: str

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from sizewright.recommender.slow_replicas import Slow
 from sizewright.recommender.windows import Doing, Window
 
-Cause = Literal["cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "unknown"]
+Cause = Literal[
+    "cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "too_few_samples", "unknown"
+]  # fmt: skip
 Remedy = Literal["migrate", "rebalance", "wait"]
 
 _THROTTLED_MORE = 0.15
@@ -18,9 +20,11 @@ _LOOKUPS_MORE = 1.3
 _CPU_LESS = 0.8
 """Of the others' cores used while busy: it waits for a core that others have."""
 _MOST_OF_IT = 0.5
+_ENOUGH_STEPS = 50
+"""Steps, or exchanges, of which nothing that is measured tells why it is slow: with fewer it may yet show."""
 _REMEDIES: dict[Cause, Remedy] = {
     "cpu_cut": "migrate", "busy_host": "migrate", "slow_network": "migrate", "skewed_keys": "rebalance",
-    "starved_input": "wait", "unknown": "wait",
+    "starved_input": "wait", "too_few_samples": "wait", "unknown": "wait",
 }  # fmt: skip
 
 
@@ -34,11 +38,14 @@ class Finding(NamedTuple):
 
 
 def diagnose(slow: Slow, window: Window) -> Finding:
-    """By what it did in the window, against the median of the others of its role."""
+    """By what it did in the window, in which it was slow, against the median of the others of its role."""
     peers = window.of(slow.role)
     own = next(replica for replica in peers if replica.name == slow.name)
     others = [replica for replica in peers if replica.name != slow.name]
     cause, why = (_of_ps if slow.role == "ps" else _of_worker)(own, others)
+    times = own.exchanges if slow.role == "ps" else own.steps
+    if cause == "unknown" and times < _ENOUGH_STEPS:
+        cause, why = "too_few_samples", f"{times} are too few to say why"
     what = "an exchange" if slow.role == "ps" else "a step"
     return Finding(
         slow, cause, _REMEDIES[cause], f"{slow.name} takes {slow.ratio:.1f} times as long for {what}: {why}."

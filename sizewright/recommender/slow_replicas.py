@@ -45,11 +45,12 @@ class Pace(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A replica that is slower than those beside it, and by how many times."""
+    """A replica that is slower than those beside it, by how many times, and in how many windows that has shown."""
 
     name: str
     role: Role
     ratio: float
+    windows: int = 1
 
 
 class SlowReplicas:
@@ -58,6 +59,7 @@ class SlowReplicas:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._ratios: dict[str, float] = {}
+        self._windows: dict[str, int] = {}
 
     def add(self, window: Window) -> list[Slow]:
         """Those that are slow by now."""
@@ -65,10 +67,11 @@ class SlowReplicas:
         for pace in (*paces(window.of("worker")), *paces(window.of("ps"))):
             total = max(0.0, self._sums.get(pace.name, 0.0) + _score(pace))
             self._sums[pace.name] = min(total, 2 * _ALARM)
+            self._windows[pace.name] = self._windows.get(pace.name, 0) + 1 if total else 0
             smoothed = self._ratios.get(pace.name, pace.ratio)
             self._ratios[pace.name] = smoothed**_KEPT * pace.ratio ** (1 - _KEPT)
             if total >= _ALARM:
-                found.append(Slow(pace.name, pace.role, self._ratios[pace.name]))
+                found.append(Slow(pace.name, pace.role, self._ratios[pace.name], self._windows[pace.name]))
         gone = self._sums.keys() - {replica.name for replica in window.replicas}
         for name in gone:
             del self._sums[name]
@@ -78,6 +81,7 @@ class SlowReplicas:
         """After a change nothing of before counts."""
         self._sums.clear()
         self._ratios.clear()
+        self._windows.clear()
 
 
 def paces(replicas: Sequence[Doing]) -> list[Pace]:

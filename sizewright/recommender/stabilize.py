@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
-from sizewright.recommender.diagnose import Finding, Remedy, diagnose, is_hot
+from sizewright.recommender.diagnose import Finding, diagnose, is_hot
 from sizewright.recommender.memory_watch import MemoryWatch
+from sizewright.recommender.missing import Missing
 from sizewright.recommender.scoring import rounded_up
-from sizewright.recommender.slow_replicas import SlowReplicas
-from sizewright.recommender.windows import Doing, Window
+from sizewright.recommender.slow_replicas import Slow, SlowReplicas
+from sizewright.recommender.windows import Doing, Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job
 from sizewright.spec.units import MIB
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
+_MOST_WINDOWS = 20
+"""Causes are looked for in so many windows at most."""
 _MOST_REBALANCES = 3
 """Of a PS that stays hot: the first may go by look-ups of before its keys were skewed."""
-_REMEDIES = {"migrate": "Another in its place", "rebalance": "Evening out the look-ups"}
 _ABLE = Capabilities(migrate=True, rebalance=True)
+
+
+class _Remedy(NamedTuple):
+    """What would be done, how it is called, and how many times as fast the job would be."""
+
+    what: str
+    faster: float
+    action: Action
 
 
 class Stabilizer:
@@ -31,14 +42,20 @@ class Stabilizer:
         self._job, self._able = job, able
         self._rebalanced = Counter[str]()  # how often, of PS that were hot and are so still
         self._hot = ""
-        self.memory = MemoryWatch(job)
+        self.memory, self.missing = MemoryWatch(job), Missing(job)
+        self._windows = deque[Window](maxlen=_MOST_WINDOWS)
         self._slow = SlowReplicas()
         self.findings: tuple[Finding, ...] = ()
 
-    def look(self, window: Window, allocation: Allocation) -> None:
-        """Take a window in."""
+    def look(self, window: Window, allocation: Allocation, *, whole: bool = True) -> None:
+        """Take a window in; unless all replicas are there, for its memory only."""
         self.memory.add(window, _limit(allocation))
-        self.findings = tuple(diagnose(slow, window) for slow in self._slow.add(window))
+        if not whole:
+            self._forget_slow()
+            return
+        self._windows.append(window)
+        found = self._slow.add(window)
+        self.findings = tuple(diagnose(slow, merged(list(self._windows)[-slow.windows :])) for slow in found)
         for name in [name for name in self._rebalanced if not is_hot(name, window)]:
             del self._rebalanced[name]
 
@@ -57,8 +74,13 @@ class Stabilizer:
         )
 
     def forget(self) -> None:
-        """After a change nobody is slow until it shows again."""
+        """After a change nobody is slow until it shows again, and none is missing."""
+        self._forget_slow()
+        self.missing.forget()
+
+    def _forget_slow(self) -> None:
         self._slow.forget()
+        self._windows.clear()
         self.findings = ()
 
     def act(
@@ -70,8 +92,11 @@ class Stabilizer:
         rebalance_cost: ChangeCost | None = None,
     ) -> Action | None:
         """What is most pressing: memory first. None where nothing is wrong."""
-        costs: dict[Remedy, ChangeCost] = {"migrate": cost, "rebalance": rebalance_cost or cost}
-        return self._enlarged(window, allocation, cost, turn_s) or self._relieved(window, costs)
+        return (
+            self._enlarged(window, allocation, cost, turn_s)
+            or self.missing.act(window.at_s, allocation, cost)
+            or self._relieved(window, allocation, cost, rebalance_cost or cost)
+        )
 
     def _enlarged(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
         limit, ps = _limit(allocation), allocation.replicas("ps")
@@ -92,32 +117,38 @@ class Stabilizer:
                 return Action(told, target=_with_ps(allocation, count, asked))
         return Action(f"{why}, and the bounds of the job allow no more.")
 
-    def _relieved(self, window: Window, costs: Mapping[Remedy, ChangeCost]) -> Action | None:
+    def _relieved(
+        self, window: Window, allocation: Allocation, cost: ChangeCost, rebalance_cost: ChangeCost
+    ) -> Action | None:
         if not self.findings:
             return None
         worst = max(self.findings, key=lambda finding: finding.slow.ratio)
-        if why := self._hopeless(worst):
-            return Action(f"{worst.reason} {why}: it is waited.")
+        remedy = self._remedy(worst, window, allocation)
+        if isinstance(remedy, str):
+            return Action(f"{worst.reason} {remedy}: it is waited.")
         left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
-        saved_s = left_s * (1 - 1 / _faster_without(worst, window))
-        remedy, cost = _REMEDIES[worst.remedy], costs[worst.remedy]
-        if saved_s <= cost.upper:
-            return Action(f"{worst.reason} {remedy} would save {saved_s:.0f} s, and may take {cost.upper:.0f}.")
-        told = f"{worst.reason} {remedy} saves {_seconds(saved_s)}."
-        if worst.remedy == "migrate":
-            return Action(told, migrate=(worst.slow.name,))
+        saved_s = left_s * (1 - 1 / remedy.faster)
+        takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
+        if saved_s <= takes_s:
+            return Action(f"{worst.reason} {remedy.what} would save {saved_s:.0f} s, and may take {takes_s:.0f}.")
         self._hot = worst.slow.name
-        return Action(told, rebalance=True)
+        return remedy.action._replace(reason=f"{worst.reason} {remedy.what} saves {_seconds(saved_s)}.")
 
-    def _hopeless(self, finding: Finding) -> str:
-        """Why nothing can be done about a slow replica, if so."""
-        if finding.remedy == "wait":
+    def _remedy(self, finding: Finding, window: Window, allocation: Allocation) -> _Remedy | str:
+        """What helps a slow replica, or why nothing does."""
+        slow, wanted = finding.slow, finding.remedy
+        if wanted == "wait":
             return "Nothing that is known would help"
-        if not getattr(self._able, finding.remedy):
-            return f"The executor cannot {finding.remedy}"
-        if finding.remedy == "rebalance" and self._rebalanced[finding.slow.name] >= _MOST_REBALANCES:
-            return "Its look-ups were evened out as far as they can be"
-        return ""
+        if getattr(self._able, wanted):
+            if wanted == "migrate":
+                action = Action("", migrate=(slow.name,))
+                return _Remedy("Another in its place", _faster_without(slow, window), action)
+            if self._rebalanced[slow.name] >= _MOST_REBALANCES:
+                return "Its look-ups were evened out as far as they can be"
+            return _Remedy("Evening out the look-ups", _faster_without(slow, window), Action("", rebalance=True))
+        if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
+            return _Remedy("One more beside it", _faster_with_one_more(slow, window), _one_more(allocation))
+        return f"The executor cannot {wanted}"
 
 
 def _end(window: Window) -> int:
@@ -126,14 +157,26 @@ def _end(window: Window) -> int:
     return window.samples_trained + left
 
 
-def _faster_without(finding: Finding, window: Window) -> float:
+def _faster_without(slow: Slow, window: Window) -> float:
     """How many times as fast the job would be were the replica as fast as the others."""
-    slow = finding.slow
     workers = window.of("worker")
     if slow.role == "worker":
         return len(workers) / (len(workers) - 1 + 1 / slow.ratio)
     waited = _share(workers, "wait_s")
     return 1 / (1 - waited * (1 - 1 / slow.ratio))
+
+
+def _faster_with_one_more(slow: Slow, window: Window) -> float:
+    """How many times as fast it would be with one more worker, as fast as the others."""
+    now = len(window.of("worker")) - 1 + 1 / slow.ratio
+    return (now + 1) / now
+
+
+def _one_more(allocation: Allocation) -> Action:
+    """A worker like the first ones."""
+    first, *rest = allocation.worker
+    more = first.model_copy(update={"replicas": first.replicas + 1})
+    return Action("", target=allocation.model_copy(update={"worker": (more, *rest)}))
 
 
 def _share(replicas: Sequence[Doing], name: str) -> float:

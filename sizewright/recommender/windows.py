@@ -63,6 +63,21 @@ class Window(NamedTuple):
         return [replica for replica in self.replicas if replica.role == role]
 
 
+def merged(windows: Sequence[Window]) -> Window:
+    """Windows that follow each other as one, of the replicas that are in the last."""
+    last, told = windows[-1], [replica for window in windows for replica in window.replicas]
+    return last._replace(
+        seconds=sum(window.seconds for window in windows),
+        samples=sum(window.samples for window in windows),
+        replicas=tuple(_summed([each for each in told if each.name == now.name]) for now in last.replicas),
+    )
+
+
+def _summed(parts: Sequence[Doing]) -> Doing:
+    sums = {name: sum(getattr(part, name) for part in parts) for name in ("seconds", *_SUMS)}
+    return parts[-1]._replace(**sums)
+
+
 class Looks:
     """Takes one look after the other; what cannot be trusted is left out, with the reason."""
 

@@ -67,3 +67,11 @@ def test_what_became_of_a_change_is_told() -> None:
 def test_sparks_are_as_high_as_the_values() -> None:
     assert sparks([0.0, 1.0, 2.0, 4.0]) == "▁▃▅█"
     assert sparks([0.0]) == "▁"
+
+
+def test_a_pause_of_the_loop_is_told_when_it_begins_and_ends() -> None:
+    out = io.StringIO()
+    with LiveView(Console(file=out, width=100), 1000) as view:
+        for paused in (False, True, True, False):
+            view.progressed(RunProgress(100, 1500.0, 2, 1, 900, paused))
+    assert out.getvalue().splitlines()[:2] == ["The control loop is paused.", "The control loop goes on."]

@@ -71,6 +71,8 @@ def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_pa
     target = fake.calls[0].plan.target
     expected = api.recommend(example, prior="shipped", cluster=this_host()).target
     assert (target.worker, target.batch_size) == (expected.worker, expected.batch_size)
+    assert f"Sized: {target.describe()}" in result.err
+    assert "A cold start" in result.err
     with api.open_store() as store:
         (run,) = store.history.finished()
     assert run.expected is not None

@@ -172,7 +172,31 @@ def test_what_runs_otherwise_than_was_asked_for_is_no_evidence(monkeypatch: pyte
     told = running.turns(5)
     assert {each.kind for each in told} == {"blind"}
     assert "2 of 4 replicas of the worker are there" in told[-1].reason
-    assert running.adjusted == []
+    told += running.turns(3)
+    (plan,) = running.adjusted
+    assert plan.target == here(2, 1)
+    assert plan.reason == "2 of 4 workers are there after 30 s, where 30 were to be enough: it goes on with these."
+
+
+def test_memory_is_watched_while_a_worker_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(here(2, 1), claimed=here(4, 1))
+    observe = running.fake.observe
+    monkeypatch.setattr(running.fake, "observe", lambda h: observe(h).model_copy(update={"allocation": None}))
+    larger = Allocation.of(4, 1, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
+    monkeypatch.setattr(running.tuner._stabilizer, "_enlarged", lambda *_: Action("It grows.", target=larger))
+    running.turns(2)
+    assert [plan.target for plan in running.adjusted] == [larger]
+
+
+def test_a_run_goes_on_from_its_own_decisions_alone(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    first = Running(here(1, 1), log=log)
+    first.turns(30)
+    other = Running(here(1, 1), log=log)
+    other.handle = other.fake.launch(Plan(id="q", kind="launch", job=JOB, target=here(1, 1), reason=""))
+    assert other.handle.id != first.handle.id
+    other.tuner = other.beside(here(1, 1))
+    assert [each.number for each in other.turns(2)] == [0, 1]
 
 
 def test_changes_that_others_make_are_followed() -> None:

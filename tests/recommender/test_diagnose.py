@@ -24,11 +24,13 @@ def doing(name: str, **told: float) -> Doing:
         ("worker-0", {"steps": 2, "compute_s": 0.9, "cpu_s": 0.1}, "busy_host", "migrate"),
         ("worker-0", {"steps": 2, "data_s": 0.8, "compute_s": 0.08, "cpu_s": 0.1}, "starved_input", "wait"),
         ("worker-0", {"steps": 4, "pull_s": 0.6, "compute_s": 0.16, "cpu_s": 0.75}, "slow_network", "migrate"),
-        ("worker-0", {"steps": 4, "compute_s": 0.9, "cpu_s": 1.0}, "unknown", "wait"),
+        ("worker-0", {"steps": 4, "compute_s": 0.9, "cpu_s": 1.0}, "too_few_samples", "wait"),
+        ("worker-0", {"steps": 60, "compute_s": 13.5, "cpu_s": 15.0}, "unknown", "wait"),
         ("ps-0", {"busy_s": 0.9, "lookups": 3000, "cpu_s": 0.9}, "skewed_keys", "rebalance"),
         ("ps-0", {"busy_s": 0.9, "throttled_s": 0.6, "cpu_s": 0.3}, "cpu_cut", "migrate"),
         ("ps-0", {"busy_s": 0.9, "cpu_s": 0.3}, "busy_host", "migrate"),
-        ("ps-0", {"busy_s": 0.9, "cpu_s": 0.9}, "unknown", "wait"),
+        ("ps-0", {"busy_s": 0.9, "cpu_s": 0.9}, "too_few_samples", "wait"),
+        ("ps-0", {"busy_s": 1.8, "cpu_s": 1.8, "exchanges": 80}, "unknown", "wait"),
     ],
 )
 def test_the_cause_is_named_with_the_remedy_that_fits_it(

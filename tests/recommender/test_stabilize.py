@@ -33,9 +33,11 @@ def window(*replicas: Doing, trained: int = 10_000, left: int = 1_000_000, rate:
 CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
 
 
-def stabilized(*windows: Window, cost: ChangeCost = LIVE, memory: int = 0) -> tuple[Stabilizer, Action | None]:
+def stabilized(
+    *windows: Window, cost: ChangeCost = LIVE, memory: int = 0, able: Capabilities | None = None
+) -> tuple[Stabilizer, Action | None]:
     allocation = Allocation.of(4, 2, 0.5, 0.3, 512, 0, memory)
-    made, action = Stabilizer(JOB), None
+    made, action = Stabilizer(JOB, able) if able else Stabilizer(JOB), None
     for each in windows:
         made.look(each, allocation)
         action = made.act(each, allocation, cost, 5.0)
@@ -129,6 +131,23 @@ def with_ps(**hot: Any) -> Window:
     return window(*(doing(f"worker-{i}") for i in range(4)), doing("ps-0", **hot), doing("ps-1"), doing("ps-2"))
 
 
+def test_where_nothing_can_be_put_elsewhere_one_more_worker_comes() -> None:
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT))
+    _, action = stabilized(*[slow] * 4, able=Capabilities(migrate=False, rebalance=True))
+    assert action is not None
+    assert action.target == Allocation.of(5, 2, 0.5, 0.3, 512)
+    assert "One more beside it saves" in action.reason
+
+
+def test_the_cause_is_looked_for_since_it_has_been_slow() -> None:
+    """A short last window alone tells of no throttling."""
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT))
+    last = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **(CUT | {"throttled_s": 0.0})))
+    _, action = stabilized(*[slow] * 4, last)
+    assert action is not None
+    assert action.migrate == ("worker-3",)
+
+
 def test_the_look_ups_of_a_hot_ps_are_evened_out() -> None:
     _, action = stabilized(*[with_ps(**HOT)] * 4)
     assert action is not None
@@ -169,7 +188,7 @@ def test_a_ps_that_stays_hot_is_evened_out_a_few_times_at_most() -> None:
     ("slow", "able", "told"),
     [
         (with_ps(**HOT), Capabilities(migrate=True), "The executor cannot rebalance"),
-        (window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT)), Capabilities(), "cannot migrate"),
+        (with_ps(busy_s=5.0, throttled_s=3.0), Capabilities(), "The executor cannot migrate"),
     ],
 )
 def test_what_the_executor_cannot_do_is_not_asked_of_it(slow: Window, able: Capabilities, told: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from made_metrics import metrics
 
-from sizewright.recommender.windows import Looks, Window
+from sizewright.recommender.windows import Looks, Window, merged
 from sizewright.spec import Metrics
 
 
@@ -25,6 +25,17 @@ def test_a_window_tells_what_was_done_in_it_only() -> None:
     assert (worker.steps, worker.seconds) == (20, 2.0)
     assert worker.compute_s == pytest.approx(1.6)
     assert window.of("ps")[0].rows == 1000
+
+
+def test_windows_that_follow_each_other_make_one() -> None:
+    looks = Looks()
+    told = [looks.add(t, metrics(t, workers=2 + (t > 10))) for t in (10.0, 11.0, 13.0, 14.0)]
+    whole = merged([window for window in told if isinstance(window, Window)])
+    assert (whole.seconds, whole.samples, whole.at_s, whole.throughput) == (4.0, 400, 14.0, 100.0)
+    assert {worker.name: worker.seconds for worker in whole.of("worker")} == {
+        "worker-0": 4.0, "worker-1": 4.0, "worker-2": 3.0,
+    }  # fmt: skip
+    assert whole.of("worker")[0].steps == 40
 
 
 def test_replicas_that_come_or_go_are_not_in_it() -> None:
