@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks._measured import on_all_cores
 from benchmarks.warm_start import LEAST_CPU, MOST_CPU, NOW, Truth, history_of, truths_of
@@ -39,6 +40,9 @@ LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 LOAD = 0.9
 """Of the cluster, by what users ask for; and others for comparison."""
 LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
+DRAWS = 50
+"""Of the times at which the jobs arrive; JCTs are means over them."""
+Floats = NDArray[np.float64]
 
 
 class Asked(NamedTuple):
@@ -46,7 +50,6 @@ class Asked(NamedTuple):
 
     truth: Truth
     job: Job
-    at_s: float
     cores: float
     memory: float
     """Over the peak."""
@@ -78,7 +81,7 @@ class Simulated(NamedTuple):
 
 
 def jobs_of(truths: list[Truth], count: int, objective: Objective, seed: int = 0) -> list[Asked]:
-    """In order of arrival."""
+    """As many as are asked for."""
     rng, found = np.random.default_rng(seed), list[Asked]()
     for number in range(count):
         truth = truths[int(rng.integers(len(truths)))]
@@ -97,11 +100,8 @@ def jobs_of(truths: list[Truth], count: int, objective: Objective, seed: int = 0
         )
         static = Allocation.of(best.replicas("worker"), best.replicas("ps"), worker, ps, best.batch_size)
         cores = max(best.cores() * cpu, static.cores())
-        found.append(Asked(truth, job, 0.0, cores, memory, static, float(rng.lognormal(0, 0.05))))
-    work = sum(static_trace(each).core_s for each in found)
-    capacity = capacity_of(found)
-    gaps = rng.exponential(work / (LOAD * capacity) / count, count)
-    return [each._replace(at_s=float(at)) for each, at in zip(found, np.cumsum(gaps), strict=True)]
+        found.append(Asked(truth, job, cores, memory, static, float(rng.lognormal(0, 0.05))))
+    return found
 
 
 def _generous(job: Job) -> Bounds:
@@ -197,17 +197,17 @@ def _used_cores(asked: Asked, a: Allocation, rate: float) -> float:
     return min(a.cores(), float(np.median(each)) * rate)
 
 
-def queued(jobs: list[Asked], traces: list[Trace], capacity: float) -> list[float]:
+def queued(arrivals: Floats, traces: list[Trace], capacity: float) -> list[float]:
     """Seconds from arrival to end of each, first come first served: it waits for the most cores that it will hold."""
     free, ends, done, now = capacity, list[tuple[float, float]](), list[float](), 0.0
-    for each, trace in zip(jobs, traces, strict=True):
-        now, need = max(now, each.at_s), min(trace.most_cores, capacity)
+    for at_s, trace in zip(arrivals, traces, strict=True):
+        now, need = max(now, float(at_s)), min(trace.most_cores, capacity)
         while ends and (ends[0][0] <= now or free < need - 1e-9):
             end, cores = heapq.heappop(ends)
             now, free = max(now, end), free + cores
         free -= need
         heapq.heappush(ends, (now + trace.seconds, need))
-        done.append(now + trace.seconds - each.at_s)
+        done.append(now + trace.seconds - float(at_s))
     return done
 
 
@@ -223,10 +223,11 @@ def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
     both = [i for i in range(count) if static[i].completes and auto[i].completes]
     ways = {"static": static, "auto": auto}
 
+    gaps = np.random.default_rng(0).exponential(sum(each.core_s for each in static) / capacity / count, (DRAWS, count))
+
     def mean_jct(way: str, load: float) -> float:
-        arriving = [each._replace(at_s=each.at_s * LOAD / load) for each in jobs]
-        done = queued(arriving, ways[way], capacity)
-        return float(np.mean([done[i] for i in both]))
+        done = [queued(np.cumsum(each) / load, ways[way], capacity) for each in gaps]
+        return float(np.mean(np.array(done)[:, both]))
 
     mean = {way: mean_jct(way, LOAD) for way in ways}
     ran = {way: float(np.mean([traces[i].seconds for i in both])) for way, traces in ways.items()}
