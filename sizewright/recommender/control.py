@@ -18,7 +18,7 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import SizewrightError, StoreError
 from sizewright.recommender.action import Action
 from sizewright.recommender.cool_down import CoolDown
-from sizewright.recommender.decisions import Decision, DecisionLog, Forecast
+from sizewright.recommender.decisions import Decision, DecisionLog, Forecast, Journal
 from sizewright.recommender.online_fit import AtOnce, OnlineFit, Pool
 from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
@@ -58,8 +58,9 @@ class Tuner:
     ) -> None:
         self.job, self.allocation = job, allocation
         self._executor, self._handle, self._scaler = executor, handle, scaler
-        self._clock, self._now, self._log, self.turn_s, self._dry_run = clock, now, log, turn_s, dry_run
-        self._forgive, self._stopwatch = forgive, stopwatch
+        self._clock, self._now, self._stopwatch = clock, now, stopwatch
+        self.turn_s, self._dry_run = turn_s, dry_run
+        self._journal = Journal(handle.id, log, forgive)
         self.paused = False
         self.latest: Metrics | None = None
         """What was observed in this turn."""
@@ -68,7 +69,6 @@ class Tuner:
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._cool_down, self._refused = CoolDown(clock), CoolDown(clock)
         self._cool_down.begin(scaler.scaling.cooldown_s)
-        self._number = 0
         self._kept: Action | None = None
         self._scaled = 0
         self._weighed_left = 0
@@ -222,23 +222,15 @@ class Tuner:
         **told: Any,
     ) -> Decision:
         before = plan.current if plan and plan.current else self.allocation
-        decision = Decision(
-            number=self._number, at=self._now(), job_hash=self.job.hash, run=self._handle.id,
-            kind=kind, stage=stage, reason=action.reason, allocation=before, target=action.target,
-            migrate=action.migrate, rebalance=action.rebalance, choices=action.choices, plan_id=plan.id if plan else "",
-            throughput=window.throughput if window else None,
+        return self._journal.add(
+            at=self._now(), job_hash=self.job.hash, kind=kind, stage=stage, reason=action.reason, allocation=before,
+            target=action.target, migrate=action.migrate, rebalance=action.rebalance, choices=action.choices,
+            plan_id=plan.id if plan else "", throughput=window.throughput if window else None,
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,
             findings=tuple(finding.reason for finding in self._stabilizer.findings),
             evidence=self._told, timings_s=self._timings, forecast=self._forecast(metrics, window), **told,
         )  # fmt: skip
-        self._number += 1
-        if self._log:
-            try:
-                self._log.append(decision)
-            except StoreError as error:
-                self._forgive(error)
-        return decision
 
     def _forecast(self, metrics: Metrics | None, window: Window | None) -> Forecast:
         if metrics is None or window is None:
@@ -248,12 +240,10 @@ class Tuner:
         return self._stabilizer.forecast(window, self.allocation).model_copy(update={"finish_s": finish_s})
 
     def _go_on(self) -> None:
-        """From where an earlier loop of this run stopped: its number, and what it knew of other allocations."""
-        mine = [told for told in (self._log.read() if self._log else []) if told.run == self._handle.id]
-        if mine:
-            self._number = mine[-1].number + 1
-            self._scaled = sum(told.stage == "scale" and told.applied is True for told in mine)
-            latest = {told.allocation.model_dump_json(): told.evidence for told in mine if told.evidence}
+        """From where an earlier loop beside this run stopped: what it knew of other allocations."""
+        if earlier := self._journal.earlier:
+            self._scaled = sum(told.stage == "scale" and told.applied is True for told in earlier)
+            latest = {told.allocation.model_dump_json(): told.evidence for told in earlier if told.evidence}
             self._fit.know([trial for trial in latest.values() if trial])
 
     @contextmanager

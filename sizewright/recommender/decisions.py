@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.trials import Trial
+from sizewright.errors import StoreError
 from sizewright.recommender.action import Choice
 from sizewright.spec import Allocation
 from sizewright.spec._base import Record
@@ -60,3 +62,25 @@ class DecisionLog(JsonLines[Decision]):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, Decision, "decisions")
+
+
+class Journal:
+    """Numbers the decisions about one run, and keeps them in `log`, if there is one; `forgive` is told where that
+    cannot be written."""
+
+    def __init__(self, run: str, log: DecisionLog | None, forgive: Callable[[StoreError], None]) -> None:
+        self._run, self._log, self._forgive = run, log, forgive
+        self.earlier = [told for told in (log.read() if log else []) if told.run == run]
+        """Of loops of before beside this run."""
+        self._number = self.earlier[-1].number + 1 if self.earlier else 0
+
+    def add(self, **told: Any) -> Decision:
+        """The next decision."""
+        decision = Decision(number=self._number, run=self._run, **told)
+        self._number += 1
+        if self._log:
+            try:
+                self._log.append(decision)
+            except StoreError as error:
+                self._forgive(error)
+        return decision

@@ -73,6 +73,7 @@ def test_any_sequence_of_changes_trains_every_sample_exactly_once(seed: int, cha
     assert (outcome.status, outcome.samples_repeated, len(outcome.changes)) == ("running", 0, changes + 2)
 
 
+@pytest.mark.long
 def test_the_last_sample_is_trained_once_too(tmp_path: Path) -> None:
     samples, rng = 12_000, random.Random(5)
     with session(samples) as running:
@@ -86,6 +87,7 @@ def test_the_last_sample_is_trained_once_too(tmp_path: Path) -> None:
     assert (outcome.status, outcome.samples, outcome.samples_repeated) == ("finished", samples, 0)
 
 
+@pytest.mark.long
 def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -> None:
     """A push counts for one over the members of its round, so that a row reads 1, 1/2 or 1/3, and never 0 or a sum."""
     samples, rng = 12_000, random.Random(3)
@@ -279,6 +281,7 @@ def test_a_folder_without_a_snapshot_is_refused(tmp_path: Path) -> None:
         session(100, resume=tmp_path)
 
 
+@pytest.mark.long
 def test_a_folder_ends_with_all_that_was_trained(tmp_path: Path) -> None:
     samples, job = 30_000, audit_job(30_000)
     with session(samples, snapshot_s=600.0, folder=tmp_path) as running:
@@ -377,6 +380,7 @@ def test_a_worker_and_a_server_that_die_together_are_both_replaced_and_told(tmp_
     check_bounds(found, outcome)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None:
     """Its server dies while workers leave for it."""
     with session(10**8, job=audit_job(10**8), recover=True, snapshot_s=0.3) as running:
