@@ -115,6 +115,7 @@ class AutoScaler:
         if found.kind == "keep":
             return Action(f"It stays: {found.reason}.", choices=choices)
         target = _at(scored, found.row, ps_needs(int(scored.grid.ps[found.row])) or 0.0)
+        target = _as_unlimited_as(allocation, target)
         warning = untested(self.job, target.replicas("worker"))
         told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
         return Action(told, target=self.job.with_sides(target), choices=choices)
@@ -124,6 +125,15 @@ def _at(scored: Scored, row: int, ps_needs: float = 0.0) -> Allocation:
     """A row of the grid, each PS with no less than so many bytes."""
     ps_memory_bytes = max(scored.ps_memory_bytes[row], rounded_up(ps_needs))
     return scored.grid.allocation(row, scored.worker_memory_bytes[row], ps_memory_bytes)
+
+
+def _as_unlimited_as(now: Allocation, target: Allocation) -> Allocation:
+    """What runs without a limit of its memory goes on so: its PS stay, since less memory would mean others."""
+    free = [role for role in ("worker", "ps") if any(not group.memory_bytes for group in getattr(now, role))]
+    changed = {
+        role: tuple(group.model_copy(update={"memory_bytes": 0}) for group in getattr(target, role)) for role in free
+    }
+    return target.model_copy(update=changed)
 
 
 def _axes(allocation: Allocation) -> dict[str, float]:

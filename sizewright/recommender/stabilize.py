@@ -20,11 +20,13 @@ from sizewright.spec.units import MIB
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
+_LOST_MEANWHILE = 0.1
+"""Of training during a live change: cores for loading and copying."""
 _MOST_WINDOWS = 20
 """Causes are looked for in so many windows at most."""
 _MOST_REBALANCES = 3
 """Of a PS that stays hot: the first may go by look-ups of before its keys were skewed."""
-_ABLE = Capabilities(migrate=True, rebalance=True)
+_ABLE = Capabilities(live=True, migrate=True, rebalance=True)
 
 
 class _Remedy(NamedTuple):
@@ -127,10 +129,12 @@ class Stabilizer:
         if isinstance(remedy, str):
             return Action(f"{worst.reason} {remedy}: it is waited.")
         left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
-        saved_s = left_s * (1 - 1 / remedy.faster)
         takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
-        if saved_s <= takes_s:
-            return Action(f"{worst.reason} {remedy.what} would save {saved_s:.0f} s, and may take {takes_s:.0f}.")
+        costs_s = takes_s * (_LOST_MEANWHILE if self._able.live else 1.0)
+        saved_s = max(left_s - takes_s * self._able.live, 0.0) * (1 - 1 / remedy.faster)
+        if saved_s <= costs_s:
+            told = f"{remedy.what} may take {takes_s:.0f} s and would save {saved_s:.0f}"
+            return Action(f"{worst.reason} {told}, no more than the {costs_s:.0f} that it may cost.")
         self._hot = worst.slow.name
         return remedy.action._replace(reason=f"{worst.reason} {remedy.what} saves {_seconds(saved_s)}.")
 

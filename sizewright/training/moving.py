@@ -24,8 +24,9 @@ _SCANNED = 1 << 16  # row numbers looked at under one lock
 _CHUNK = 4096  # rows copied under one lock: about half a millisecond
 _FEW = 2 * _CHUNK  # rows that may be left for the last round
 _MOST_ROUNDS, _MOST_ROUNDS_AT_LAST = 12, 4
-# A copy takes at most this share of the time, so that it does not starve the exchanges of a server of few cores.
-_SHARE = 0.3
+# A copy takes at most this share of the time, so that it does not starve the exchanges of a server of few cores; with
+# less, more rows change before it is done, and are sent again.
+_SHARE = 0.5
 _LONGEST_REST_S = 0.1
 
 Send = Callable[[Rows], None]

@@ -113,3 +113,12 @@ def test_what_there_was_to_choose_from_is_told() -> None:
     choices = scaler.act(here(2, 1), rate(2, 1), 0.02, 10**7, 1.0).choices
     assert [each.throughput_times for each in choices] == sorted(each.throughput_times for each in choices)
     assert all(1 <= each.allocation.replicas("worker") <= 8 for each in choices)
+
+
+def test_what_runs_without_a_limit_of_its_memory_goes_on_so() -> None:
+    scaler = AutoScaler(JOB, TRIALS)
+    scaler.refit([])
+    unlimited = Allocation.of(1, 1, 0.5, 0.3, 512)
+    target = scaler.act(unlimited, rate(1, 1), 0.01, 10**7, 1.0).target
+    assert target is not None
+    assert {group.memory_bytes for _, group in target.groups} == {0}

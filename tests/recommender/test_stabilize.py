@@ -157,7 +157,7 @@ def test_the_look_ups_of_a_hot_ps_are_evened_out() -> None:
     _, action = stabilized(*[with_ps(**HOT)] * 4, cost=ChangeCost(seconds=1e3, lower=1e3, upper=1e3))
     assert action is not None
     assert not action.changes
-    assert "may take 1000" in action.reason
+    assert "may take 1000 s and would save 0, no more than the 100 that it may cost." in action.reason
 
 
 def test_a_ps_that_stays_hot_is_evened_out_a_few_times_at_most() -> None:
@@ -199,3 +199,14 @@ def test_what_the_executor_cannot_do_is_not_asked_of_it(slow: Window, able: Capa
     assert action is not None
     assert not action.changes
     assert told in action.reason
+
+
+def test_a_change_during_which_it_trains_on_costs_a_part_of_its_time() -> None:
+    """900 s are left, of which a worker that is not slow any more would save a part."""
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT), left=900_000)
+    pods = ChangeCost(seconds=300.0, lower=150.0, upper=400.0)
+    live, restarts = (Capabilities(live=live, migrate=True) for live in (True, False))
+    for able, changes in ((live, True), (restarts, False)):
+        _, action = stabilized(*[slow] * 4, cost=pods, able=able)
+        assert action is not None
+        assert action.changes == changes
