@@ -195,7 +195,8 @@ class _Watched(LocalExecutor):
         self._began_s = self._steps_due_s = time.monotonic()
         if setting.change_s:
             s = setting.change_s
-            self.change_costs = ChangeCosts(ChangeCost(seconds=s, lower=s / 2, upper=2 * s))
+            cost = ChangeCost(seconds=s, lower=s / 2, upper=2 * s)
+            self.change_costs, self.rebalance_costs = ChangeCosts(cost), ChangeCosts(cost)
 
     def _open(self, job: Job) -> Session:
         program = self.setting.program
@@ -213,9 +214,8 @@ class _Watched(LocalExecutor):
     def observe(self, handle: Handle) -> Metrics:
         metrics = super().observe(handle)
         now = time.monotonic()
-        if metrics.allocation and self._at_s is not None:
-            self.paid += price_of(metrics.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
-        self._at_s, self.last = now, metrics
+        self.last = metrics
+        self._pay(now)
         self.tail.append(metrics)
         self._remember_steps(now)
         if self.setting.halves:
@@ -229,6 +229,18 @@ class _Watched(LocalExecutor):
             self.struck = True
             fault.strike(self.session)
         return metrics
+
+    def stop(self, handle: Handle) -> Outcome:
+        """What comes after its end is not paid for."""
+        self._pay(time.monotonic())
+        self._at_s = None
+        return super().stop(handle)
+
+    def _pay(self, now: float) -> None:
+        """For what it was seen to have last, until now."""
+        if self.last and self.last.allocation and self._at_s is not None:
+            self.paid += price_of(self.last.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
+        self._at_s = now
 
     def hot_share(self) -> float | None:
         told = self.tail[0], self.tail[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from sizewright.errors import InputError
 from sizewright.executors.manifest import to_yaml
 from sizewright.recommender.decisions import Decision
-from sizewright.spec import Job, Plan
+from sizewright.spec import Job
 
 
 class PlanFolder:
@@ -26,11 +26,7 @@ class PlanFolder:
         if decision.kind != "adjust" or (self._last and decision.wants_as(self._last)):
             return
         self._last = decision
-        plan = Plan(
-            id=decision.plan_id, kind="adjust", job=self._job, reason=decision.reason,
-            target=decision.target or decision.allocation, current=decision.allocation, migrate=decision.migrate,
-            rebalance=decision.rebalance,
-        )  # fmt: skip
+        plan = decision.plan(self._job)
         text = to_yaml([decision.reason], plan.model_dump(mode="json", exclude_none=True))
         try:
             (self._path / f"{plan.id}.yaml").write_text(text, encoding="utf-8")

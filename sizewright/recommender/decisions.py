@@ -13,7 +13,7 @@ from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.trials import Trial
 from sizewright.errors import StoreError
 from sizewright.recommender.action import Choice
-from sizewright.spec import Allocation
+from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec._base import Record
 
 
@@ -51,6 +51,15 @@ class Decision(Record):
     forecast: Forecast = Forecast()
     evidence: Trial | None = Field(None, description="what was known of this allocation by then")
     timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")
+
+    def plan(self, job: Job) -> Plan:
+        """What it wants of the job: `adjust`, or `keep` with the reason."""
+        adjusts = self.kind == "adjust"
+        return Plan(
+            id=self.plan_id or f"keep-{self.number}", kind="adjust" if adjusts else "keep", job=job, reason=self.reason,
+            target=self.target or self.allocation if adjusts else self.allocation, current=self.allocation,
+            migrate=self.migrate if adjusts else (), rebalance=self.rebalance and adjusts,
+        )  # fmt: skip
 
     def wants_as(self, other: Decision) -> bool:
         """Whether both want the same change: a dry run wants it anew with every turn."""

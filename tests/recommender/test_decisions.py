@@ -8,7 +8,7 @@ import pytest
 from sizewright.datasets.trials import Trial
 from sizewright.errors import StoreError
 from sizewright.recommender.decisions import Decision, DecisionLog
-from sizewright.spec import Allocation
+from sizewright.spec import Allocation, Job
 
 ONE, TWO = Allocation.of(1, 1, 1.0, 1.0, 512), Allocation.of(2, 1, 1.0, 1.0, 512)
 
@@ -48,3 +48,11 @@ def test_a_file_that_cannot_be_is_told(tmp_path: Path) -> None:
         DecisionLog(tmp_path / "no" / "such.jsonl").append(decision(0))
     with pytest.raises(StoreError, match="Cannot read decisions from"):
         DecisionLog(tmp_path).read()
+
+
+def test_it_is_a_plan_of_the_job() -> None:
+    plan = decision(0).plan(Job(name="ctr"))
+    assert (plan.id, plan.kind, plan.current, plan.target) == ("p-1", "adjust", ONE, TWO)
+    keep = decision(7).model_copy(update={"kind": "keep", "plan_id": "", "reason": "It stays."}).plan(Job(name="ctr"))
+    assert (keep.id, keep.kind, keep.target, keep.reason) == ("keep-7", "keep", ONE, "It stays.")
+    assert keep.changes_nothing
