@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Looks, Window
-from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas, Role
+from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
 _WEIGHED_ANEW = 0.9
@@ -83,7 +83,9 @@ class Tuner:
             metrics, window = self._observe(look)
         if isinstance(window, str):
             return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
-        missing = self._stabilizer.missing.look(self._clock(), self.allocation, _there(metrics))
+        assert metrics is not None  # it made the window
+        there = {role: len(metrics.of(role)) for role in ROLES}
+        missing = self._stabilizer.missing.look(self._clock(), self.allocation, there)
         with self._step("refit"):
             self._refit(window, whole=not missing)
         self._told = self._fit.evidence.here()
@@ -253,8 +255,3 @@ class Tuner:
             yield
         finally:
             self._timings[name] = self._stopwatch() - began
-
-
-def _there(metrics: Metrics | None) -> Mapping[Role, int]:
-    """How many replicas tell of themselves."""
-    return {role: len(metrics.of(role)) for role in ROLES} if metrics else {}

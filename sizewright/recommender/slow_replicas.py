@@ -53,25 +53,32 @@ class Slow(NamedTuple):
     windows: int = 1
 
 
+class _Sum(NamedTuple):
+    """Of scores, and in how many windows since it was last 0."""
+
+    total: float = 0.0
+    windows: int = 0
+
+
 class SlowReplicas:
     """Watches all replicas of a job, window by window."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
+        self._sums: dict[str, _Sum] = {}
         self._ratios: dict[str, float] = {}
-        self._windows: dict[str, int] = {}
 
     def add(self, window: Window) -> list[Slow]:
         """Those that are slow by now."""
         found = []
         for pace in (*paces(window.of("worker")), *paces(window.of("ps"))):
-            total = max(0.0, self._sums.get(pace.name, 0.0) + _score(pace))
-            self._sums[pace.name] = min(total, 2 * _ALARM)
-            self._windows[pace.name] = self._windows.get(pace.name, 0) + 1 if total else 0
+            before = self._sums.get(pace.name, _Sum())
+            total = max(0.0, before.total + _score(pace))
+            windows = before.windows + 1 if total else 0
+            self._sums[pace.name] = _Sum(min(total, 2 * _ALARM), windows)
             smoothed = self._ratios.get(pace.name, pace.ratio)
             self._ratios[pace.name] = smoothed**_KEPT * pace.ratio ** (1 - _KEPT)
             if total >= _ALARM:
-                found.append(Slow(pace.name, pace.role, self._ratios[pace.name], self._windows[pace.name]))
+                found.append(Slow(pace.name, pace.role, self._ratios[pace.name], windows))
         gone = self._sums.keys() - {replica.name for replica in window.replicas}
         for name in gone:
             del self._sums[name]
@@ -81,7 +88,6 @@ class SlowReplicas:
         """After a change nothing of before counts."""
         self._sums.clear()
         self._ratios.clear()
-        self._windows.clear()
 
 
 def paces(replicas: Sequence[Doing]) -> list[Pace]:
