@@ -47,7 +47,7 @@ class OnlineFit:
         self._scaler, self._memory, self._pool = scaler, memory, pool
         self._fitted_s, self._seen_s = 0.0, 0.0
         self._fitting: Future[str] | None = None
-        self.unknown = scaler.refit([])
+        self.unknown = scaler.refit([], evidence.workers)
         """Why too little is known of other allocations, if it is."""
 
     def add(self, window: Window) -> bool:
@@ -58,8 +58,8 @@ class OnlineFit:
         due = self.evidence.here() is not None and self._seen_s >= _GROWTH * self._fitted_s
         if due and self._fitting is None:
             self._fitted_s = self._seen_s
-            trials = self.evidence.trials()
-            self._fitting = self._pool.submit(lambda: self._fit(trials))
+            trials, workers = self.evidence.trials(), self.evidence.workers
+            self._fitting = self._pool.submit(lambda: self._fit(trials, workers))
             learned |= self._collect()
         return learned
 
@@ -72,19 +72,20 @@ class OnlineFit:
     def know(self, trials: Sequence[Trial]) -> None:
         """What an earlier loop beside this run has seen."""
         self.evidence.know(trials)
-        self.unknown = self._scaler.refit(self.evidence.trials())
+        self.unknown = self._scaler.refit(self.evidence.trials(), self.evidence.workers)
 
-    def _fit(self, trials: Sequence[Trial]) -> str:
+    def _fit(self, trials: Sequence[Trial], workers: int) -> str:
         if self._memory.grows:
             with suppress(SizewrightError, *_UNFIT):  # then nothing is forecast of it
                 self._memory.refit()
         try:
-            return self._scaler.refit(trials)
+            return self._scaler.refit(trials, workers)
         except _UNFIT as error:
             return f"what was seen cannot be fitted ({error})."
 
     def _collect(self) -> bool:
         if self._fitting is None or not self._fitting.done():
             return False
-        self.unknown, self._fitting = self._fitting.result(), None
+        fitting, self._fitting = self._fitting, None  # one that failed is not asked again
+        self.unknown = fitting.result()
         return True

@@ -60,6 +60,11 @@ class RunEvidence:
         self._windows = [*self._windows[-_KEPT_WINDOWS + 1 :], window]
 
     @property
+    def workers(self) -> int:
+        """Of the present allocation."""
+        return self._allocation.replicas("worker")
+
+    @property
     def rate(self) -> tuple[float, float]:
         """Samples/s at the present allocation, and its relative standard error; of nothing yet (0, infinity)."""
         t = self._tally

@@ -52,8 +52,11 @@ class AutoScaler:
         self._before: ThroughputModel | None = None
         """Fitted to what was known before it ran."""
 
-    def refit(self, evidence: Sequence[Trial]) -> str:
-        """Learn from what the run has told so far, too; the answer is why that is not enough, if it is not."""
+    def refit(self, evidence: Sequence[Trial], workers: int | None = None) -> str:
+        """Learn from what the run has told so far, too; the answer is why that is not enough, if it is not.
+
+        Of a job with so many workers now, only allocations that are a legal step away are scored.
+        """
         own = [filled(self.job, trial) for trial in evidence if trial.usable]
         trials = [*self._known_at_its_speed(own), *own]
         prior = _WITHIN_A_RUN if own else None
@@ -65,7 +68,8 @@ class AutoScaler:
         except NotEnoughDataError as error:
             self._fitted = None
             return error.message
-        told = consider(self.job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
+        job = self.job if workers is None else _within_reach(self.job, workers, self.scaling.most_workers_more)
+        told = consider(job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
         self._fitted = _Fitted(model, told)
         return ""
 
@@ -119,6 +123,15 @@ class AutoScaler:
         warning = untested(self.job, target.replicas("worker"))
         told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
         return Action(told, target=self.job.with_sides(target), choices=choices)
+
+
+def _within_reach(job: Job, workers: int, step: int) -> Job:
+    """With bounds that leave it so many workers more or fewer."""
+    low, high = job.bounds.worker.replicas
+    nearest = min(max(workers, low), high)
+    replicas = max(low, nearest - step), min(high, nearest + step)
+    bounds = job.bounds.model_copy(update={"worker": job.bounds.worker.model_copy(update={"replicas": replicas})})
+    return job.model_copy(update={"bounds": bounds})
 
 
 def _at(scored: Scored, row: int, ps_needs: float = 0.0) -> Allocation:
