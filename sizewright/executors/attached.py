@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,27 +116,33 @@ class Attached(WatchOnly):
 
 
 def find_run(name: str) -> Attached:
-    """The run of that job, or with that handle id. Raises InputError where there is none or several, listing them."""
-    runs = list(_running())
+    """The run of that job, or with that handle id. Raises InputError where there is none or several, listing them, and
+    EngineError where one that may be it does not answer."""
+    busy: list[SizewrightError] = []
+    runs = list(_running(busy.append))
     found = [run for run in runs if name in (run.status.handle.id, run.status.job.name)]
     for run in runs:
         if len(found) != 1 or run is not found[0]:
             run.__exit__()
     if len(found) == 1:
         return found[0]
+    if not found and busy:
+        raise busy[0]
     if found:
         raise InputError(f"Several runs are called {name}.", f"Name one: {_listed(found)}.")
     raise InputError(f"Nothing is running by the name {name}.", f"Running: {_listed(runs) or 'nothing at all'}.")
 
 
-def _running() -> Iterator[Attached]:
-    """All that answer; sockets of processes that died are removed."""
+def _running(busy: Callable[[SizewrightError], None]) -> Iterator[Attached]:
+    """All that answer; sockets of processes that died are removed, and `busy` is told of those being changed."""
     for path in sorted(folder().glob("*.sock")):
         try:
             run = Attached(path, patience_s=_GREETING_S)
-        except (SizewrightError, ValidationError):
+        except (SizewrightError, ValidationError) as error:
             if not _answers(path):
                 path.unlink(missing_ok=True)
+            elif isinstance(error, EngineError):
+                busy(error)
         else:
             yield run
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
 
-from sizewright.errors import InputError, SizewrightError
+from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.control_protocol import Answer, Request, Status
 from sizewright.executors.run import Running
 from sizewright.spec import RestoresReplicas
+
+_LOG = logging.getLogger(__name__)
 
 
 class Answers:
@@ -33,6 +36,9 @@ class Answers:
             return Answer.of(InputError("That is no request.", "Use a sizewright of the version that runs the job."))
         except SizewrightError as error:
             return Answer.of(error)
+        except Exception as error:  # as in a turn of its own loop: the job trains on
+            _LOG.debug("A question could not be answered.", exc_info=error)
+            return Answer.of(EngineError(f"That failed: {type(error).__name__}: {error}.", "See what the job runs at."))
 
     def _do(self, request: Request, asker: object) -> Any:
         does: dict[str, Callable[[], Any]] = {

@@ -54,7 +54,7 @@ class ControlSocket:
             _LOG.warning("`sizewright tune` will not find this run: %s", error)
         answers = Answers(running)
 
-        def look(_: Metrics) -> None:
+        def look(_: Metrics | None) -> None:
             self._serve(answers)
 
         return look

@@ -35,8 +35,10 @@ class MetricsLog(JsonLines[Observed]):
         """Writes down each look at a running job, which goes on when that cannot be."""
         failed = ""
 
-        def look(metrics: Metrics) -> None:
+        def look(metrics: Metrics | None) -> None:
             nonlocal failed
+            if metrics is None:
+                return
             try:
                 self.append(Observed(at=now(), at_s=running.clock(), metrics=metrics))
             except StoreError as error:

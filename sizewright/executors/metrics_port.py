@@ -55,8 +55,9 @@ class MetricsPort:
         self._running = running
         running.listeners.append(self._decided)
 
-        def look(metrics: Metrics) -> None:
-            self._look = running.clock(), metrics
+        def look(metrics: Metrics | None) -> None:
+            if metrics:
+                self._look = running.clock(), metrics
 
         return look
 

@@ -23,8 +23,10 @@ class Recorder:
         self._first: dict[str, ReplicaMetrics] = {}
         self._last: dict[str, ReplicaMetrics] = {}
 
-    def look(self, metrics: Metrics) -> None:
+    def look(self, metrics: Metrics | None) -> None:
         """Takes in where the run is. Time until its first samples is not counted to any stretch: it starts then."""
+        if metrics is None:
+            return
         if metrics.allocation:
             self._changed(metrics.allocation)
         for replica in metrics.replicas:

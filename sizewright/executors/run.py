@@ -21,7 +21,8 @@ from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome,
 _LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-Look = Callable[[Metrics], None]
+Look = Callable[[Metrics | None], None]
+"""What is done whenever a job is looked at: with None where it told nothing."""
 _NEEDED = ("launch", "observe", "stop")
 
 
@@ -50,9 +51,10 @@ class Running:
     decision: Decision | None = None
     listeners: list[Callable[[Decision], None]] = field(default_factory=list)
 
-    def look(self, metrics: Metrics) -> None:
+    def look(self, metrics: Metrics | None) -> None:
         """Another look at it."""
-        self.allocation = metrics.allocation or self.allocation
+        if metrics and metrics.allocation:
+            self.allocation = metrics.allocation
 
     def turn(self, tuner: Tuner, look: Metrics | None = None) -> None:
         """A turn of the loop, with the look that was just had, if any; whoever listens is told."""
@@ -100,7 +102,7 @@ def run_plan(
             running.tuner = tune(handle, plan.target)
             looks.append(_turns(running, running.tuner))
         looks += [companion(running) for companion in companions]
-        outcome = _until_ended(executor, handle, looks, every_s)
+        outcome = _until_ended(executor, handle, [forgiving(look) for look in looks], every_s)
     except BaseException:
         with suppress(SizewrightError):  # what ended it is what is told
             told = executor.stop(handle)
@@ -116,14 +118,13 @@ def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], ever
     unseen = ""
     try:
         while not executor.wait(handle, every_s):
+            metrics = None
             try:
-                metrics = executor.observe(handle)
+                metrics, unseen = executor.observe(handle), ""
             except SizewrightError as error:  # `wait` says whether it has ended
                 if error.message != unseen:  # said once, not twice a second
                     _LOG.warning("The job tells nothing, and trains on: %s", error)
                 unseen = error.message
-                continue
-            unseen = ""
             for look in looks:
                 look(metrics)
     except KeyboardInterrupt:
@@ -139,26 +140,42 @@ def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Lo
     """Tells how far it is."""
     meter = _Meter(running.clock)
 
-    def look(metrics: Metrics) -> None:
-        progress(meter.read(metrics)._replace(paused=running.tuner is not None and running.tuner.paused))
+    def look(metrics: Metrics | None) -> None:
+        if metrics:
+            progress(meter.read(metrics)._replace(paused=running.tuner is not None and running.tuner.paused))
 
     return look
 
 
 def _turns(running: Running, tuner: Tuner) -> Look:
-    """A turn of the control loop, whenever one is due. Whatever goes wrong in one, the job trains on."""
+    """A turn of the control loop, whenever one is due."""
     due_s = running.clock()
 
-    def look(metrics: Metrics) -> None:
+    def look(metrics: Metrics | None) -> None:
         nonlocal due_s
         if running.clock() >= due_s:
             try:
                 running.turn(tuner, metrics)
-            except Exception as error:
-                _LOG.warning("A turn was cut short: %s", error)
-            due_s = running.clock() + tuner.turn_s
+            finally:
+                due_s = running.clock() + tuner.turn_s
 
     return look
+
+
+def forgiving(look: Look) -> Look:
+    """Whatever goes wrong in it, the job trains on."""
+    said = ""
+
+    def forgiven(metrics: Metrics | None) -> None:
+        nonlocal said
+        try:
+            look(metrics)
+        except Exception as error:
+            if str(error) != said:  # said once, not at every look
+                _LOG.warning("A turn was cut short, and the job trains on: %s", error)
+            said = str(error)
+
+    return forgiven
 
 
 class _Meter:

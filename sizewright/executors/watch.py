@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sizewright.errors import SizewrightError
-from sizewright.executors.run import Look, Running
+from sizewright.executors.run import Look, Running, forgiving
 from sizewright.recommender.control import Tuner
 
 
@@ -14,18 +13,18 @@ def watch(
     tuner: Tuner,
     *,
     looks: Sequence[Look] = (),
-    forgive: Callable[[SizewrightError], None] = lambda _: None,
+    forgive: Callable[[Exception], None] = lambda _: None,
 ) -> None:
     """A turn whenever one is due; a job that cannot be asked in the midst of one is asked again in the next."""
-    ended = False
+    forgiven, ended = [forgiving(look) for look in (running.look, *looks)], False
     while not ended:
         try:
             running.turn(tuner)
-        except SizewrightError as error:
+        except Exception as error:
             if running.executor.wait(running.handle, 0):
                 return
             forgive(error)
         if tuner.latest:
-            for look in (running.look, *looks):
+            for look in forgiven:
                 look(tuner.latest)
         ended = running.executor.wait(running.handle, tuner.turn_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ def _loaded(job: Job | str | Path) -> Job:
 def _replayed(job: Job, path: str | Path, change_s: float | None) -> Watched:
     change = LIVE_PRIOR if change_s is None else ChangeCost(seconds=change_s, lower=change_s, upper=change_s)
     replay = Replay.load(path, change)
-    handle = Handle(executor=replay.name, id=f"{job.name}-replay", job=job.name)
+    handle = Handle(executor=replay.name, id=f"{job.name}-replay-{uuid.uuid4().hex[:8]}", job=job.name)
     running = Running(replay, handle, job, replay.allocation, replay.clock)
     return Watched(running, {"clock": replay.clock, "now": replay.now, "at_once": True})
 

@@ -96,13 +96,15 @@ class _Left(NamedTuple):
             return time_s
         return time_s * cost if self.objective == "balanced" else cost
 
-    def at(self, rates: Floats, price: Floats | float, change_s: float = 0.0, price_before: float = 0.0) -> Floats:
+    def at(
+        self, rates: Floats, price: Floats | float, change_s: Floats | float = 0.0, price_before: float = 0.0
+    ) -> Floats:
         """Trained at these rates (..., n) to the end, after a change during which both allocations are paid for."""
         time_s = change_s + self.samples / rates
         return self.score(time_s, (price_before * change_s + price * time_s) / 3600)
 
     def back(
-        self, rates: Floats, price: Floats, now: Floats, price_now: float, change_s: float, trial_s: float
+        self, rates: Floats, price: Floats, now: Floats, price_now: float, change_s: Floats, trial_s: float
     ) -> Floats:
         """Tried for so many seconds, and then trained to the end as before."""
         left = self.samples - np.minimum(rates * trial_s, self.samples)
@@ -116,11 +118,12 @@ def weigh(
     scored: Scored,
     allowed: NDArray[np.bool_],
     standing: Standing,
-    change_s: float,
+    change_s: Floats | float,
     scaling: Scaling,
     rng: np.random.Generator,
 ) -> Weighed:
-    """The best of all legal changes and of none. `allowed` are rows of the grid within caps and memory."""
+    """The best of all legal changes and of none. `allowed` are rows of the grid within caps and memory, which it
+    takes so many seconds, (n,) or all the same, to go to."""
     rows = _promising(scored, _legal(scored, allowed, standing, scaling))
     if not len(rows):
         return Weighed(
@@ -131,10 +134,11 @@ def weigh(
             "no other allocation is within the bounds, what was measured, and a legal step",
         )
     left, price = _Left(job.objective, standing.samples_left), scored.price_per_hour[rows]
+    takes_s = np.broadcast_to(change_s, len(scored.grid))[rows]
     now, rates = _curves(model, scored, rows, standing, rng)
     stay = left.at(now, standing.price_per_hour)
-    there = left.at(rates, price, change_s, standing.price_per_hour)
-    back = left.back(rates, price, now, standing.price_per_hour, change_s, scaling.trial_s)
+    there = left.at(rates, price, takes_s, standing.price_per_hour)
+    back = left.back(rates, price, now, standing.price_per_hour, takes_s, scaling.trial_s)
     value = np.minimum(there, back).mean(axis=0)
     likely = np.exp(np.log(there).mean(axis=0) - np.log(stay).mean())
     risky = likely > 1 + scaling.most_risked
@@ -149,7 +153,7 @@ def weigh(
     if gain < least_gain:
         why = f"the best other allocation saves {max(gain, 0.0):.1%} of what is left, and a change must save "
         return Weighed(standing.row, "keep", gain, chance, f"{why}{least_gain:.1%} ({about})", front)
-    why = f"{about} saves {gain:.0%} of what is left, {change_s:.1f} s of change included ({chance:.0%} sure)"
+    why = f"{about} saves {gain:.0%} of what is left, {takes_s[best]:.1f} s of change included ({chance:.0%} sure)"
     return Weighed(int(rows[best]), "adjust", gain, chance, why, front)
 
 

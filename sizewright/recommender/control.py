@@ -7,10 +7,11 @@ What cannot be trusted is not acted on: the job trains on, and the decision says
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,8 @@ from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.stabilize import Stabilizer
 from sizewright.recommender.windows import Looks, Window
 from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
+
+_LOG = logging.getLogger(__name__)
 
 STEPS = ("observe", "refit", "stabilize", "scale", "emit", "apply")
 _WEIGHED_ANEW = 0.9
@@ -85,7 +88,7 @@ class Tuner:
             return self._decided(metrics, None, Action(f"Nothing is done: {window}."), "blind")
         assert metrics is not None  # it made the window
         there = {role: len(metrics.of(role)) for role in ROLES}
-        missing = self._stabilizer.missing.look(self._clock(), self.allocation, there)
+        missing = self._stabilizer.missing.look(window.seconds, self.allocation, there)
         with self._step("refit"):
             self._refit(window, whole=not missing)
         self._told = self._fit.evidence.here()
@@ -126,7 +129,7 @@ class Tuner:
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()
         rebalancing = None
-        if self._stabilizer.findings:  # to ask may be a call to another process
+        if self._stabilizer.findings:
             rebalancing = self._executor.change_cost(self._plan(Action("", rebalance=True)))
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalancing)
 
@@ -141,13 +144,15 @@ class Tuner:
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         if self._kept and left > _WEIGHED_ANEW * self._weighed_left:
             return self._kept
-        cost = self._change_cost()
+        cost = self._change_cost()  # to ask may be a call to another process
         end = window.samples_trained + left
 
         def ps_needs(ps: int) -> float | None:
             return self._stabilizer.memory.wanted_bytes(end, ps)
 
-        found = self._scaler.act(self.allocation, rate, error, left, cost.seconds, ps_needs, self._scaled)
+        found = self._scaler.act(
+            self.allocation, rate, error, left, cost.seconds, self._resize_s(), ps_needs, self._scaled
+        )
         still = self._dry_run or not found.changes
         self._kept = found._replace(choices=()) if still else None  # they are told once
         self._weighed_left = left
@@ -167,13 +172,21 @@ class Tuner:
         if self._dry_run:
             return self._decided(metrics, window, action, "adjust", stage, plan)
         with self._step("apply"):
-            error = self._apply(plan, action)
+            error = self._apply(plan)
         self._scaled += stage == "scale" and not error
+        if stage == "stabilize" and not error:
+            self._stabilizer.relieved()
         return self._decided(metrics, window, action, "adjust", stage, plan, applied=not error, error=error)
 
     def _change_cost(self) -> ChangeCost:
-        """Of any change: executors tell those of one job apart by their kind only."""
+        """Of replicas that come or go: executors tell the changes of one job apart by their kind only."""
         return self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+
+    def _resize_s(self) -> float:
+        """Of the same replicas with other limits."""
+        more = tuple(group.model_copy(update={"cpu": 2 * group.cpu}) for group in self.allocation.worker)
+        target = self.allocation.model_copy(update={"worker": more})
+        return self._executor.change_cost(self._plan(Action("", target=target))).seconds
 
     def _plan(self, action: Action) -> Plan:
         return Plan(
@@ -182,28 +195,28 @@ class Tuner:
             rebalance=action.rebalance,
         )  # fmt: skip
 
-    def _apply(self, plan: Plan, action: Action) -> str:
+    def _apply(self, plan: Plan) -> str:
         """Why it could not be; the job trains on as it was then."""
-        cooldown_s = self._cooldown_s()
+        cooldown_s = self._cooldown_s(plan)
         try:
             self._executor.adjust(self._handle, plan)
-        except SizewrightError as error:
+        except Exception as error:  # whatever it is, it is told, and not tried again at once
+            _LOG.debug("A plan could not be carried out.", exc_info=error)
             self._refused.begin(cooldown_s)
-            return error.message
+            return error.message if isinstance(error, SizewrightError) else f"{type(error).__name__}: {error}"
         finally:
             self._looks.forget()
             self._stabilizer.forget()
             self._cool_down.begin(cooldown_s)
-        self._cool_down.begin(self._cooldown_s())  # by what this one has taken, too
-        if plan.rebalance:
-            self._stabilizer.rebalanced()
         if plan.target != self.allocation:
             self._now_at(plan.target)
+        with suppress(SizewrightError):  # it was changed, whether or not that can be asked
+            self._cool_down.begin(self._cooldown_s(plan))  # by what this one has taken, too
         return ""
 
-    def _cooldown_s(self) -> float:
+    def _cooldown_s(self, plan: Plan) -> float:
         scaling = self._scaler.scaling
-        return max(scaling.cooldown_s, scaling.cooldown_of_change * self._change_cost().seconds)
+        return max(scaling.cooldown_s, scaling.cooldown_of_change * self._executor.change_cost(plan).seconds)
 
     def _now_at(self, allocation: Allocation) -> None:
         """It was changed, by this loop or by others."""

@@ -17,33 +17,34 @@ class Missing:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._since_s: float | None = None
+        self._waited_s = 0.0
         self._there: Mapping[Role, int] = {}
 
-    def look(self, at_s: float, allocation: Allocation, there: Mapping[Role, int]) -> str:
-        """How what runs differs from what was asked for; empty where it does not."""
+    def look(self, seconds: float, allocation: Allocation, there: Mapping[Role, int]) -> str:
+        """How what ran in so many seconds more differs from what was asked for; empty where it does not."""
         self._there = there
         for role in _AWAITED:
             if there[role] != allocation.replicas(role):
-                self._since_s = at_s if self._since_s is None else min(self._since_s, at_s)
+                self._waited_s += seconds
                 return f"{there[role]} of {allocation.replicas(role)} replicas of the {role} are there"
-        self._since_s = None
+        self._waited_s = 0.0
         return ""
 
     def forget(self) -> None:
         """After a change others are waited for."""
-        self._since_s = None
+        self._waited_s = 0.0
 
-    def act(self, at_s: float, allocation: Allocation, cost: ChangeCost) -> Action | None:
+    def act(self, allocation: Allocation, cost: ChangeCost) -> Action | None:
         """Go on with fewer workers, where the others have not come. Rows of a PS that is not there are to be had by
         nobody: for it the executor is waited."""
-        if self._since_s is None or self._there["ps"] != allocation.replicas("ps"):
+        if not self._waited_s or self._there["ps"] != allocation.replicas("ps"):
             return None
-        waited_s, enough_s = at_s - self._since_s, max(cost.upper, _LEAST_S)
+        enough_s = max(cost.upper, _LEAST_S)
         there, wanted = self._there["worker"], allocation.replicas("worker")
-        if waited_s < enough_s or not self._job.bounds.worker.replicas[0] <= there < wanted:
+        if self._waited_s < enough_s or not self._job.bounds.worker.replicas[0] <= there < wanted:
             return None
-        why = f"{there} of {wanted} workers are there after {waited_s:.0f} s, where {enough_s:.0f} were to be enough"
+        waited = f"after {self._waited_s:.0f} s, where {enough_s:.0f} were to be enough"
+        why = f"{there} of {wanted} workers are there {waited}"
         fewer = allocation.model_copy(update={"worker": _first(allocation.worker, there)})
         return Action(f"{why}: it goes on with these.", target=fewer)
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Protocol
 
 from sizewright.datasets.trials import Trial
-from sizewright.errors import SizewrightError
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.run_evidence import RunEvidence
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.recommender.windows import Window
 from sizewright.spec import Allocation
 
+_LOG = logging.getLogger(__name__)
 _GROWTH = 2.0
 """The present allocation is fitted anew when so many times as much has been seen of it."""
-_UNFIT = (ArithmeticError, ValueError)
-"""What numbers that no curve goes through end in."""
 
 
 class Pool(Protocol):
@@ -47,7 +45,7 @@ class OnlineFit:
         self._scaler, self._memory, self._pool = scaler, memory, pool
         self._fitted_s, self._seen_s = 0.0, 0.0
         self._fitting: Future[str] | None = None
-        self.unknown = scaler.refit([], evidence.workers)
+        self.unknown = self._fit([], evidence.workers)
         """Why too little is known of other allocations, if it is."""
 
     def add(self, window: Window) -> bool:
@@ -72,20 +70,22 @@ class OnlineFit:
     def know(self, trials: Sequence[Trial]) -> None:
         """What an earlier loop beside this run has seen."""
         self.evidence.know(trials)
-        self.unknown = self._scaler.refit(self.evidence.trials(), self.evidence.workers)
+        self.unknown = self._fit(self.evidence.trials(), self.evidence.workers)
 
     def _fit(self, trials: Sequence[Trial], workers: int) -> str:
-        if self._memory.grows:
-            with suppress(SizewrightError, *_UNFIT):  # then nothing is forecast of it
+        try:
+            if self._memory.grows:
                 self._memory.refit()
+        except Exception as error:  # then nothing is forecast of it
+            _LOG.debug("Memory cannot be forecast.", exc_info=error)
         try:
             return self._scaler.refit(trials, workers)
-        except _UNFIT as error:
+        except Exception as error:  # then it is left at what it has: a job is not ended for a fit
+            _LOG.debug("What was seen cannot be fitted.", exc_info=error)
             return f"what was seen cannot be fitted ({error})."
 
     def _collect(self) -> bool:
         if self._fitting is None or not self._fitting.done():
             return False
-        fitting, self._fitting = self._fitting, None  # one that failed is not asked again
-        self.unknown = fitting.result()
+        self.unknown, self._fitting = self._fitting.result(), None
         return True

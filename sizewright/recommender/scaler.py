@@ -15,11 +15,12 @@ from sizewright.models.default import ThroughputModel
 from sizewright.models.foretold import ForetoldModel
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.action import Action, Choice
+from sizewright.recommender.as_it_runs import as_it_runs
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
 from sizewright.recommender.objective import price_of
 from sizewright.recommender.quality import untested
-from sizewright.recommender.scoring import Scored, rounded_up
+from sizewright.recommender.scoring import Scored
 from sizewright.spec import Allocation, Cluster, Job
 
 _WITHIN_A_RUN = {"noise": (float(np.log(0.02)), 0.5)}
@@ -93,16 +94,18 @@ class AutoScaler:
         rate_sd: float,
         samples_left: int,
         change_s: float,
+        resize_s: float | None = None,
         ps_needs: Callable[[int], float | None] = lambda _: None,
         changes: int = 0,
     ) -> Action:
         """Where to go from an allocation at which so many samples/s are seen, after so many changes, or why to stay.
+        A change takes so many seconds, or `resize_s` where the same replicas stay with other limits.
 
         `ps_needs` tells how many bytes each of so many PS is to have by what was seen while it ran, if that is known.
         """
         if self._fitted is None:
             return Action("Too little is known of other allocations.")
-        scored = self._fitted.considered.scored
+        scored, within = as_it_runs(self.job, self._fitted.considered.scored, allocation, ps_needs)
         axes = _axes(allocation)
         row = _nearest(scored, axes)
         elsewhere = {
@@ -110,16 +113,17 @@ class AutoScaler:
         }
         price = price_of(allocation, self.job.prices)
         standing = Standing(row, elsewhere, rate, rate_sd, samples_left, price, changes)
-        allowed = self._fitted.considered.allowed
-        found = weigh(self.job, self._fitted.model, scored, allowed, standing, change_s, self.scaling, self._rng)
+        allowed = self._fitted.considered.allowed & within
+        stay = (scored.grid.workers == axes["workers"]) & (scored.grid.ps == axes["ps"])
+        takes_s = np.where(stay, change_s if resize_s is None else resize_s, change_s)
+        found = weigh(self.job, self._fitted.model, scored, allowed, standing, takes_s, self.scaling, self._rng)
         choices = tuple(
             Choice(allocation=_at(scored, row), throughput_times=faster, price_times=dearer)
             for row, faster, dearer in found.front
         )
         if found.kind == "keep":
             return Action(f"It stays: {found.reason}.", choices=choices)
-        target = _at(scored, found.row, ps_needs(int(scored.grid.ps[found.row])) or 0.0)
-        target = _as_unlimited_as(allocation, target)
+        target = _at(scored, found.row)
         warning = untested(self.job, target.replicas("worker"))
         told = " ".join(filter(None, (f"{target.describe()}: {found.reason}.", warning)))
         return Action(told, target=self.job.with_sides(target), choices=choices)
@@ -134,19 +138,9 @@ def _within_reach(job: Job, workers: int, step: int) -> Job:
     return job.model_copy(update={"bounds": bounds})
 
 
-def _at(scored: Scored, row: int, ps_needs: float = 0.0) -> Allocation:
-    """A row of the grid, each PS with no less than so many bytes."""
-    ps_memory_bytes = max(scored.ps_memory_bytes[row], rounded_up(ps_needs))
-    return scored.grid.allocation(row, scored.worker_memory_bytes[row], ps_memory_bytes)
-
-
-def _as_unlimited_as(now: Allocation, target: Allocation) -> Allocation:
-    """What runs without a limit of its memory goes on so: its PS stay, since less memory would mean others."""
-    free = [role for role in ("worker", "ps") if any(not group.memory_bytes for group in getattr(now, role))]
-    changed = {
-        role: tuple(group.model_copy(update={"memory_bytes": 0}) for group in getattr(target, role)) for role in free
-    }
-    return target.model_copy(update=changed)
+def _at(scored: Scored, row: int) -> Allocation:
+    """A row of the grid."""
+    return scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
 
 
 def _axes(allocation: Allocation) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
-from sizewright.recommender.diagnose import Finding, diagnose, is_hot
+from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.missing import Missing
 from sizewright.recommender.scoring import rounded_up
@@ -24,9 +24,14 @@ _LOST_MEANWHILE = 0.1
 """Of training during a live change: cores for loading and copying."""
 _MOST_WINDOWS = 20
 """Causes are looked for in so many windows at most."""
-_MOST_REBALANCES = 3
-"""Of a PS that stays hot: the first may go by look-ups of before its keys were skewed."""
+_TRIES = 3
+"""So often a remedy is tried until none is slow for long, and putting replicas elsewhere once for each: the first may
+go by look-ups of before keys were skewed, and a new replica may come to the same busy host."""
 _ABLE = Capabilities(live=True, migrate=True, rebalance=True)
+
+
+Tried = tuple[str, str]
+"""A remedy, and the role of whom it was to help."""
 
 
 class _Remedy(NamedTuple):
@@ -42,8 +47,8 @@ class Stabilizer:
 
     def __init__(self, job: Job, able: Capabilities = _ABLE) -> None:
         self._job, self._able = job, able
-        self._rebalanced = Counter[str]()  # how often, of PS that were hot and are so still
-        self._hot = ""
+        self._tried = Counter[Tried]()  # since none was slow
+        self._wanted: Tried = ("", "")
         self.memory, self.missing = MemoryWatch(job), Missing(job)
         self._windows = deque[Window](maxlen=_MOST_WINDOWS)
         self._slow = SlowReplicas()
@@ -58,12 +63,12 @@ class Stabilizer:
         self._windows.append(window)
         found = self._slow.add(window)
         self.findings = tuple(diagnose(slow, merged(list(self._windows)[-slow.windows :])) for slow in found)
-        for name in [name for name in self._rebalanced if not is_hot(name, window)]:
-            del self._rebalanced[name]
+        if not found and len(self._windows) == _MOST_WINDOWS:
+            self._tried.clear()
 
-    def rebalanced(self) -> None:
-        """What `act` wanted last was carried out: where a PS stays hot all the same, it is not wanted for ever."""
-        self._rebalanced[self._hot] += 1
+    def relieved(self) -> None:
+        """What `act` wanted last was carried out: where a replica is slow all the same, it is not wanted for ever."""
+        self._tried[self._wanted] += 1
 
     def forecast(self, window: Window, allocation: Allocation) -> Forecast:
         """Of the memory of its PS."""
@@ -96,7 +101,7 @@ class Stabilizer:
         """What is most pressing: memory first. None where nothing is wrong."""
         return (
             self._enlarged(window, allocation, cost, turn_s)
-            or self.missing.act(window.at_s, allocation, cost)
+            or self.missing.act(allocation, cost)
             or self._relieved(window, allocation, cost, rebalance_cost or cost)
         )
 
@@ -128,14 +133,18 @@ class Stabilizer:
         remedy = self._remedy(worst, window, allocation)
         if isinstance(remedy, str):
             return Action(f"{worst.reason} {remedy}: it is waited.")
-        left_s = (window.samples_left or math.inf) / max(window.throughput, 1e-9)
+        most = max(_TRIES, len(window.of(worst.slow.role))) if remedy.action.migrate else _TRIES
+        if (tries := self._tried[remedy.what, worst.slow.role]) >= most:
+            return Action(f"{worst.reason} {remedy.what} was tried {tries} times and does not help: it is waited.")
+        left = math.inf if window.samples_left is None else window.samples_left
+        left_s = left / max(merged(self._windows).throughput, 1e-9)  # a short window may hold hardly any
         takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
         costs_s = takes_s * (_LOST_MEANWHILE if self._able.live else 1.0)
         saved_s = max(left_s - takes_s * self._able.live, 0.0) * (1 - 1 / remedy.faster)
         if saved_s <= costs_s:
             told = f"{remedy.what} may take {takes_s:.0f} s and would save {saved_s:.0f}"
             return Action(f"{worst.reason} {told}, no more than the {costs_s:.0f} that it may cost.")
-        self._hot = worst.slow.name
+        self._wanted = remedy.what, worst.slow.role
         return remedy.action._replace(reason=f"{worst.reason} {remedy.what} saves {_seconds(saved_s)}.")
 
     def _remedy(self, finding: Finding, window: Window, allocation: Allocation) -> _Remedy | str:
@@ -147,8 +156,6 @@ class Stabilizer:
             if wanted == "migrate":
                 action = Action("", migrate=(slow.name,))
                 return _Remedy("Another in its place", _faster_without(slow, window), action)
-            if self._rebalanced[slow.name] >= _MOST_REBALANCES:
-                return "Its look-ups were evened out as far as they can be"
             return _Remedy("Evening out the look-ups", _faster_without(slow, window), Action("", rebalance=True))
         if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
             return _Remedy("One more beside it", _faster_with_one_more(slow, window), _one_more(allocation))

@@ -33,6 +33,7 @@ from sizewright.training.transport import RayTransport, TcpTransport
 from sizewright.training.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 1
+_ANSWER_S = 5.0
 _SESSION_NUMBERS = itertools.count()
 
 
@@ -333,13 +334,15 @@ class Session:
         return readings
 
     def _ask(self, method: str) -> list[tuple[Member, Any]]:
-        """What every replica answers; a session that recovers leaves out those that have just died."""
+        """What every replica answers; a session that recovers leaves out those that have just died or do not answer."""
         asked = [(member, getattr(member.actor, method).remote()) for member in self._live.roster.members]
         if not self._recover:
             members = [member for member, _ in asked]
             return list(zip(members, self._live.fleet.get([ref for _, ref in asked]), strict=True))
-        found = []
+        found, there = [], self._live.fleet.answered([ref for _, ref in asked], _ANSWER_S)
         for member, ref in asked:
+            if ref not in there:
+                continue
             with contextlib.suppress(SizewrightError):
                 found.append((member, self._live.fleet.get([ref])[0]))
         return found

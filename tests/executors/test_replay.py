@@ -56,7 +56,7 @@ def test_it_says_what_would_have_been_done(recorded: Path, store: str, tmp_path:
     assert DecisionLog(log).read() == told
     assert sw.Plan.load(next(plans.iterdir())).target in [decision.target for decision in wanted]
     again = sw.tune(JOB, replay=recorded, store=store, how=Tuning(decisions=log))
-    assert again[0].number == told[-1].number + 1
+    assert [decision.reason for decision in again] == [decision.reason for decision in told]  # it is not gone on with
 
 
 def test_the_same_file_gives_the_same_decisions(recorded: Path, store: str) -> None:

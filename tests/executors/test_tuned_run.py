@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-
 import numpy as np
 import pytest
+from beside_runs import JOB, ONE, rate, tuner_of
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.errors import EngineError, UnsupportedError
-from sizewright.executors.run import run_plan
-from sizewright.recommender.control import Tuner
+from sizewright.executors.run import Look, Running, run_plan
 from sizewright.recommender.decisions import Decision
 from sizewright.recommender.scaler import AutoScaler
-from sizewright.spec import Allocation, Bounds, Capabilities, Handle, Job, Outcome, Plan, RoleBounds, Training
+from sizewright.spec import Capabilities, Handle, Metrics, Outcome, Plan
 from sizewright.testing import FakeExecutor
-
-BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 8), cpu=(1.0, 1.0)), ps=RoleBounds(replicas=(1, 4), cpu=(1.0, 1.0)))
-JOB = Job(name="ctr", bounds=BOUNDS, training=Training(samples=1_000_000), objective="time")
-ONE = Allocation.of(1, 1, 1.0, 1.0, 512)
-
-
-def rate(allocation: Allocation) -> float:
-    return 1000.0 * min(allocation.replicas("worker"), 3 * allocation.replicas("ps"))
-
-
-def trials() -> list[Trial]:
-    told = {"worker_cpu": 1.0, "ps_cpu": 1.0, "batch_size": 512}
-    places = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 4), (6, 3), (1, 4)]
-    return [Trial(workers=w, ps=p, throughput=rate(Allocation.of(w, p, 1, 1, 512)), **told) for w, p in places]
 
 
 def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decision]]:
     fake, kept, decided = FakeExecutor(throughput=rate), list[FinishedJob](), list[Decision]()
 
-    def now() -> datetime:
-        return datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=fake.clock())
-
-    def tune(handle: Handle, allocation: Allocation) -> Tuner:
-        return Tuner(JOB, fake, handle, allocation, AutoScaler(JOB, trials()), clock=fake.clock, now=now)
-
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     outcome = run_plan(
-        fake, plan, record=kept.append, tune=tune if tuned else None, decided=decided.append, every_s=1,
+        fake, plan, record=kept.append, tune=tuner_of(fake) if tuned else None, decided=decided.append, every_s=1,
         clock=fake.clock,
     )  # fmt: skip
     (told,) = kept
@@ -77,20 +55,48 @@ def test_whatever_goes_wrong_in_a_turn_the_job_trains_on(
     monkeypatch.setattr(FakeExecutor, "change_cost", _unknown)
     _, outcome, _, _ = run(tuned=True)
     assert (outcome.status, outcome.samples) == ("finished", 1_000_000)
-    assert "A turn was cut short: Nobody knows." in caplog.text
+    assert "A turn was cut short, and the job trains on: Nobody knows." in caplog.text
 
 
 def test_what_cannot_be_fitted_is_told_and_the_job_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refit(scaler: AutoScaler, evidence: list[Trial]) -> str:
+    def refit(scaler: AutoScaler, evidence: list[Trial], workers: int) -> str:
         if evidence:
             raise np.linalg.LinAlgError("Singular matrix")
-        return fit(scaler, evidence)
+        return fit(scaler, evidence, workers)
 
     fit = AutoScaler.refit
     monkeypatch.setattr(AutoScaler, "refit", refit)
     _, outcome, _, decided = run(tuned=True)
     assert outcome.status == "finished"
     assert "cannot be fitted (Singular matrix)" in decided[-1].reason
+
+
+def test_whatever_looks_at_a_job_may_fail_and_looks_at_what_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A companion that fails ends no job; while the job tells nothing, companions and its loop go on."""
+    seen, decided, observe = list[Metrics | None](), list[Decision](), FakeExecutor.observe
+
+    def companion(_: Running) -> Look:
+        def look(metrics: Metrics | None) -> None:
+            seen.append(metrics)
+            raise OSError("No space left on device")
+
+        return look
+
+    def some(fake: FakeExecutor, handle: Handle) -> Metrics:
+        if 100 < fake.clock() < 150:
+            raise EngineError("It does not answer.")
+        return observe(fake, handle)
+
+    monkeypatch.setattr(FakeExecutor, "observe", some)
+    fake = FakeExecutor(throughput=rate)
+    outcome = run_plan(
+        fake, Plan(id="p", kind="launch", job=JOB, target=ONE, reason=""), tune=tuner_of(fake), every_s=1,
+        clock=fake.clock, companions=[companion], decided=decided.append,
+    )  # fmt: skip
+    assert outcome.status == "finished"
+    assert sum(metrics is None for metrics in seen) >= 30
+    blind = [decision for decision in decided if decision.kind == "blind"]
+    assert "the job tells nothing (It does not answer)" in blind[0].reason
 
 
 def _unknown(*_: object) -> None:

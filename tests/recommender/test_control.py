@@ -309,7 +309,7 @@ def test_what_cannot_be_evened_out_is_tried_a_few_times() -> None:
         running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
         told = running.turns(1)
     assert len(running.adjusted) == 3
-    assert "evened out as far as they can be" in told[-1].reason
+    assert "tried 3 times and does not help" in told[-1].reason
 
 
 def test_an_executor_that_cannot_rebalance_is_not_asked_to() -> None:

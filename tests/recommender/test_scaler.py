@@ -7,8 +7,9 @@ import pytest
 
 from sizewright.datasets.trials import Trial
 from sizewright.recommender.auto_scale import Scaling
+from sizewright.recommender.objective import price_of
 from sizewright.recommender.scaler import AutoScaler
-from sizewright.spec import Allocation, Bounds, Job, RoleBounds, Training
+from sizewright.spec import Allocation, Bounds, Job, Prices, RoleBounds, Training
 from sizewright.spec.units import MIB
 
 BOUNDS = Bounds(
@@ -122,3 +123,39 @@ def test_what_runs_without_a_limit_of_its_memory_goes_on_so() -> None:
     target = scaler.act(unlimited, rate(1, 1), 0.01, 10**7, 1.0).target
     assert target is not None
     assert {group.memory_bytes for _, group in target.groups} == {0}
+
+
+def test_memory_that_a_running_job_needs_keeps_its_bounds_and_has_its_price() -> None:
+    """Fewer PS than two would each need more than they may have."""
+    prices = Prices(core_hour=0.01, gib_hour=1.0)
+    most = JOB.bounds.ps.memory_bytes[1]
+    scaler = AutoScaler(JOB.model_copy(update={"prices": prices, "objective": "cost"}), TRIALS)
+    scaler.refit([])
+    action = scaler.act(here(2, 4), rate(2, 4), 0.02, 10**7, 1.0, ps_needs=lambda ps: 1.5 * most / ps)
+    told = [choice.allocation for choice in action.choices] + ([action.target] if action.target else [])
+    assert told
+    for allocation in told:
+        assert allocation.replicas("ps") >= 2
+        assert 1.5 * most / allocation.replicas("ps") <= allocation.ps[0].memory_bytes <= most
+    for choice in action.choices:
+        price = price_of(choice.allocation, prices) / price_of(here(2, 4), prices)
+        assert choice.price_times == pytest.approx(price)
+
+
+def test_other_limits_of_the_same_replicas_cost_what_they_take() -> None:
+    """With 60 s for replicas that come, only more cores of those that are there pay for so short a job."""
+    wide = RoleBounds(replicas=(1, 8), cpu=(0.25, 1.0))
+    job = JOB.model_copy(update={"bounds": JOB.bounds.model_copy(update={"worker": wide})})
+    known = [
+        t.model_copy(update={"worker_cpu": cores, "throughput": (t.throughput or 0) * cores / 0.5})
+        for t in TRIALS
+        for cores in (0.25, 0.5, 1.0)
+    ]
+    scaler = AutoScaler(job, known)
+    scaler.refit([])
+    left = int(30 * rate(2, 4))
+    assert not scaler.act(here(2, 4), rate(2, 4), 0.02, left, 60.0).changes
+    target = scaler.act(here(2, 4), rate(2, 4), 0.02, left, 60.0, 0.05).target
+    assert target is not None
+    assert (target.replicas("worker"), target.replicas("ps")) == (2, 4)
+    assert target.worker[0].cpu > 0.5

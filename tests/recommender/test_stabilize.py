@@ -174,10 +174,14 @@ def test_a_ps_that_stays_hot_is_evened_out_a_few_times_at_most() -> None:
         assert still is not None
         assert still.changes == changes
         if changes:
-            made.rebalanced()
+            made.relieved()
             made.forget()
-    assert "evened out as far as they can be: it is waited" in still.reason
-    assert acts(with_ps()) is None
+    assert "Evening out the look-ups was tried 3 times and does not help: it is waited" in still.reason
+    idle = with_ps(lookups=0)
+    assert acts(idle) is None
+    assert not acts(with_ps(**HOT)).changes  # type: ignore[union-attr]  # a short while without is no help
+    for _ in range(8):
+        assert acts(with_ps()) is None
     for _ in range(8):
         later = acts(with_ps(**HOT))  # its keys have become skewed anew
     assert later is not None
@@ -210,3 +214,27 @@ def test_a_change_during_which_it_trains_on_costs_a_part_of_its_time() -> None:
         _, action = stabilized(*[slow] * 4, cost=pods, able=able)
         assert action is not None
         assert action.changes == changes
+
+
+def test_a_remedy_that_does_not_help_ends() -> None:
+    """The newcomer comes to the same busy host, or is one more that the slow one holds up."""
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT))
+    for able, most in ((Capabilities(live=True, migrate=True), 4), (Capabilities(live=True), 3)):
+        made, allocation, changes = Stabilizer(JOB, able), Allocation.of(4, 2, 0.5, 0.3, 512), 0
+        for _ in range(80):
+            made.look(slow, allocation)
+            action = made.act(slow, allocation, LIVE, 5.0)
+            if action and action.changes:
+                changes += 1
+                made.relieved()
+                made.forget()
+        assert changes == most
+
+
+def test_a_job_that_is_nearly_done_is_left_alone() -> None:
+    """However little the last window tells: nothing is left, or hardly anything was trained in it."""
+    replicas = [*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT)]
+    for last in (window(*replicas, left=0), window(*replicas, left=1000, rate=1)):
+        _, action = stabilized(*[window(*replicas, left=2000)] * 4, last)
+        assert action is not None
+        assert not action.changes

@@ -396,6 +396,23 @@ def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None
         assert running.allocation == Allocation.of(2, 1, 0.3, 0.2, 32)
 
 
+@pytest.mark.long
+def test_a_worker_that_is_frozen_holds_up_no_look() -> None:
+    """It neither ends nor answers: the others are told of."""
+    with session(10**8, job=audit_job(10**8), recover=True) as running:
+        running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
+        running.wait(1.0)
+        pid = next(pid for name, pid in running.pids().items() if name.startswith("worker"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            assert len(running.observe().of("worker")) == 1
+            assert time.monotonic() - began < 30
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert len(running.observe().of("worker")) == 2
+
+
 @pytest.mark.parametrize("forecast", [0, 400 << 20], ids=["nothing forecast", "forecast"])
 def test_a_server_over_its_memory_comes_back_with_what_is_forecast_or_with_more(forecast: int) -> None:
     """Rows of 1 KiB that grow beyond what the PS was given."""
