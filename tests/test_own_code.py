@@ -53,6 +53,7 @@ def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.long
 def test_a_trial_that_fails_stops_no_other_and_leaves_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ def watched(
         raise InputError("A replay is not read from a Prometheus.", "Leave one of them out.")
     if change_s is not None and replay is None:
         raise InputError("What a change costs is told for replays only.", "Leave out change_s.")
+    if change_s is not None and not 0 <= change_s < math.inf:
+        raise InputError(f"A change does not cost {change_s:g} s.", "Give 0 or more.")
     if replay is not None:
         yield _replayed(_loaded(job), replay, change_s)
     elif prometheus is not None:

@@ -28,6 +28,7 @@ from sizewright.training.hash_index import Slots
 from sizewright.training.optimizers import Floats
 from sizewright.training.pacing import Pacing, Push
 from sizewright.training.recent_counts import RecentCounts
+from sizewright.training.routing import Counts
 
 MakePacing = Callable[[threading.Condition], Pacing]
 _NO_SLOTS: Slots = np.empty(0, np.int64)
@@ -63,7 +64,7 @@ class ParameterServer:
         self.store = store
         self.dense = dense
         self.counters = PsCounters()
-        self.recent = RecentCounts()  # of this version
+        self._recent = RecentCounts()  # of this version
         self.applied: dict[int, int] = {}  # the last push of each worker, by its tag
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -133,6 +134,11 @@ class ParameterServer:
         with self._lock:
             yield self.store
 
+    def partition_lookups(self) -> Counts:
+        """Look-ups of each partition (PARTITIONS,) in a sample of the latest pulls of this version of the routing."""
+        with self._lock:
+            return self._recent.total()
+
     def insert(self, rows: Rows) -> None:
         """Rows that come from elsewhere."""
         with self._lock:
@@ -201,7 +207,7 @@ class ParameterServer:
 
     def _begin(self, version: int) -> None:
         self.version = version
-        self.recent.clear()
+        self._recent.clear()
         self._frozen = False
         self.pacing.break_off()
         self._changed.notify_all()
@@ -241,5 +247,5 @@ class ParameterServer:
         dense = self.dense.copy() if request.flags & WANT_DENSE else NO_FLOATS
         self.counters.exchanges += 1
         self.counters.lookups += len(found)
-        self.recent.add(request.keys)
+        self._recent.add(request.keys)
         return Reply(DONE, self.store.read(found), dense)

@@ -228,7 +228,7 @@ class PsActor(Replica):
 
     def partition_lookups(self) -> Counts:
         """Look-ups of each partition, in a sample of the latest pulls of the present version of the routing."""
-        return self._running.recent.total()
+        return self._running.partition_lookups()
 
     def drain(self) -> None:
         """A server that leaves: wait until every worker has the replies that are on their way."""

@@ -137,6 +137,7 @@ def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
         "does not answer": [job, "--prometheus", "http://127.0.0.1:9"],
         "A replay is not read from a Prometheus": [job, "--prometheus", "http://h", "--replay", recorded],
         "What a change costs is told for replays only": [job, "--change-s", 3],
+        "A change does not cost inf s": [job, "--replay", recorded, "--change-s", "inf"],
         "No job file at": [tmp_path / "none.yaml", "--replay", recorded],
         "No metrics at no.such.host": [
             job, "--replay", recorded, "--metrics-port", 9, "--metrics-host", "no.such.host",

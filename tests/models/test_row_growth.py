@@ -58,6 +58,7 @@ def test_the_end_is_told_from_the_beginning(until: float, within: float, seeds: 
     assert np.mean(crossed) <= 0.05
 
 
+@pytest.mark.long
 def test_bounds_hold_for_other_laws_than_zipfs() -> None:
     """Shifted, log-normal and broken power laws: the value may be off, the bound must not be crossed."""
     rank = np.arange(1.0, 100_001)
@@ -82,6 +83,7 @@ def test_each_table_is_drawn_on_its_own() -> None:
     assert growth_of_tables([10, 20], [[1, 2]]) is None
 
 
+@pytest.mark.long
 def test_a_vocabulary_that_drifts_keeps_growing() -> None:
     errors, crossed = [], []
     for seed in range(6):

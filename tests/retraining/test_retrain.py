@@ -81,6 +81,7 @@ def test_the_model_is_served_with_signature_and_example(first: Retraining, regis
     assert answer == pytest.approx(np.exp(curve.log_rates(asked.drop(columns="job"))))
 
 
+@pytest.mark.long
 def test_what_is_no_better_stays_challenger(
     first: Retraining, filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank], monkeypatch: Any
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_version_that_was_tampered_with_is_refused(
     assert registry.load(now)
 
 
+@pytest.mark.long
 def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace(
     first: Retraining, filled: TrialStore, registry: Registry
 ) -> None:

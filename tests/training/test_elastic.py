@@ -101,6 +101,7 @@ def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -
     assert np.isclose(found[:, None], shares[None, :], atol=1e-6).any(axis=1).all()
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
     samples = 24_000
     with session(samples, step_s=0.02) as running:
@@ -200,6 +201,7 @@ def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> 
     assert trains_on(running)
 
 
+@pytest.mark.long
 def test_a_change_may_take_long_as_long_as_it_gets_on(running: Session) -> None:
     fleet = running._live.fleet
 

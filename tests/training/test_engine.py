@@ -83,6 +83,7 @@ def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch)
     assert begun[0].wait(10) is not None
 
 
+@pytest.mark.long
 def test_two_share_one_ray_until_the_last_stops() -> None:
     ray = import_ray()
     trees = [own_group("engine"), own_group("another")]
@@ -107,6 +108,7 @@ def test_two_share_one_ray_until_the_last_stops() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_it_takes_only_rays_processes_and_ends_them() -> None:
     """A child that the caller started earlier stays where it is, and lives on."""
     ray = import_ray()

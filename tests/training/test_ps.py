@@ -94,9 +94,9 @@ def test_look_ups_are_counted_by_partition_until_the_routing_changes() -> None:
     ps, client, keys = make_ps(), Client(1), np.array([1, 2, 3, 2048])
     for tag in range(1, 25):
         ps.exchange(client, request(keys=keys.tolist(), tag=tag))
-    np.testing.assert_array_equal(ps.recent.total(), 3 * np.bincount(partition_of(keys), minlength=PARTITIONS))
+    np.testing.assert_array_equal(ps.partition_lookups(), 3 * np.bincount(partition_of(keys), minlength=PARTITIONS))
     ps.begin(2)
-    assert not ps.recent.total().any()
+    assert not ps.partition_lookups().any()
 
 
 def test_it_counts_exchanges_pushes_and_looked_up_rows() -> None:

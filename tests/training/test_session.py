@@ -76,6 +76,7 @@ def leavings(session: Session) -> list[Path]:
     return [*groups, *([engine._folder] if engine and engine._folder else [])]
 
 
+@pytest.mark.long
 def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
     """A PS is given far less than its tables need; the session says so, works again, and then goes without a trace."""
     assert not import_ray().is_initialized()
@@ -103,6 +104,7 @@ def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
         session.stop()  # twice is fine
 
 
+@pytest.mark.long
 def test_a_synchronous_job_trains_and_scales_at_once() -> None:
     """Halting must not wait for a round that a worker which has halted already will never join."""
     job = small_job(rows=ROWS, sync="sync", dense_sync_steps=2)
