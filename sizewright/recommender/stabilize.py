@@ -48,7 +48,7 @@ class Stabilizer:
     def __init__(self, job: Job, able: Capabilities = _ABLE) -> None:
         self._job, self._able = job, able
         self._tried = Counter[Tried]()  # since none was slow
-        self._wanted: Tried = ("", "")
+        self._wanted: Tried | None = None
         self.memory, self.missing = MemoryWatch(job), Missing(job)
         self._windows = deque[Window](maxlen=_MOST_WINDOWS)
         self._slow = SlowReplicas()
@@ -68,7 +68,8 @@ class Stabilizer:
 
     def relieved(self) -> None:
         """What `act` wanted last was carried out: where a replica is slow all the same, it is not wanted for ever."""
-        self._tried[self._wanted] += 1
+        if self._wanted:
+            self._tried[self._wanted] += 1
 
     def forecast(self, window: Window, allocation: Allocation) -> Forecast:
         """Of the memory of its PS."""
@@ -99,6 +100,7 @@ class Stabilizer:
         rebalance_cost: ChangeCost | None = None,
     ) -> Action | None:
         """What is most pressing: memory first. None where nothing is wrong."""
+        self._wanted = None
         return (
             self._enlarged(window, allocation, cost, turn_s)
             or self.missing.act(allocation, cost)
