@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,6 +48,7 @@ class Stabilizer:
 
     def __init__(self, job: Job, able: Capabilities = _ABLE) -> None:
         self._job, self._able = job, able
+        self._held = job.training.sync == "sync" or job.training.max_staleness is not None
         self._tried = Counter[Tried]()  # since none was slow
         self._wanted: Tried | None = None
         self.memory, self.missing = MemoryWatch(job), Missing(job)
@@ -132,14 +134,15 @@ class Stabilizer:
         if not self.findings:
             return None
         worst = max(self.findings, key=lambda finding: finding.slow.ratio)
-        remedy = self._remedy(worst, window, allocation)
+        seen = merged(list(self._windows)[-worst.slow.windows :])  # a short window may hold hardly any samples
+        remedy = self._remedy(worst, seen, allocation)
         if isinstance(remedy, str):
             return Action(f"{worst.reason} {remedy}: it is waited.")
         most = max(_TRIES, len(window.of(worst.slow.role))) if remedy.action.migrate else _TRIES
         if (tries := self._tried[remedy.what, worst.slow.role]) >= most:
             return Action(f"{worst.reason} {remedy.what} was tried {tries} times and does not help: it is waited.")
         left = math.inf if window.samples_left is None else window.samples_left
-        left_s = left / max(merged(self._windows).throughput, 1e-9)  # a short window may hold hardly any
+        left_s = left / max(seen.throughput, 1e-9)
         takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
         costs_s = takes_s * (_LOST_MEANWHILE if self._able.live else 1.0)
         saved_s = max(left_s - takes_s * self._able.live, 0.0) * (1 - 1 / remedy.faster)
@@ -154,13 +157,14 @@ class Stabilizer:
         slow, wanted = finding.slow, finding.remedy
         if wanted == "wait":
             return "Nothing that is known would help"
+        faster = _faster_without(slow, window, held=self._held)
         if getattr(self._able, wanted):
             if wanted == "migrate":
                 action = Action("", migrate=(slow.name,))
-                return _Remedy("Another in its place", _faster_without(slow, window), action)
-            return _Remedy("Evening out the look-ups", _faster_without(slow, window), Action("", rebalance=True))
+                return _Remedy("Another in its place", faster, action)
+            return _Remedy("Evening out the look-ups", faster, Action("", rebalance=True))
         if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
-            return _Remedy("One more beside it", _faster_with_one_more(slow, window), _one_more(allocation))
+            return _Remedy("One more beside it", faster, _one_more(allocation))
         return f"The executor cannot {wanted}"
 
 
@@ -170,19 +174,19 @@ def _end(window: Window) -> int:
     return window.samples_trained + left
 
 
-def _faster_without(slow: Slow, window: Window) -> float:
-    """How many times as fast the job would be were the replica as fast as the others."""
+def _faster_without(slow: Slow, window: Window, *, held: bool) -> float:
+    """How many times as fast the job would be were the replica as fast as the others. A slow worker that need not wait
+    for them makes fewer steps; where PS are the limit hardly fewer, and nothing would be won. One that is `held` to
+    their steps holds them up."""
     workers = window.of("worker")
-    if slow.role == "worker":
+    if slow.role == "worker" and held:
         return len(workers) / (len(workers) - 1 + 1 / slow.ratio)
+    if slow.role == "worker":
+        steps = {worker.name: worker.steps for worker in workers}
+        lost = statistics.median(n for name, n in steps.items() if name != slow.name) - steps[slow.name]
+        return 1 + max(lost, 0) / max(sum(steps.values()), 1)
     waited = _share(workers, "wait_s")
     return 1 / (1 - waited * (1 - 1 / slow.ratio))
-
-
-def _faster_with_one_more(slow: Slow, window: Window) -> float:
-    """How many times as fast it would be with one more worker, as fast as the others."""
-    now = len(window.of("worker")) - 1 + 1 / slow.ratio
-    return (now + 1) / now
 
 
 def _one_more(allocation: Allocation) -> Action:

@@ -238,3 +238,14 @@ def test_a_job_that_is_nearly_done_is_left_alone() -> None:
         _, action = stabilized(*[window(*replicas, left=2000)] * 4, last)
         assert action is not None
         assert not action.changes
+
+
+def test_a_worker_that_waits_for_the_ps_anyway_is_left_alone() -> None:
+    """It computes for longer, and makes as many steps as the others."""
+    busy = window(
+        *(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **(CUT | {"steps": 20, "compute_s": 9.0}))
+    )
+    _, action = stabilized(*[busy] * 4)
+    assert action is not None
+    assert not action.changes
+    assert "would save 0" in action.reason
