@@ -125,5 +125,5 @@ def decision_seconds() -> tuple[list[float], list[float]]:
             began = time.perf_counter()
             tuner.turn()
             taken.append(time.perf_counter() - began)
-            time.sleep(0.01)  # fits go on beside it, as they do between two looks
+            time.sleep(0.1)  # fits go on beside it, as they do between two looks, which are a second apart at least
     return taken, pool.seconds
