@@ -117,7 +117,7 @@ class Tuner:
     def _refit(self, window: Window, *, whole: bool) -> None:
         self._stabilizer.look(window, self.allocation, whole=whole)
         # Held up by one replica, or short of one, it tells nothing of the allocation.
-        if whole and not self._stabilizer.findings and self._fit.add(window):
+        if whole and not self._stabilizer.held_up and self._fit.add(window):
             self._kept = None
             self._expect_memory(window)
 

@@ -28,6 +28,8 @@ _MOST_WINDOWS = 20
 _TRIES = 3
 """So often a remedy is tried until none is slow for long, and putting replicas elsewhere once for each: the first may
 go by look-ups of before keys were skewed, and a new replica may come to the same busy host."""
+_MATTERS = 1.03
+"""A slow replica without which the job would be less than so many times as fast holds nothing up."""
 _ABLE = Capabilities(live=True, migrate=True, rebalance=True)
 
 
@@ -55,6 +57,8 @@ class Stabilizer:
         self._windows = deque[Window](maxlen=_MOST_WINDOWS)
         self._slow = SlowReplicas()
         self.findings: tuple[Finding, ...] = ()
+        self.held_up = False
+        """Whether the job is slower for a slow replica than for its allocation."""
 
     def look(self, window: Window, allocation: Allocation, *, whole: bool = True) -> None:
         """Take a window in; unless all replicas are there, for its memory only."""
@@ -64,9 +68,14 @@ class Stabilizer:
             return
         self._windows.append(window)
         found = self._slow.add(window)
-        self.findings = tuple(diagnose(slow, merged(list(self._windows)[-slow.windows :])) for slow in found)
+        self.findings = tuple(diagnose(slow, self._seen(slow)) for slow in found)
+        self.held_up = any(_faster_without(slow, self._seen(slow), held=self._held) >= _MATTERS for slow in found)
         if not found and len(self._windows) == _MOST_WINDOWS:
             self._tried.clear()
+
+    def _seen(self, slow: Slow) -> Window:
+        """All windows in which it was slow: a short one may hold hardly any samples."""
+        return merged(list(self._windows)[-slow.windows :])
 
     def relieved(self) -> None:
         """What `act` wanted last was carried out: where a replica is slow all the same, it is not wanted for ever."""
@@ -91,7 +100,7 @@ class Stabilizer:
     def _forget_slow(self) -> None:
         self._slow.forget()
         self._windows.clear()
-        self.findings = ()
+        self.findings, self.held_up = (), False
 
     def act(
         self,
@@ -134,7 +143,7 @@ class Stabilizer:
         if not self.findings:
             return None
         worst = max(self.findings, key=lambda finding: finding.slow.ratio)
-        seen = merged(list(self._windows)[-worst.slow.windows :])  # a short window may hold hardly any samples
+        seen = self._seen(worst.slow)
         remedy = self._remedy(worst, seen, allocation)
         if isinstance(remedy, str):
             return Action(f"{worst.reason} {remedy}: it is waited.")

@@ -245,7 +245,10 @@ def test_a_worker_that_waits_for_the_ps_anyway_is_left_alone() -> None:
     busy = window(
         *(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **(CUT | {"steps": 20, "compute_s": 9.0}))
     )
-    _, action = stabilized(*[busy] * 4)
+    made, action = stabilized(*[busy] * 4)
     assert action is not None
     assert not action.changes
     assert "would save 0" in action.reason
+    assert (len(made.findings), made.held_up) == (1, False)
+    slow = window(*(doing(f"worker-{i}") for i in range(3)), doing("worker-3", **CUT))
+    assert stabilized(*[slow] * 4)[0].held_up
