@@ -201,7 +201,6 @@ def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> 
     assert trains_on(running)
 
 
-@pytest.mark.long
 def test_a_change_may_take_long_as_long_as_it_gets_on(running: Session) -> None:
     fleet = running._live.fleet
 
