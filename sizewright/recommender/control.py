@@ -129,7 +129,7 @@ class Tuner:
     def _stabilize(self, window: Window) -> Action | None:
         cost = self._change_cost()
         rebalancing = None
-        if self._stabilizer.findings:
+        if self._stabilizer.findings:  # to ask may be a call to another process
             rebalancing = self._executor.change_cost(self._plan(Action("", rebalance=True)))
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalancing)
 
@@ -144,7 +144,7 @@ class Tuner:
         left = window.samples_left if window.samples_left is not None else self.job.training.samples
         if self._kept and left > _WEIGHED_ANEW * self._weighed_left:
             return self._kept
-        cost = self._change_cost()  # to ask may be a call to another process
+        cost = self._change_cost()
         end = window.samples_trained + left
 
         def ps_needs(ps: int) -> float | None:

@@ -52,13 +52,6 @@ def diagnose(slow: Slow, window: Window) -> Finding:
     )
 
 
-def is_hot(name: str, window: Window) -> bool:
-    """Whether a PS is there and asked for more rows than the others."""
-    peers = window.of("ps")
-    others = [replica for replica in peers if replica.name != name]
-    return any(own.name == name and others and _lookups(own, others) > _LOOKUPS_MORE for own in peers)
-
-
 def _lookups(own: Doing, others: Sequence[Doing]) -> float:
     """How many times as many as the others."""
     return own.lookups / max(median(other.lookups for other in others), 1)

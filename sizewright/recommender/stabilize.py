@@ -32,7 +32,6 @@ _MATTERS = 1.03
 """A slow replica without which the job would be less than so many times as fast holds nothing up."""
 _ABLE = Capabilities(live=True, migrate=True, rebalance=True)
 
-
 Tried = tuple[str, str]
 """A remedy, and the role of whom it was to help."""
 
@@ -67,9 +66,9 @@ class Stabilizer:
             self._forget_slow()
             return
         self._windows.append(window)
-        found = self._slow.add(window)
-        self.findings = tuple(diagnose(slow, self._seen(slow)) for slow in found)
-        self.held_up = any(_faster_without(slow, self._seen(slow), held=self._held) >= _MATTERS for slow in found)
+        found = [(slow, self._seen(slow)) for slow in self._slow.add(window)]
+        self.findings = tuple(diagnose(slow, seen) for slow, seen in found)
+        self.held_up = any(_faster_without(slow, seen, held=self._held) >= _MATTERS for slow, seen in found)
         if not found and len(self._windows) == _MOST_WINDOWS:
             self._tried.clear()
 

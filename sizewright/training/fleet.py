@@ -156,9 +156,9 @@ class Fleet:
             told = str(error).strip().splitlines() or [type(error).__name__]
             raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
 
-    def answered(self, refs: Sequence[Any], timeout_s: float) -> set[Any]:
+    def answered(self, refs: Sequence[Any], timeout_s: float) -> list[Any]:
         """Those calls that have ended, however they did, after so many seconds at most."""
-        return set(self.ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)[0]) if refs else set()
+        return list(self.ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)[0]) if refs else []
 
     def get_all(self, refs: Sequence[Any], copied: Callable[[], Sequence[Any]] = tuple) -> list[Any]:
         """As `get`, once every call has ended, however it did: none is at work when a change is called off.

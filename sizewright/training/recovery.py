@@ -84,9 +84,8 @@ class Recovery:
         """Members whose process has ended, or whose training has failed."""
         fleet, members = self._crew.fleet, self._crew.roster.members
         asked = {member.actor.fault.remote(): member for member in members}
-        done, _ = fleet.ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
         dead = []
-        for ref in done:
+        for ref in fleet.answered(list(asked), _ANSWER_S):
             try:
                 if fleet.ray.get(ref) is not None:
                     dead.append(asked[ref])
