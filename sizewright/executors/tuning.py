@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import InputError, StoreError
 from sizewright.models.prior import JobCurve
@@ -64,7 +66,8 @@ def tuning(
     log = DecisionLog(tuning.decisions) if tuning.decisions else None
     if log:
         log.check()
-    with ThreadPoolExecutor(1, thread_name_prefix="refit") as background:
+    # Cores belong to the job: matrix products this small gain nothing by threads, which spin between two of them.
+    with threadpool_limits(1), ThreadPoolExecutor(1, thread_name_prefix="refit") as background:
         pool: Pool = AtOnce() if at_once else background
         yield lambda handle, allocation: Tuner(
             job, executor, handle, allocation, scaler, clock=clock, now=now, log=log, turn_s=tuning.turn_s,

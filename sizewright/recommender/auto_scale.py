@@ -45,6 +45,8 @@ class Scaling(Record):
     """Share of the objective of what is left that the first change must save."""
     more_each_time: float = 0.5
     """Each further change must save so much of that share more: trying may teach something for ever."""
+    warm_up_s: float = 5.0
+    """So long a loop only looks before its first change."""
     cooldown_s: float = 10.0
     cooldown_of_change: float = 2.0
     """After a change it is left alone for `cooldown_s`, or so many times the seconds that changes take, if longer."""

@@ -71,7 +71,7 @@ class Tuner:
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())
         self._fit = OnlineFit(evidence, scaler, self._stabilizer.memory, pool)
         self._cool_down, self._refused = CoolDown(clock), CoolDown(clock)
-        self._cool_down.begin(scaler.scaling.cooldown_s)
+        self._cool_down.begin(scaler.scaling.warm_up_s)
         self._kept: Action | None = None
         self._scaled = 0
         self._weighed_left = 0

@@ -58,7 +58,8 @@ class Running:
     """A job that runs, and a loop beside it."""
 
     def __init__(self, at: Allocation, known: list[Trial] | None = None, **options: Any) -> None:
-        scaling = Scaling(cooldown_s=options.pop("cooldown_s", 20.0))
+        cooldown_s = options.pop("cooldown_s", 20.0)
+        scaling = Scaling(cooldown_s=cooldown_s, warm_up_s=options.pop("warm_up_s", cooldown_s))
         self.fake = FakeExecutor(throughput=throughput)
         plan = Plan(id="p", kind="launch", job=JOB, target=at, reason="")
         self.handle = self.fake.launch(plan)
@@ -119,6 +120,14 @@ def test_within_the_cool_down_nothing_is_changed() -> None:
     running.turns(4)
     assert len(running.adjusted) == 1
     running.turns(15)
+    assert len(running.adjusted) == 1
+
+
+def test_before_its_first_change_a_loop_looks_for_a_while() -> None:
+    running = Running(here(1, 1), cooldown_s=500.0, warm_up_s=50.0)
+    running.turns(9)
+    assert running.adjusted == []
+    running.turns(3)
     assert len(running.adjusted) == 1
 
 
