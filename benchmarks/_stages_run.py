@@ -249,17 +249,25 @@ class _Watched(LocalExecutor):
         return max(gained) / sum(gained) if sum(gained) > 0 else None
 
     def _halve(self, now: float) -> None:
-        """Each worker in turn, with a rest between."""
+        """Each worker in turn, to half of the cores that it uses, so that it trains half as fast; a rest between."""
         turn, since = divmod(now - self._began_s, 2 * _HALVED_S)
         name = f"worker-{int(turn) % self.setting.allocation.replicas('worker')}"
         cores, halved = self.setting.allocation.worker[0].cpu, since >= _HALVED_S
-        if halved and (not self.episodes or self.episodes[-1].end_s < np.inf):
-            cut_cpu(name, cores / 2, _USUAL_PERIOD_US)(self.session)
+        used = self._used(name) if halved else 0.0
+        if used and (not self.episodes or self.episodes[-1].end_s < np.inf):
+            cut_cpu(name, used / 2, _USUAL_PERIOD_US)(self.session)
             self.episodes.append(Episode(name, time.monotonic(), np.inf))
         elif not halved and self.episodes and self.episodes[-1].end_s == np.inf:
             last = self.episodes.pop()
             self.episodes.append(last._replace(end_s=time.monotonic()))
             cut_cpu(last.name, cores, _USUAL_PERIOD_US)(self.session)
+
+    def _used(self, name: str) -> float:
+        """Cores, over the looks of late."""
+        seen = [replica for look in self.tail for replica in look.of("worker") if replica.name == name]
+        if len(seen) < 2:
+            return 0.0
+        return (seen[-1].cpu_s - seen[0].cpu_s) / (seen[-1].at_s - seen[0].at_s)
 
     def _remember_steps(self, now: float) -> None:
         if now < self._steps_due_s:

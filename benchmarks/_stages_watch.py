@@ -39,7 +39,7 @@ def false_alarms(steps: Steps, begin_s: float, end_s: float) -> tuple[int, int]:
     """Alarms and decisions, one a worker and window, over a healthy log; after an alarm it begins anew."""
     watch, decisions, alarms = SlowReplicas(), 0, 0
     for window in _windows(steps, begin_s, end_s):
-        decisions += len(window.replicas)
+        decisions += sum(replica.steps > 0 for replica in window.replicas)
         found = watch.add(window)
         alarms += len(found)
         if found:
@@ -58,7 +58,7 @@ def steps_until_found(steps: Steps, episode: Episode) -> int | None:
 
 
 def _windows(steps: Steps, begin_s: float, end_s: float) -> Iterator[Window]:
-    """As long as a step is in the median. What a worker did in one are the steps that ended in it."""
+    """As long as a step is in the median. What a worker did in one are the steps that ended in it, perhaps none."""
     ends = {name: np.array(times) for name, times in steps.items()}
     long_s = float(np.median(np.concatenate([np.diff(times) for times in ends.values() if len(times) > 1])))
     edges = np.arange(begin_s, end_s, long_s)
@@ -66,9 +66,9 @@ def _windows(steps: Steps, begin_s: float, end_s: float) -> Iterator[Window]:
         replicas = []
         for name, times in ends.items():
             first, last = np.searchsorted(times, [low, high])
-            if first and last > first:
-                took = float(times[last - 1] - times[first - 1])
-                replicas.append(_NOTHING._replace(name=name, seconds=long_s, steps=int(last - first), compute_s=took))
+            took = float(times[last - 1] - times[first - 1]) if first and last > first else 0.0
+            count = int(last - first) if took else 0
+            replicas.append(_NOTHING._replace(name=name, seconds=long_s, steps=count, compute_s=took))
         yield Window(high, long_s, 0, 0, None, tuple(replicas))
 
 
