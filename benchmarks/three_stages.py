@@ -5,8 +5,9 @@
 tells. 4 workers, 3 PS at .75 of their cores; faults come at 20 % of the run, kills at 50 %, with a checkpoint every
 10 %. Costs are what is allocated × price over time, twice during a change, with the loop itself.
 
-Every run is kept at once in `results/three_stages_runs.jsonl`; `--resume` goes on with what is missing. QUICK=1 runs
-four cases, one pair each. Names of cases as arguments run these only.
+Each case is run once in every way, the healthy one in eight pairs. Every run is kept at once in
+`results/three_stages_runs.jsonl`; `--resume` goes on with what is missing. QUICK=1 runs four cases, one pair each.
+Names of cases as arguments run these only.
 """
 
 from __future__ import annotations
