@@ -1,96 +1,97 @@
-"""Launch plans as ElasticJob manifests for DLRover's operator on Kubernetes."""
+"""Plans for DLRover's operator on Kubernetes: ElasticJobs, and the ScalePlans of its releases up to 0.4."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
 
 from sizewright.errors import InputError
-from sizewright.executors.kubernetes import (
-    BATCH_SIZE_ENV,
-    GPU_RESOURCE,
-    metadata,
-    only_group,
-    resource_requirements,
-)
+from sizewright.executors import scale_plan
+from sizewright.executors.kubernetes import metadata, pod_template
 from sizewright.executors.manifest import to_yaml
-from sizewright.executors.render_only import RenderOnly, require_launch
+from sizewright.executors.manifest_executor import ManifestExecutor, find
+from sizewright.executors.slots import Node, Slot
 from sizewright.spec import ROLES, Group, Plan, Role
 
-# DLRover reads CPU requests to a tenth of a core, so that 250m would become 0.2 and 40m nothing.
-_CPU_STEP_M = 100
 _RESTARTS = 3
-# Its master's service is called elasticjob-NAME-dlrover-master, and Kubernetes allows 63 characters.
-_LONGEST_NAME = 63 - len("elasticjob--dlrover-master")
+_LAST_WITH_SCALE_PLANS = (0, 4)
 
 
-class DlroverExecutor(RenderOnly):
-    """Renders launch plans as ElasticJobs (`elastic.iml.github.io/v1alpha1`)."""
+class DlroverExecutor(ManifestExecutor):
+    """Renders plans as ElasticJobs (`elastic.iml.github.io/v1alpha1`), which is how releases from 0.5 on are changed,
+    too. With `version` 0.4 or less, a plan that changes a running job is a ScalePlan.
+    """
 
     name = "dlrover"
+    api_version, kind = "elastic.iml.github.io/v1alpha1", "ElasticJob"
+    roles_at = "spec.replicaSpecs"
+    roles: ClassVar[Mapping[Role, str]] = {role: role for role in ROLES}
+    # DLRover reads CPU requests to a tenth of a core, so that 250m would become 0.2 and 40m nothing.
+    cpu_step_m = 100
+    # Its master's service is called elasticjob-NAME-dlrover-master, and Kubernetes allows 63 characters.
+    longest_name = 63 - len("elasticjob--dlrover-master")
+
+    def __init__(self, *, base: str | Path | None = None, version: str | None = None) -> None:
+        super().__init__(base=base)
+        self._scale_plans = version is not None and _release(version) <= _LAST_WITH_SCALE_PLANS
 
     def render(self, plan: Plan) -> str:
-        """The manifest; raises InputError for a plan that an ElasticJob cannot express."""
-        require_launch(plan, self.name)
-        if len(plan.job.name) > _LONGEST_NAME:
-            raise InputError(
-                f"The name '{plan.job.name}' is too long for DLRover's services.",
-                f"Use at most {_LONGEST_NAME} characters.",
-            )
-        groups = _groups(plan)
-        return to_yaml(_header(plan, groups), _elastic_job(plan, groups))
+        """The manifest. Raises InputError for a plan that it cannot express, or a base that is not of its kind."""
+        if self._scale_plans and plan.kind == "adjust":
+            groups = self.groups(plan)
+            return to_yaml(self.header(plan, groups), scale_plan.document(plan, groups, self.cpu_step_m))
+        return super().render(plan)
+
+    def slots(self, document: Node, role: Role) -> list[Slot]:
+        """Where the sizes of a role are."""
+        if document.get("kind") == scale_plan.KIND:
+            return scale_plan.slots(document, role)
+        return super().slots(document, role)
+
+    def mine(self, documents: list[Any], name: str) -> Node:
+        """An ElasticJob or a ScalePlan."""
+        kind = scale_plan.KIND if any(scale_plan.is_one(each) for each in documents) else self.kind
+        return find(documents, self.api_version, kind, name)
+
+    def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
+        """Those that have replicas; its parameter server strategy needs both roles."""
+        found = super().groups(plan)
+        for role in ("worker", "ps"):
+            if role not in found:
+                raise InputError(
+                    f"DLRover's parameter server strategy needs at least one {role}; plan {plan.id} has none.",
+                    f"Add a {role} to its target.",
+                )
+        return found
+
+    def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
+        """autoScale is off, or DLRover's own optimizer would replace these sizes at the start."""
+        template: dict[str, Any] = {"restartCount": _RESTARTS, "autoScale": False}
+        if plan.job.deploy.priority_class:
+            template["priority"] = plan.job.deploy.priority_class
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": metadata(plan),
+            "spec": {
+                "distributionStrategy": "ParameterServerStrategy",
+                "optimizeMode": "single-job",
+                "replicaSpecs": {
+                    role: {"replicas": 0, **template, "template": pod_template(plan, "main", "Never")}
+                    for role in groups
+                },
+            },
+        }
+
+    def header(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> list[str]:
+        """Comment lines above a manifest."""
+        rounding = "CPU is rounded up to tenths of a core, which is what DLRover reads."
+        return [*super().header(plan, groups), rounding]
 
 
-def _groups(plan: Plan) -> dict[Role, Group]:
-    found = {role: group for role in ROLES if (group := only_group(plan.target, role))}
-    for role in ("worker", "ps"):
-        if role not in found:
-            raise InputError(
-                f"DLRover's parameter server strategy needs at least one {role}; plan {plan.id} has none.",
-                f"Add a {role} to its target.",
-            )
-    return found
-
-
-def _elastic_job(plan: Plan, groups: dict[Role, Group]) -> dict[str, Any]:
-    # autoScale is off, or DLRover's own optimizer would replace these sizes at the start.
-    return {
-        "apiVersion": "elastic.iml.github.io/v1alpha1",
-        "kind": "ElasticJob",
-        "metadata": metadata(plan),
-        "spec": {
-            "distributionStrategy": "ParameterServerStrategy",
-            "optimizeMode": "single-job",
-            "replicaSpecs": {role: _replica_spec(plan, group) for role, group in groups.items()},
-        },
-    }
-
-
-def _replica_spec(plan: Plan, group: Group) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": plan.job.deploy.image,
-        "command": list(plan.job.deploy.command),
-        "env": [{"name": BATCH_SIZE_ENV, "value": str(plan.target.batch_size)}],
-        "resources": resource_requirements(group, _CPU_STEP_M),
-    }
-    return {
-        "replicas": group.replicas,
-        "restartCount": _RESTARTS,
-        "autoScale": False,
-        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-    }
-
-
-def _header(plan: Plan, groups: dict[Role, Group]) -> list[str]:
-    lines = [
-        f"Sizewright plan {plan.id}: launch {plan.target.describe()}",
-        f"Why: {plan.reason}",
-        "Run it with: kubectl apply -f this-file.yaml",
-        "CPU is rounded up to tenths of a core, which is what DLRover reads.",
-    ]
-    for role, group in groups.items():
-        if not group.memory_bytes:
-            lines.append(f"The memory of {role} is not known, so none is asked for and none is guaranteed.")
-        if group.gpu and group.gpu.kind not in ("gpu", GPU_RESOURCE):
-            lines.append(f"GPUs of {role} are of kind {group.gpu.kind}: add the nodeSelector that finds them.")
-    return lines
+def _release(version: str) -> tuple[int, int]:
+    parts = version.lstrip("v").split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        raise InputError(f"'{version}' is not a release of DLRover.", "Write such as 0.4 or 0.5.1.")
+    return int(parts[0]), int(parts[1])

@@ -6,6 +6,10 @@ from typing import Any
 
 import yaml
 
+from sizewright.errors import InputError
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def to_yaml(header: list[str], document: dict[str, Any]) -> str:
     """A YAML document below comment lines; text may run over several lines."""
@@ -16,6 +20,15 @@ def to_yaml(header: list[str], document: dict[str, Any]) -> str:
     if any(line_break in body for line_break in "\x85\u2028\u2029"):
         body = _dump(document, allow_unicode=False)
     return comment + body
+
+
+def from_yaml(text: str) -> list[Any]:
+    """The documents of a text; no kind of object is made but plain ones. Raises InputError for what is not YAML."""
+    try:
+        return list(yaml.load_all(text, _LOADER))
+    except (yaml.YAMLError, RecursionError) as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"The manifest is not YAML: {told:.200}.", "Mend it.") from None
 
 
 def _dump(document: dict[str, Any], *, allow_unicode: bool) -> str:

@@ -15,8 +15,12 @@ ENTRY_POINTS = "sizewright.executors"
 
 _EXECUTORS = {
     "dlrover": "sizewright.executors.dlrover:DlroverExecutor",
+    "file": "sizewright.executors.file:FileExecutor",
+    "kubeflow": "sizewright.executors.kubeflow:KubeflowExecutor",
+    "kuberay": "sizewright.executors.kuberay:KuberayExecutor",
     "local": "sizewright.executors.local:LocalExecutor",
     "ray": "sizewright.executors.ray_cluster:RayExecutor",
+    "volcano": "sizewright.executors.volcano:VolcanoExecutor",
 }
 
 

@@ -10,6 +10,7 @@ from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.outcome import Change, Failure, Outcome, Status
 from sizewright.spec.plan import Plan
+from sizewright.spec.rails import Rails, RoleRails
 from sizewright.spec.recommendation import (
     Alternative,
     Estimate,
@@ -52,6 +53,7 @@ __all__ = [
     "Prediction",
     "Prices",
     "Quota",
+    "Rails",
     "Recommendation",
     "Remedy",
     "ReplicaMetrics",
@@ -59,6 +61,7 @@ __all__ = [
     "RestoresReplicas",
     "Role",
     "RoleBounds",
+    "RoleRails",
     "ServerOption",
     "SimilarJob",
     "Status",

@@ -67,6 +67,7 @@ class Deploy(Record):
     image: str = "registry.example.com/your-training:latest"
     command: tuple[str, ...] = ("python", "train.py")
     namespace: str = "default"
+    priority_class: str | None = Field(None, description="of the platform, where it has such")
 
 
 class Job(Record):

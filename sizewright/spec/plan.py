@@ -24,7 +24,10 @@ class Plan(Record):
     job: Job
     target: Allocation
     current: Allocation | None = None
+    lower: Allocation | None = Field(None, description="the least that may do as well; the floor of gangs and groups")
+    upper: Allocation | None = Field(None, description="the most that may do better")
     reason: str
+    asked_by: str = Field("", description="who asked for it")
     migrate: tuple[str, ...] = Field((), description="replicas, such as ps-1, that new ones of their size replace")
     rebalance: bool = Field(False, description="whether rows move between the PS until each serves as many look-ups")
     cooldown_s: float = Field(0.0, ge=0)
@@ -42,7 +45,8 @@ class Plan(Record):
             return self
         evidence = recommendation.evidence
         by = f"{evidence.model} with {evidence.prior}" if evidence.prior else evidence.model
-        return self.model_copy(update={"expected": recommendation.predicted.throughput, "expected_by": by})
+        told = {"expected": recommendation.predicted.throughput, "expected_by": by}
+        return self.model_copy(update=told | {"lower": recommendation.lower, "upper": recommendation.upper})
 
     @property
     def changes_nothing(self) -> bool:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sizewright.executors.dlrover import DlroverExecutor
+from sizewright.executors.file import FileExecutor
+from sizewright.executors.kubeflow import KubeflowExecutor
+from sizewright.executors.kuberay import KuberayExecutor
 from sizewright.executors.local import LocalExecutor
+from sizewright.executors.volcano import VolcanoExecutor
 from sizewright.spec import Allocation, Capabilities, Data, Executor, Job, Model, Plan, Tables
 from sizewright.testing import ExecutorContract, FakeExecutor
 
@@ -49,6 +53,44 @@ class TestDlrover(Contract):
     @pytest.fixture
     def executor(self) -> Executor:
         return DlroverExecutor()
+
+
+class TestDlroverOfOld(Contract):
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return DlroverExecutor(version="0.4")
+
+
+class TestKubeflow(Contract):
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return KubeflowExecutor()
+
+
+class TestVolcano(Contract):
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return VolcanoExecutor()
+
+
+class TestKuberay(Contract):
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return KuberayExecutor()
+
+
+class TestFile(Contract):
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return FileExecutor()
+
+
+class TestFileAsJson(Contract):
+    renders = "json"
+
+    @pytest.fixture
+    def executor(self) -> Executor:
+        return FileExecutor(format="json")
 
 
 class TestLocal(Contract):

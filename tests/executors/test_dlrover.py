@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from crds import validator
+from hypothesis import given, settings
+from random_plans import plans
 
 from sizewright.errors import InputError
 from sizewright.executors.dlrover import DlroverExecutor
@@ -38,7 +39,7 @@ def test_the_manifest_carries_the_plan() -> None:
     assert (manifest["apiVersion"], manifest["kind"]) == ("elastic.iml.github.io/v1alpha1", "ElasticJob")
     assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("ctr", "ads")
     notes = manifest["metadata"]["annotations"]
-    assert notes == {"sizewright/plan": "p-1", "sizewright/reason": "best of 14: 3 workers"}
+    assert (notes["sizewright/plan"], notes["sizewright/reason"]) == ("p-1", "best of 14: 3 workers")
     assert manifest["spec"]["distributionStrategy"] == "ParameterServerStrategy"
     specs = manifest["spec"]["replicaSpecs"]
     assert {role: spec["replicas"] for role, spec in specs.items()} == {"worker": 3, "ps": 2}
@@ -80,9 +81,8 @@ def test_what_an_elasticjob_cannot_hold_is_refused() -> None:
         "one size per role, and the plan has 2 for ps": plan(ps=(PS, WORKER)),
         "needs at least one ps": plan(ps=()),
         "needs at least one worker": plan(worker=(Group(replicas=0, cpu=1, memory_bytes=0),)),
-        "plan p-1 is of kind 'adjust'": plan(kind="adjust"),
-        "plan p-1 is of kind 'keep'": plan(kind="keep"),
-        "too long for DLRover": plan().model_copy(update={"job": JOB.model_copy(update={"name": "a" * 40})}),
+        "keeps the job as it is": plan(kind="keep"),
+        "too long for ElasticJobs": plan().model_copy(update={"job": JOB.model_copy(update={"name": "a" * 40})}),
     }
     for says, refused in cases.items():
         with pytest.raises(InputError, match=says) as caught:
@@ -90,46 +90,12 @@ def test_what_an_elasticjob_cannot_hold_is_refused() -> None:
         assert caught.value.remedy
 
 
-def strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """JSON schema of an openAPIV3Schema that refuses what the API server would drop as unknown."""
-    made = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "description"}
-    if schema.get("x-kubernetes-int-or-string"):
-        made.pop("anyOf", None)
-        made["type"] = ["integer", "string"]
-    if schema.get("nullable"):
-        made["type"] = [made["type"], "null"]
-    if "properties" in schema:
-        made["properties"] = {name: strict(inner) for name, inner in schema["properties"].items()}
-        if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            made.setdefault("additionalProperties", False)
-    for key in ("items", "additionalProperties"):
-        if isinstance(made.get(key), dict):
-            made[key] = strict(made[key])
-    return made
-
-
-@pytest.fixture(scope="module")
-def validator() -> jsonschema.Draft202012Validator:
-    beside = Path(__file__).resolve().parents[2].parent / "shared"
-    path = Path(os.environ.get("SIZEWRIGHT_SHARED", beside)) / "crds" / "dlrover-elasticjob.yaml"
-    if not path.is_file():
-        pytest.skip(f"the ElasticJob definition is not at {path}; set SIZEWRIGHT_SHARED to the folder that has crds/")
-    definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-    (version,) = definition["spec"]["versions"]
-    made = strict(version["schema"]["openAPIV3Schema"])
-    # The API server knows the metadata of every object; the definition only says that it is one.
-    made["required"] = ["apiVersion", "kind", "metadata", "spec"]
-    return jsonschema.Draft202012Validator(made)
-
-
 GPU = Group(replicas=1, cpu=8, memory_bytes=MIB, gpu=Gpu(count=1))
 
 
 @pytest.mark.parametrize("groups", [{}, {"chief": (GPU,), "evaluator": (WORKER,)}], ids=["two roles", "four roles"])
-def test_the_manifest_is_valid(
-    validator: jsonschema.Draft202012Validator, groups: dict[str, tuple[Group, ...]]
-) -> None:
-    validator.validate(rendered(**groups))
+def test_the_manifest_is_valid(groups: dict[str, tuple[Group, ...]]) -> None:
+    validator("ElasticJob").validate(rendered(**groups))
 
 
 @pytest.mark.parametrize(
@@ -144,8 +110,45 @@ def test_the_manifest_is_valid(
         ("cpu: 500m", "cpu: 500 millicores"),
     ],
 )
-def test_a_misspelt_manifest_is_not_valid(validator: jsonschema.Draft202012Validator, right: str, wrong: str) -> None:
+def test_a_misspelt_manifest_is_not_valid(right: str, wrong: str) -> None:
     text = DlroverExecutor().render(plan())
     assert right in text
     with pytest.raises(jsonschema.ValidationError):
-        validator.validate(yaml.safe_load(text.replace(right, wrong)))
+        validator("ElasticJob").validate(yaml.safe_load(text.replace(right, wrong)))
+
+
+OLD = DlroverExecutor(version="0.4.0")
+
+
+@settings(max_examples=100, deadline=None)
+@given(plans(kind="adjust").filter(lambda p: len(p.job.name) <= OLD.longest_name))
+def test_old_releases_are_changed_by_scale_plans(plan: Plan) -> None:
+    if any(group.gpu or not group.memory_bytes for _, group in plan.target.groups):
+        with pytest.raises(InputError, match="ScalePlan"):
+            OLD.render(plan)
+        return
+    text = OLD.render(plan)
+    assert OLD.parse(text) == plan
+    document = yaml.safe_load(text)
+    validator("ScalePlan").validate(document)
+    assert document["spec"]["ownerJob"] == plan.job.name
+    labels = document["metadata"]["labels"]
+    assert (labels["elasticjob.dlrover/name"], labels["scale-type"]) == (plan.job.name, "manual")
+
+
+def test_each_scale_plan_has_a_name_of_its_own() -> None:
+    sized = Group(replicas=2, cpu=2, memory_bytes=MIB)
+    first = plan("adjust", worker=(sized,), ps=(sized,))
+    names = {
+        yaml.safe_load(OLD.render(first.model_copy(update={"id": name})))["metadata"]["name"]
+        for name in ("p-1", "p-2", f"{JOB.name}-3")
+    }
+    assert names == {"ctr-p-1", "ctr-p-2", "ctr-3"}
+    assert yaml.safe_load(OLD.render(first.model_copy(update={"kind": "launch"})))["kind"] == "ElasticJob"
+    assert yaml.safe_load(DlroverExecutor(version="v0.5.1").render(first))["kind"] == "ElasticJob"
+
+
+def test_a_release_that_is_none_is_refused() -> None:
+    for version in ("", "new", "1", "0.x"):
+        with pytest.raises(InputError, match="not a release of DLRover"):
+            DlroverExecutor(version=version)

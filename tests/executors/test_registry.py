@@ -22,8 +22,10 @@ def test_executors_are_found_by_name() -> None:
 
 
 def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no executor 'slurm'\. Known: dlrover, local, ray\."):
-        get_executor("slurm")
+    with pytest.raises(
+        InputError, match=r"no executor 'nobody'\. Known: dlrover, file, kubeflow, kuberay, local, ray, volcano\."
+    ):
+        get_executor("nobody")
     with pytest.raises(InputError, match="did you mean 'dlrover'"):
         get_executor("dlrovr")
 
@@ -34,13 +36,13 @@ def test_options_are_passed_on_and_unknown_ones_refused() -> None:
     assert 'address="h:1"' in executor._made_with()
     with pytest.raises(InputError, match=r"options adress\. It takes: address, clock, folder"):
         get_executor("ray", adress="h:1")
-    with pytest.raises(InputError, match=r"It takes: none\."):
+    with pytest.raises(InputError, match=r"It takes: base, version\."):
         get_executor("dlrover", address="h:1")
 
 
 def test_other_packages_register_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, "sizewright.testing.fake:FakeExecutor")
-    assert executor_names() == ["dlrover", "local", "mine", "ray"]
+    assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "volcano"]
     made = get_executor("mine", samples=5)
     assert isinstance(made, FakeExecutor)
 

@@ -1,0 +1,90 @@
+"""Any executor behind guard rails: what is beyond them is refused, what was carried out once is not carried out again,
+and all of it is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sizewright.datasets.trials import now
+from sizewright.errors import InputError, SizewrightError
+from sizewright.executors.ledger import Entry, Ledger
+from sizewright.executors.rails import check_rails
+from sizewright.spec import Executor, Handle, Plan, Rails
+
+
+class Guarded:
+    """`executor`, held to `rails`; entries of `ledger` tell who asked (`asked_by`, where a plan does not say).
+
+    What it does not have itself is the executor's own.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        rails: Rails = Rails(),  # noqa: B008
+        ledger: Ledger | None = None,
+        asked_by: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = now,
+    ) -> None:
+        self._executor, self._rails, self._ledger = executor, rails, ledger
+        self._asked_by, self._clock, self._now = asked_by, clock, now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def launch(self, plan: Plan) -> Handle:
+        """Start it; the handle of before, where this plan was carried out already.
+
+        Raises InputError for a plan beyond the rails.
+        """
+        if (before := self._before(plan)) and before.handle:
+            return before.handle
+        return self._recorded(plan, lambda: self._executor.launch(plan))
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Change it; nothing, where this plan was carried out already.
+
+        Raises InputError for a plan beyond the rails.
+        """
+        if not self._before(plan):
+            self._recorded(plan, lambda: self._adjusted(handle, plan))
+
+    def _adjusted(self, handle: Handle, plan: Plan) -> Handle:
+        self._executor.adjust(handle, plan)
+        return handle
+
+    def _before(self, plan: Plan) -> Entry | None:
+        before = self._ledger.applied(plan, self._executor.name) if self._ledger else None
+        if before and before.target != plan.target:
+            raise InputError(
+                f"Plan {plan.id} was carried out on {before.at:%Y-%m-%d %H:%M}, to other sizes "
+                f"({before.target.describe()}).",
+                "Give the changed plan an id of its own.",
+            )
+        return before
+
+    def _recorded(self, plan: Plan, carry_out: Callable[[], Handle]) -> Handle:
+        began = self._clock()
+        try:
+            check_rails(plan, self._rails)
+            handle = carry_out()
+        except SizewrightError as error:
+            self._record(plan, "refused", self._clock() - began, why=error.message)
+            raise
+        self._record(plan, "applied", self._clock() - began, handle=handle)
+        return handle
+
+    def _record(self, plan: Plan, became: Any, seconds: float, **told: Any) -> None:
+        if self._ledger and plan.kind != "keep":
+            self._ledger.append(
+                Entry(
+                    at=self._now(), plan_id=plan.id, kind=plan.kind, job=plan.job.name, executor=self._executor.name,
+                    asked_by=plan.asked_by or self._asked_by, target=plan.target, reason=plan.reason, became=became,
+                    seconds=max(seconds, 0.0), **told,
+                )
+            )  # fmt: skip

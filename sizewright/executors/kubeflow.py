@@ -1,0 +1,39 @@
+"""Plans as TFJobs of Kubeflow's training operator, the common way to run PS training there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sizewright.executors.kubernetes import metadata, pod_template
+from sizewright.executors.manifest_executor import ManifestExecutor
+from sizewright.spec import Group, Plan, Role
+
+
+class KubeflowExecutor(ManifestExecutor):
+    """Renders plans as TFJobs (`kubeflow.org/v1`)."""
+
+    name = "kubeflow"
+    api_version, kind, roles_at = "kubeflow.org/v1", "TFJob", "spec.tfReplicaSpecs"
+    roles: ClassVar[Mapping[Role, str]] = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+    containers = ("tensorflow",)  # the operator gives TF_CONFIG to the container of this name
+    longest_name = 63 - len("-evaluator-000")  # its services are called such as NAME-worker-12
+
+    def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
+        """Each role with one container; a replica that ends by an error comes back."""
+        policy: dict[str, Any] = {"cleanPodPolicy": "Running"}
+        if plan.job.deploy.priority_class:
+            policy["schedulingPolicy"] = {"priorityClass": plan.job.deploy.priority_class}
+        template = {"restartPolicy": "OnFailure"}
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": metadata(plan),
+            "spec": {
+                "runPolicy": policy,
+                "tfReplicaSpecs": {
+                    self.roles[role]: {"replicas": 0, **template, "template": pod_template(plan, "tensorflow", "")}
+                    for role in groups
+                },
+            },
+        }

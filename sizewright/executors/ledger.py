@@ -1,0 +1,43 @@
+"""What became of every plan that was to be carried out, and who asked for it: a file that only grows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from sizewright.datasets.json_lines import JsonLines
+from sizewright.spec import Allocation, Handle, Plan
+from sizewright.spec._base import Record
+
+
+class Entry(Record):
+    """One plan, once."""
+
+    at: datetime
+    plan_id: str
+    kind: Literal["launch", "adjust", "keep"]
+    job: str
+    executor: str
+    asked_by: str = ""
+    target: Allocation
+    reason: str = ""
+    became: Literal["applied", "refused"]
+    why: str = Field("", description="of one that was refused")
+    seconds: float = Field(0.0, ge=0, description="until the executor had taken it")
+    handle: Handle | None = None
+
+
+class Ledger(JsonLines[Entry]):
+    """At `path`. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, Entry, "the ledger of plans")
+
+    def applied(self, plan: Plan, executor: str) -> Entry | None:
+        """The entry of a plan that was carried out already."""
+        same = (plan.id, plan.job.name, executor)
+        found = [e for e in self.read() if (e.plan_id, e.job, e.executor) == same and e.became == "applied"]
+        return found[-1] if found else None

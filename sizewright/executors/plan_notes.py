@@ -1,0 +1,54 @@
+"""The plan of a manifest, in its annotations: which it is, why, who asked, and all of it, so that it is read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from sizewright.errors import InputError
+from sizewright.spec import Plan
+
+_PLAN = "sizewright/plan-record"
+_SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
+_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
+HIDDEN = "hidden"
+
+
+def notes(plan: Plan) -> dict[str, str]:
+    """Annotations; what looks like a secret is not among them."""
+    told = {"sizewright/plan": plan.id, "sizewright/reason": plan.reason}
+    if plan.asked_by:
+        told["sizewright/asked-by"] = plan.asked_by
+    return told | {_PLAN: without_secrets(plan).model_dump_json(exclude_defaults=True)}
+
+
+def read_notes(document: Mapping[str, Any]) -> Plan:
+    """The plan as it was made. Raises InputError for a manifest without one."""
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    text = annotations.get(_PLAN)
+    if not text:
+        raise InputError("The manifest carries no plan of Sizewright's.", "Pass one that `render` wrote.")
+    try:
+        return Plan.model_validate_json(str(text))
+    except ValidationError as error:
+        raise InputError(
+            f"The plan in the manifest cannot be read: {error.errors()[0]['msg']}.", "Render it anew."
+        ) from None
+
+
+def without_secrets(plan: Plan) -> Plan:
+    """Values of variables that are named as secrets are, and passwords in addresses, are hidden."""
+    job = plan.job
+    data = job.data.model_copy(update={"path": _shown(job.data.path)}) if job.data.path else job.data
+    command = job.command
+    if command:
+        env = {name: HIDDEN if _SECRET.search(name) else _shown(value) for name, value in command.env.items()}
+        command = command.model_copy(update={"env": env, "run": tuple(map(_shown, command.run))})
+    return plan.model_copy(update={"job": job.model_copy(update={"data": data, "command": command})})
+
+
+def _shown(text: str) -> str:
+    return _IN_URL.sub(HIDDEN, text)

@@ -1,0 +1,125 @@
+"""Where a manifest has the size of its replicas, and reading and writing it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+from sizewright.errors import InputError
+from sizewright.executors.quantities import cpu_quantity, memory_quantity, read_bytes, read_cores
+from sizewright.spec import Gpu, Group
+
+GPU_RESOURCE = "nvidia.com/gpu"
+BATCH_SIZE_ENV = "SIZEWRIGHT_BATCH_SIZE"
+Node = MutableMapping[str, Any]
+
+
+class Slot(NamedTuple):
+    """Of one group of replicas."""
+
+    field: str
+    """For messages: `spec.tfReplicaSpecs.Worker`."""
+    counted: Node
+    """Its `replicas` are their number."""
+    container: Node
+    """Its `resources` are those of one."""
+
+    def write(self, group: Group, cpu_step_m: int = 1) -> None:
+        """Number and resources; memory that is not known (0) and limits that were left open stay as they are."""
+        self.counted["replicas"] = group.replicas
+        resources = self.container.setdefault("resources", {})
+        bare = not resources.get("requests") and not resources.get("limits")
+        for amount, value in _amounts(group, cpu_step_m).items():
+            _set(resources.setdefault("requests", {}), amount, value)
+            if bare or amount in resources.get("limits", {}) or amount == GPU_RESOURCE:
+                _set(resources.setdefault("limits", {}), amount, value)
+
+    def write_batch_size(self, batch_size: int, usual: int) -> None:
+        """Where its environment has it. Raises InputError where that does not, and it is another than usual."""
+        for variable in self.container.get("env") or []:
+            if variable.get("name") == BATCH_SIZE_ENV:
+                if str(variable.get("value")) != str(batch_size):
+                    variable["value"] = str(batch_size)
+                return
+        if batch_size != usual:
+            raise InputError(
+                f"The plan's batch size is {batch_size}, and the container of {self.field} is told none.",
+                f"Add {BATCH_SIZE_ENV} to its env, and read it there.",
+            )
+
+    def read_batch_size(self, usual: int) -> int:
+        """Of its environment; `usual` where that does not have it. Raises InputError for what is no whole number."""
+        for variable in self.container.get("env") or []:
+            if variable.get("name") == BATCH_SIZE_ENV:
+                return _count(variable.get("value"), f"{self.field}: {BATCH_SIZE_ENV}")
+        return usual
+
+    def read(self) -> Group:
+        """Raises InputError that names the field of what is no size."""
+        resources = self.container.get("resources") or {}
+        told = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        at = f"{self.field}: resources"
+        if "cpu" not in told:
+            raise InputError(f"{at} have no cpu.", "Write what each replica requests, such as cpu: 500m.")
+        memory = read_bytes(told["memory"], f"{at}.memory") if "memory" in told else 0
+        count = _count(told.get(GPU_RESOURCE, 0), f"{at}.{GPU_RESOURCE}")
+        return Group(
+            replicas=_count(self.counted.get("replicas", 1), f"{self.field}.replicas"),
+            cpu=read_cores(told["cpu"], f"{at}.cpu"), memory_bytes=memory, gpu=Gpu(count=count) if count else None,
+        )  # fmt: skip
+
+
+def rounded(group: Group, cpu_step_m: int = 1) -> Group:
+    """As a manifest tells it again: whole steps of cores, whole Mi, GPUs of no kind."""
+    memory = read_bytes(memory_quantity(group.memory_bytes), "") if group.memory_bytes else 0
+    gpu = Gpu(count=group.gpu.count) if group.gpu else None
+    cpu = read_cores(cpu_quantity(group.cpu, cpu_step_m), "")
+    return Group(replicas=group.replicas, cpu=cpu, memory_bytes=memory, gpu=gpu)
+
+
+def main_container(template: Any, names: Sequence[str], field: str) -> Node:
+    """Of a pod template: the container of one of these names, else the first. Raises InputError where there is none."""
+    spec = node(node(template, f"{field}.template").get("spec"), f"{field}.template.spec")
+    containers = spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        raise InputError(f"{field}.template.spec has no containers.", "Write the container that trains there.")
+    found = [node(each, f"{field}.template.spec.containers") for each in containers]
+    return next((each for each in found if each.get("name") in names), found[0])
+
+
+def node(value: Any, field: str) -> Node:
+    """The value as the mapping that it is to be. Raises InputError."""
+    if not isinstance(value, MutableMapping):
+        raise InputError(f"{field} is {value!r:.60}, and a mapping was expected.", "Mend the manifest there.")
+    return value
+
+
+def _amounts(group: Group, cpu_step_m: int) -> dict[str, str | int]:
+    told: dict[str, str | int] = {"cpu": cpu_quantity(group.cpu, cpu_step_m)}
+    if group.memory_bytes:
+        told["memory"] = memory_quantity(group.memory_bytes)
+    if group.gpu:
+        told[GPU_RESOURCE] = group.gpu.count
+    return told
+
+
+def _set(amounts: Node, amount: str, value: str | int) -> None:
+    """An amount that says the same in other words (`0.5` for `500m`) is left."""
+    before = amounts.get(amount)
+    if before is not None and _same(amount, before, value):
+        return
+    amounts[amount] = value
+
+
+def _same(amount: str, before: Any, value: str | int) -> bool:
+    read: Callable[[Any, str], float] = {"cpu": read_cores, "memory": read_bytes}.get(amount, _count)
+    try:
+        return bool(read(before, amount) == read(value, amount))
+    except InputError:  # it is mended
+        return False
+
+
+def _count(value: Any, field: str) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal() or not str(value).isascii():
+        raise InputError(f"{field} is '{value}', which is not a whole number.", "Write a whole number, 0 or more.")
+    return int(value)

@@ -1,0 +1,66 @@
+"""Plans as jobs of Volcano, which starts the replicas of a job together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sizewright.executors.kubernetes import metadata, pod_template
+from sizewright.executors.manifest_executor import ManifestExecutor, group_names, replace
+from sizewright.executors.slots import Node
+from sizewright.spec import Group, Plan, Role
+
+
+class VolcanoExecutor(ManifestExecutor):
+    """Renders plans as Jobs (`batch.volcano.sh/v1alpha1`) with one task per role.
+
+    The gang's floor are all PS, each of which holds rows that no other has, and as many workers as the plan's `lower`.
+    """
+
+    name = "volcano"
+    api_version, kind, roles_at, named_by = "batch.volcano.sh/v1alpha1", "Job", "spec.tasks", "name"
+    roles: ClassVar[Mapping[Role, str]] = {"chief": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
+    longest_name = 63 - len("-evaluator-2-000")
+
+    def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
+        """Replicas find each other by the files of Volcano's svc plugin; the job ends with its workers."""
+        tasks = [
+            self._task(plan, role, name)
+            for role, of_role in groups.items()
+            for name in group_names(self.roles[role], len(of_role))
+        ]
+        priority = {"priorityClassName": plan.job.deploy.priority_class} if plan.job.deploy.priority_class else {}
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": metadata(plan),
+            "spec": {
+                "schedulerName": "volcano", "minAvailable": 0, "maxRetry": 3, **priority,
+                "plugins": {"env": [], "svc": []}, "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+                "tasks": tasks,
+            },
+        }  # fmt: skip
+
+    def fit(self, document: Node, plan: Plan) -> None:
+        """The floor of the gang."""
+        workers = max(1, (plan.lower or plan.target).replicas("worker"))
+        floor = 0
+        for role in self.roles:
+            for slot in self.slots(document, role):
+                needed = slot.counted["replicas"]
+                if role == "worker":
+                    needed = min(needed, workers)
+                    workers -= needed
+                replace(slot.counted, "minAvailable", needed)
+                floor += needed
+        replace(document["spec"], "minAvailable", floor)
+
+    def _task(self, plan: Plan, role: Role, name: str) -> dict[str, Any]:
+        ends = {"policies": [{"event": "TaskCompleted", "action": "CompleteJob"}]} if role == "worker" else {}
+        return {
+            "name": name,
+            "replicas": 0,
+            "minAvailable": 0,
+            **ends,
+            "template": pod_template(plan, "main", "OnFailure"),
+        }

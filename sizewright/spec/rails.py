@@ -1,0 +1,42 @@
+"""Guard rails: what a platform lets plans ask for, whoever makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, FiniteFloat
+
+from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._shorthand import ONE_FOR_BOTH
+from sizewright.spec.cluster import Quota
+from sizewright.spec.units import Bytes, Cores
+
+
+class RoleRails(Record):
+    """Of one role; what is left out is free."""
+
+    replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] | None = None
+    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(None, description="cores of one")
+    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] | None = Field(None, alias="memory")
+    step: int | None = Field(None, ge=1, description="replicas more or fewer in one change")
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Rails(Record):
+    """Of all plans that come by."""
+
+    worker: RoleRails = RoleRails()
+    ps: RoleRails = RoleRails()
+    chief: RoleRails = RoleRails()
+    evaluator: RoleRails = RoleRails()
+    quota: Quota = Quota()
+    budget: FiniteFloat | None = Field(None, ge=0, description="currency that all samples may cost as foretold")
+    priority_classes: tuple[str, ...] | None = Field(None, description="that jobs may name")
+    paused: bool = Field(False, description="no plan is carried out")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Rails:
+        """Read a file of guard rails. Raises JobError with one sentence for every user mistake."""
+        return parse(cls, load_yaml(path, "guard rails"), str(path))

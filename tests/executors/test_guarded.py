@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from sizewright.errors import EngineError, InputError
+from sizewright.executors.guarded import Guarded
+from sizewright.executors.ledger import Ledger
+from sizewright.spec import Allocation, Job, Plan, Rails, RoleRails
+from sizewright.testing import FakeExecutor
+
+JOB = Job(name="ctr")
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+AT, MORE = (Allocation.of(workers, 1, 1.0, 1.0, 512) for workers in (2, 4))
+LAUNCH = Plan(id="l-1", kind="launch", job=JOB, target=AT, reason="Chosen.", asked_by="anna")
+ADJUST = Plan(id="a-1", kind="adjust", job=JOB, current=AT, target=MORE, reason="More.")
+
+
+def guarded(folder: Path, fake: FakeExecutor, **rails: RoleRails) -> Guarded:
+    ledger = Ledger(folder / "ledger.jsonl")
+    return Guarded(fake, rails=Rails(**rails), ledger=ledger, asked_by="pipeline", clock=fake.clock, now=lambda: NOW)  # type: ignore[arg-type]
+
+
+def methods(fake: FakeExecutor) -> list[str]:
+    return [call.method for call in fake.calls if call.method in ("launch", "adjust")]
+
+
+def test_each_plan_is_carried_out_once_and_recorded_with_who_asked(tmp_path: Path) -> None:
+    fake = FakeExecutor()
+    executor = guarded(tmp_path, fake)
+    handle = executor.launch(LAUNCH)
+    assert executor.launch(LAUNCH) == handle
+    executor.adjust(handle, ADJUST)
+    executor.adjust(handle, ADJUST)
+    assert methods(fake) == ["launch", "adjust"]
+    told = Ledger(tmp_path / "ledger.jsonl").read()
+    assert [(e.plan_id, e.kind, e.became, e.asked_by, e.executor) for e in told] == [
+        ("l-1", "launch", "applied", "anna", "fake"),
+        ("a-1", "adjust", "applied", "pipeline", "fake"),
+    ]
+    assert [(e.at, e.job, e.target, e.handle) for e in told] == [(NOW, "ctr", AT, handle), (NOW, "ctr", MORE, handle)]
+    assert told[1].seconds == pytest.approx(0.5)
+
+
+def test_another_process_does_not_carry_it_out_again(tmp_path: Path) -> None:
+    first, second = FakeExecutor(), FakeExecutor()
+    handle = guarded(tmp_path, first).launch(LAUNCH)
+    assert guarded(tmp_path, second).launch(LAUNCH) == handle
+    assert methods(second) == []
+
+
+def test_a_plan_of_the_same_id_and_other_sizes_is_refused(tmp_path: Path) -> None:
+    executor = guarded(tmp_path, FakeExecutor())
+    executor.launch(LAUNCH)
+    with pytest.raises(InputError, match="Plan l-1 was carried out on 2026-01-01 00:00, to other sizes") as caught:
+        executor.launch(LAUNCH.model_copy(update={"target": MORE}))
+    assert caught.value.remedy
+
+
+def test_what_is_beyond_the_rails_reaches_nobody_and_is_recorded(tmp_path: Path) -> None:
+    fake = FakeExecutor()
+    executor = guarded(tmp_path, fake, worker=RoleRails(replicas=(1, 3)))
+    handle = executor.launch(LAUNCH)
+    with pytest.raises(InputError, match=r"worker\.replicas is 4"):
+        executor.adjust(handle, ADJUST)
+    assert methods(fake) == ["launch"]
+    (last,) = Ledger(tmp_path / "ledger.jsonl").read()[1:]
+    assert (last.became, last.why) == (
+        "refused", "Plan a-1 is beyond its guard rails: worker.replicas is 4, and 1 to 3 may be."
+    )  # fmt: skip
+
+
+def test_what_the_executor_refuses_may_be_tried_again(tmp_path: Path) -> None:
+    fake = FakeExecutor()
+    executor = guarded(tmp_path, fake)
+    handle = executor.launch(LAUNCH)
+    fake.fail_next("adjust", EngineError("No room.", "Wait."))
+    with pytest.raises(EngineError):
+        executor.adjust(handle, ADJUST)
+    executor.adjust(handle, ADJUST)
+    assert methods(fake) == ["launch", "adjust", "adjust"]
+    assert [e.became for e in Ledger(tmp_path / "ledger.jsonl").read()] == ["applied", "refused", "applied"]
+
+
+def test_all_else_is_the_executors_own(tmp_path: Path) -> None:
+    fake = FakeExecutor()
+    executor = guarded(tmp_path, fake)
+    assert (executor.name, executor.capabilities) == (fake.name, fake.capabilities)
+    handle = executor.launch(LAUNCH)
+    fake.clock.sleep(10)
+    assert executor.observe(handle).samples_trained > 0
+    assert executor.change_cost(ADJUST).seconds == 0.5
+    assert executor.stop(handle).status == "stopped"
+    keep = LAUNCH.model_copy(update={"id": "k-1", "kind": "keep", "current": AT})
+    with pytest.raises(InputError):
+        executor.adjust(handle, keep)
+    assert [e.plan_id for e in Ledger(tmp_path / "ledger.jsonl").read()] == ["l-1"]

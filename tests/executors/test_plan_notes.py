@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from sizewright.errors import InputError
+from sizewright.executors.plan_notes import HIDDEN, notes, read_notes, without_secrets
+from sizewright.spec import Allocation, Data, Job, Plan
+from sizewright.spec.command import Command
+
+TARGET = Allocation.of(2, 1, 1.0, 1.0, 512)
+
+
+def plan(job: Job) -> Plan:
+    return Plan(id="p-1", kind="launch", job=job, target=TARGET, reason="Chosen.", asked_by="anna")
+
+
+def test_a_plan_is_read_back_from_its_notes() -> None:
+    made = plan(Job(name="ctr"))
+    told = notes(made)
+    assert (told["sizewright/plan"], told["sizewright/asked-by"]) == ("p-1", "anna")
+    assert read_notes({"metadata": {"annotations": told}}) == made
+
+
+def test_no_secret_is_in_the_notes() -> None:
+    env = {"DB_PASSWORD": "abc123", "AWS_SECRET_ACCESS_KEY": "abc123", "HF_TOKEN": "abc123", "MODE": "fast",
+           "STORE": "postgresql://me:abc123@db/x"}  # fmt: skip
+    command = Command(run=("python", "train.py", "--url=s3://me:abc123@bucket/x"), env=env)
+    made = plan(Job(name="ctr", command=command))
+    assert "abc123" not in "".join(notes(made).values())
+    shown = without_secrets(made).job.command
+    assert shown
+    assert shown.env == {
+        "DB_PASSWORD": HIDDEN, "AWS_SECRET_ACCESS_KEY": HIDDEN, "HF_TOKEN": HIDDEN, "MODE": "fast",
+        "STORE": f"postgresql://{HIDDEN}@db/x",
+    }  # fmt: skip
+    logged = plan(Job(name="ctr", data=Data(format="criteo", path="https://me:abc123@host/log.tsv")))
+    assert without_secrets(logged).job.data.path == f"https://{HIDDEN}@host/log.tsv"
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"sizewright/plan-record": "{"}, {"sizewright/plan-record": "{}"}])
+def test_a_manifest_without_a_plan_is_refused(annotations: object) -> None:
+    with pytest.raises(InputError, match="plan") as caught:
+        read_notes({"metadata": {"annotations": annotations}})
+    assert caught.value.remedy

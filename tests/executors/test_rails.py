@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright.errors import InputError, JobError
+from sizewright.executors.rails import check_rails
+from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Rails
+from sizewright.spec.units import GIB
+
+JOB = Job(name="ctr", training={"samples": 36_000_000}, deploy=Deploy(priority_class="high"))  # type: ignore[arg-type]
+NOW = Allocation.of(4, 2, 1.0, 0.5, 512, GIB, 2 * GIB)
+TARGET = Allocation.of(8, 4, 1.0, 0.5, 512, GIB, 2 * GIB)
+EXPECTED = Estimate(value=1000.0, lower=900.0, upper=1100.0)
+PLAN = Plan(id="p-1", kind="adjust", job=JOB, current=NOW, target=TARGET, reason="More.", expected=EXPECTED)
+
+
+def rails(**told: Any) -> Rails:
+    return Rails.model_validate(told)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"worker": {"replicas": [1, 8], "cpu": [0.5, 1], "memory": "1Gi", "step": 4}},
+        {"ps": {"replicas": 4, "cpu": "500m", "memory": ["1Gi", "2Gi"], "step": 2}},
+        {"quota": {"cpu": 10, "memory": "16Gi", "gpu": 0}},
+        {"budget": 121},
+        {"priority_classes": ["low", "high"]},
+    ],
+)
+def test_a_plan_within_its_rails_passes(told: dict[str, Any]) -> None:
+    check_rails(PLAN, rails(**told))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"paused": True}, "pause all plans"),
+        ({"worker": {"replicas": [1, 7]}}, r"worker\.replicas is 8, and 1 to 7 may be"),
+        ({"worker": {"replicas": [9, 12]}}, r"worker\.replicas is 8, and 9 to 12"),
+        ({"worker": {"step": 3}}, r"worker\.replicas goes from 4 to 8, and by 3 at a time"),
+        ({"ps": {"cpu": [0.6, 2]}}, r"ps\.cpu is 0\.5, and 0\.6 to 2 may be"),
+        ({"ps": {"memory": ["1Gi", "1.5Gi"]}}, r"ps\.memory is 2\.0 GiB, and 1\.0 GiB to 1\.5 GiB"),
+        ({"quota": {"cpu": 9.9}}, r"all cores are 10, and the quota is 9\.9"),
+        ({"quota": {"memory": "15Gi"}}, r"all memory is 16\.0 GiB, and the quota 15\.0 GiB"),
+        ({"budget": 119}, r"all samples will cost 120\.\d*, and the budget is 119"),
+        ({"priority_classes": []}, r"priority_class is 'high', and none may be"),
+    ],
+)
+def test_what_is_beyond_is_named_with_its_value(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        check_rails(PLAN, rails(**told))
+    assert caught.value.remedy
+
+
+def test_all_that_is_beyond_is_told_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        check_rails(PLAN, rails(worker={"replicas": 2}, ps={"replicas": 1}, quota={"cpu": 1}))
+    assert caught.value.message.count(";") == 2
+
+
+def test_gpus_and_unlimited_memory_count_against_the_quota() -> None:
+    group = Group(replicas=2, cpu=1, memory_bytes=0, gpu=Gpu(count=2))
+    plan = PLAN.model_copy(update={"target": Allocation(worker=(group,), batch_size=1)})
+    with pytest.raises(InputError, match="all GPUs are 4, and the quota is 3"):
+        check_rails(plan, rails(quota={"gpu": 3}))
+    with pytest.raises(InputError, match=r"memory is not limited, and the quota is 1\.0 GiB"):
+        check_rails(plan, rails(quota={"memory": "1Gi"}))
+    with pytest.raises(InputError, match=r"not limited, and 256\.0 MiB to 1\.0 GiB may be"):
+        check_rails(plan, rails(worker={"memory": ["256Mi", "1Gi"]}))
+
+
+def test_what_is_not_foretold_is_not_within_a_budget() -> None:
+    with pytest.raises(InputError, match="was not foretold, and there is a budget"):
+        check_rails(PLAN.model_copy(update={"expected": None}), rails(budget=1e9))
+
+
+def test_to_keep_a_job_as_it_is_passes_any_rails() -> None:
+    check_rails(PLAN.model_copy(update={"kind": "keep"}), rails(paused=True, worker={"replicas": 1}))
+
+
+def test_rails_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "rails.yaml"
+    path.write_text("worker: {replicas: [1, 16], cpu: [500m, 4], memory: [256Mi, 4Gi], step: 4}\nquota: {cpu: 32}\n")
+    loaded = Rails.load(path)
+    assert loaded.worker.cpu == (0.5, 4.0)
+    assert loaded.quota.cpu == 32
+    path.write_text("worker: {replica: 3}\n")
+    with pytest.raises(JobError, match="replica"):
+        Rails.load(path)
