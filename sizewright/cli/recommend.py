@@ -38,7 +38,9 @@ def recommend(
     executor: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--executor", help="Render the plan for this executor (dlrover, local); without --out it is printed."
+            "--executor",
+            help="Render the plan for this executor (dlrover, kubeflow, volcano, kuberay, file, local); "
+            "without --out it is printed.",
         ),
     ] = None,
     out: Annotated[Optional[str], typer.Option("--out", help="Write the plan to this file.")] = None,  # noqa: UP045
