@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks._stages_watch import Episode, false_alarms, steps_until_found
 from sizewright.errors import ReplicaDiedError
-from sizewright.executors.change_costs import ChangeCosts
+from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.local import LocalExecutor
 from sizewright.executors.plan_files import launch_plan
 from sizewright.executors.run import run_plan
@@ -196,7 +196,7 @@ class _Watched(LocalExecutor):
         if setting.change_s:
             s = setting.change_s
             cost = ChangeCost(seconds=s, lower=s / 2, upper=2 * s)
-            self.change_costs, self.rebalance_costs = ChangeCosts(cost), ChangeCosts(cost)
+            self.change_costs = ChangeCosts(dict(SESSION_PRIORS) | {"scale": cost, "rebalance": cost})
 
     def _open(self, job: Job) -> Session:
         program = self.setting.program

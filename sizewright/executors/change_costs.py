@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Literal
 
-from sizewright.spec import ChangeCost, Plan
+from sizewright.spec import ROLES, ChangeCost, Plan
+
+ChangeKind = Literal["launch", "resize", "scale", "rebalance", "restart"]
 
 RESIZE_PRIOR = ChangeCost(seconds=0.05, lower=0.005, upper=0.5)
 """Limits of replicas that stay, while they train on."""
@@ -14,7 +18,7 @@ REBALANCE_PRIOR = ChangeCost(seconds=5.0, lower=1.0, upper=15.0)
 """Rows that change places while all train on."""
 START_PRIOR = ChangeCost(seconds=10.0, lower=2.0, upper=60.0)
 RESTART_PRIOR = ChangeCost(seconds=20.0, lower=3.0, upper=120.0)
-PODS_PRIOR = ChangeCost(seconds=90.0, lower=30.0, upper=180.0)
+_PODS_PRIOR = ChangeCost(seconds=90.0, lower=30.0, upper=180.0)
 NO_CHANGE = ChangeCost(seconds=0.0, lower=0.0, upper=0.0)
 
 _COVERAGE = 0.9
@@ -25,14 +29,49 @@ _SPREAD_WEIGHT = 0.5
 _NORMAL_95 = 1.645
 
 
-def resizes_only(plan: Plan) -> bool:
-    """Whether the same replicas stay, with other limits."""
+SESSION_PRIORS: Mapping[ChangeKind, ChangeCost] = {
+    "launch": START_PRIOR, "resize": RESIZE_PRIOR, "scale": LIVE_PRIOR, "rebalance": REBALANCE_PRIOR,
+    "restart": RESTART_PRIOR,
+}  # fmt: skip
+"""Of replicas that are processes of this host, or of a running Ray."""
+PODS_PRIORS: Mapping[ChangeKind, ChangeCost] = dict.fromkeys(SESSION_PRIORS, _PODS_PRIOR)
+"""Of replicas that wait in a queue first."""
+
+
+def kind_of(plan: Plan) -> ChangeKind:
+    """Which changes take as long as this one."""
+    if plan.kind == "launch":
+        return "launch"
+    if plan.job.command:
+        return "restart"
+    if plan.rebalance and not plan.migrate and plan.target == plan.current:
+        return "rebalance"
     if plan.current is None or plan.migrate or plan.rebalance:
-        return False
-    return all(plan.current.replicas(role) == plan.target.replicas(role) for role in ("worker", "ps"))
+        return "scale"
+    same = all(plan.current.replicas(role) == plan.target.replicas(role) for role in ROLES)
+    return "resize" if same else "scale"
 
 
 class ChangeCosts:
+    """Of one executor: what changes of each kind take, from the plan to the first step after it."""
+
+    def __init__(self, priors: Mapping[ChangeKind, ChangeCost]) -> None:
+        self._priors = priors
+        self._kinds: dict[ChangeKind, CostsOfOneKind] = {}
+
+    def add(self, kind: ChangeKind, seconds: float) -> None:
+        """One more was measured."""
+        self._of(kind).add(seconds)
+
+    def estimate(self, plan: Plan) -> ChangeCost:
+        """Seconds of the next such change with its 90 % interval; 0 where nothing changes."""
+        return NO_CHANGE if plan.changes_nothing else self._of(kind_of(plan)).estimate()
+
+    def _of(self, kind: ChangeKind) -> CostsOfOneKind:
+        return self._kinds.setdefault(kind, CostsOfOneKind(self._priors[kind]))
+
+
+class CostsOfOneKind:
     """Gathers measured seconds of changes; the logarithms are taken as normal, with a conjugate prior.
 
     The interval is that of the next change, not of the mean: 90 % of changes fall into it.

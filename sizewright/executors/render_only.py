@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sizewright.errors import InputError
-from sizewright.executors.change_costs import NO_CHANGE, PODS_PRIOR, ChangeCosts
+from sizewright.executors.change_costs import PODS_PRIORS, ChangeCosts
 from sizewright.executors.refuses import Refuses
 from sizewright.spec import Capabilities, ChangeCost, Plan
 
@@ -14,17 +13,8 @@ class RenderOnly(Refuses):
     capabilities = Capabilities(render=True)
 
     def __init__(self) -> None:
-        self.change_costs = ChangeCosts(PODS_PRIOR)
+        self.change_costs = ChangeCosts(PODS_PRIORS)
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds until the platform's pods run: the prior of pods until changes are measured."""
-        return NO_CHANGE if plan.changes_nothing else self.change_costs.estimate()
-
-
-def require_launch(plan: Plan, executor: str) -> None:
-    """Raises InputError unless the plan starts a job."""
-    if plan.kind != "launch":
-        raise InputError(
-            f"The {executor} executor renders plans that launch a job; plan {plan.id} is of kind '{plan.kind}'.",
-            "Make a launch plan of its target.",
-        )
+        """Seconds until the platform's replicas train: the prior of queues and pods until changes are measured."""
+        return self.change_costs.estimate(plan)

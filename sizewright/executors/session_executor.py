@@ -5,21 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from sizewright.errors import InputError, SizewrightError
-from sizewright.executors.change_costs import (
-    LIVE_PRIOR,
-    NO_CHANGE,
-    REBALANCE_PRIOR,
-    RESIZE_PRIOR,
-    RESTART_PRIOR,
-    START_PRIOR,
-    ChangeCosts,
-    resizes_only,
-)
+from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts, kind_of
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 
@@ -38,6 +30,9 @@ class TrainingSession(Protocol):
     def wait(self, timeout_s: float | None = None) -> bool: ...  # noqa: D102
     def outcome(self) -> Outcome: ...  # noqa: D102
     def stop(self) -> None: ...  # noqa: D102
+
+
+_FIRST_STEP_S, _LOOK_S = 10.0, 0.01
 
 
 @dataclass
@@ -72,9 +67,7 @@ class SessionExecutor:
         timeout_s: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.change_costs, self.start_costs = ChangeCosts(LIVE_PRIOR), ChangeCosts(START_PRIOR)
-        self.resize_costs, self.restart_costs = ChangeCosts(RESIZE_PRIOR), ChangeCosts(RESTART_PRIOR)
-        self.rebalance_costs = ChangeCosts(REBALANCE_PRIOR)
+        self.change_costs = ChangeCosts(SESSION_PRIORS)
         self._samples = samples
         self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
         self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
@@ -96,7 +89,7 @@ class SessionExecutor:
             session.stop()
             raise
         now = self._clock()
-        self.start_costs.add(now - started)
+        self.change_costs.add("launch", now - started)
         handle = Handle(executor=self.name, id=self._new_id(plan), job=plan.job.name)
         self._runs[handle.id] = _Run(session, now, plan.cooldown_s)
         return handle
@@ -125,7 +118,8 @@ class SessionExecutor:
         if plan.rebalance:
             run.session.rebalance()
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
-        self._costs_of(plan).add(run.applied_at - started)
+        if self._stepped(run.session):
+            self.change_costs.add(kind_of(plan), self._clock() - started)
 
     def observe(self, handle: Handle) -> Metrics:
         """Sums of every replica, and what it runs at."""
@@ -161,20 +155,18 @@ class SessionExecutor:
         return to_yaml(self._header(plan), plan.model_dump(mode="json", exclude_none=True))
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds that the plan takes, from launches, resizes, other live changes, or restarts of commands measured so
-        far; 0 where nothing changes."""
-        if plan.changes_nothing:
-            return NO_CHANGE
-        if plan.kind == "launch":
-            return self.start_costs.estimate()
-        return self._costs_of(plan).estimate()
+        """Seconds until the first step after it, from launches, resizes, other live changes, or restarts of commands
+        measured so far; 0 where nothing changes."""
+        return self.change_costs.estimate(plan)
 
-    def _costs_of(self, plan: Plan) -> ChangeCosts:
-        if plan.job.command:
-            return self.restart_costs
-        if plan.rebalance and not plan.migrate and plan.target == plan.current:
-            return self.rebalance_costs
-        return self.resize_costs if resizes_only(plan) else self.change_costs
+    def _stepped(self, session: TrainingSession) -> bool:
+        """Once a step is done after a change; not where the job ends first, or tells of none for too long."""
+        with suppress(SizewrightError):  # the change was made, and whoever looks next is told
+            before, deadline = _steps(session), self._clock() + _FIRST_STEP_S
+            while not session.wait(_LOOK_S) and self._clock() < deadline:
+                if _steps(session) > before:
+                    return True
+        return False
 
     def _open(self, job: Job) -> TrainingSession:
         """A session that has not begun. The engine is loaded here: rendering needs neither torch nor ray."""
@@ -277,3 +269,7 @@ class SessionExecutor:
             "    print(executor.stop(handle))",
             "",
         ]
+
+
+def _steps(session: TrainingSession) -> int:
+    return sum(worker.steps for worker in session.observe().of("worker"))

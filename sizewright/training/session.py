@@ -214,7 +214,7 @@ class Session:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether all samples are trained; waits at most `timeout_s` for it. Raises what ended the session."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._leases.finished.wait(0.1):
+        while not self._leases.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):
             if self._recovery.gave_up is not None:
                 raise self._recovery.gave_up
             if not self._recover:

@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from sizewright.executors.change_costs import LIVE_PRIOR, PODS_PRIOR, ChangeCosts
-from sizewright.spec import ChangeCost
+from sizewright.executors.change_costs import LIVE_PRIOR, PODS_PRIORS, ChangeCosts, CostsOfOneKind, kind_of
+from sizewright.spec import Allocation, ChangeCost, Job, Plan
+
+PODS_PRIOR = PODS_PRIORS["launch"]
 
 
 def learned(seconds: list[float], prior: ChangeCost = PODS_PRIOR) -> ChangeCost:
-    costs = ChangeCosts(prior)
+    costs = CostsOfOneKind(prior)
     for each in seconds:
         costs.add(each)
     return costs.estimate()
@@ -60,3 +62,22 @@ def test_about_nine_of_ten_changes_fall_into_it(prior: ChangeCost, off: float, s
 def test_no_duration_breaks_the_order(seconds: float) -> None:
     cost = learned([seconds, 1.0])
     assert 0 < cost.lower <= cost.seconds <= cost.upper < math.inf
+
+
+def test_each_kind_of_change_is_learned_for_itself() -> None:
+    one, two, dearer = (Allocation.of(n, 1, cpu, 1.0, 64) for n, cpu in ((1, 1.0), (2, 1.0), (1, 2.0)))
+    base = Plan(id="p", kind="adjust", job=Job(name="ctr"), current=one, target=one, reason="")
+    plans = {
+        "launch": base.model_copy(update={"kind": "launch", "current": None}),
+        "resize": base.model_copy(update={"target": dearer}),
+        "scale": base.model_copy(update={"target": two}),
+        "rebalance": base.model_copy(update={"rebalance": True}),
+    }
+    costs = ChangeCosts(PODS_PRIORS)
+    for number, (kind, plan) in enumerate(plans.items(), 1):
+        assert kind_of(plan) == kind
+        for _ in range(number):
+            costs.add(kind_of(plan), 2.0)
+    assert [costs.estimate(plan).changes for plan in plans.values()] == [1, 2, 3, 4]
+    assert costs.estimate(base).upper == 0
+    assert kind_of(base.model_copy(update={"migrate": ("ps-1",)})) == "scale"
