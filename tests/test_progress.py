@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.progress import VARIABLE, log_samples, read_progress
+from sizewright.progress import STDOUT, VARIABLE, log_samples, read_line, read_progress
 
 
 @pytest.fixture
@@ -64,3 +64,38 @@ def test_it_needs_the_standard_library_alone() -> None:
     program = "import sys; from sizewright import log_samples; log_samples(1); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "pydantic", "torch", "ray", "pandas"} & set(loaded)
+
+
+_PRINTS = """
+import os, sizewright
+for _ in range(1000):
+    sizewright.log_samples(64, compute_s=0.5)
+child = os.fork()  # it tells nothing, and so it is not counted twice
+if child:
+    os.waitpid(child, 0)
+    print("done")
+"""
+
+
+def test_without_a_shared_folder_sums_are_printed_now_and_then() -> None:
+    env = os.environ | {VARIABLE: STDOUT}
+    done = subprocess.run([sys.executable, "-c", _PRINTS], env=env, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    told = [found for line in lines if (found := read_line(line))]
+    assert 2 <= len(told) <= 3, "the first step, perhaps one of a slow host, and the end"
+    assert (told[0].reading.samples, told[-1].reading.samples, told[-1].reading.steps) == (64, 64_000, 1000)
+    assert told[-1].reading.compute_s == 500
+    assert len({each.process for each in told}) == 1
+    assert "done" in lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sizewright-progress", "sizewright-progress {}", "sizewright-progress [1]", "loss 0.3",
+        'sizewright-progress {"process": 1, "sums": {"samples": "many"}, "container": {}}',
+        'sizewright-progress {"process": 1, "sums": {"other": 1}, "container": {}}',
+    ],
+)  # fmt: skip
+def test_other_lines_tell_nothing(line: str) -> None:
+    assert read_line(line) is None

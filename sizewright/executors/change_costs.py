@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from sizewright.spec import ROLES, ChangeCost, Plan
@@ -58,9 +58,16 @@ class ChangeCosts:
     def __init__(self, priors: Mapping[ChangeKind, ChangeCost]) -> None:
         self._priors = priors
         self._kinds: dict[ChangeKind, CostsOfOneKind] = {}
+        self.listeners: list[Callable[[Plan, float], None]] = []
 
-    def add(self, kind: ChangeKind, seconds: float) -> None:
-        """One more was measured."""
+    def add(self, plan: Plan, seconds: float) -> None:
+        """One more was measured; whoever listens is told."""
+        self.remember(kind_of(plan), seconds)
+        for listener in self.listeners:
+            listener(plan, seconds)
+
+    def remember(self, kind: ChangeKind, seconds: float) -> None:
+        """One that was measured before, perhaps by another process."""
         self._of(kind).add(seconds)
 
     def estimate(self, plan: Plan) -> ChangeCost:

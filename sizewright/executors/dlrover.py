@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sizewright.errors import InputError
 from sizewright.executors import scale_plan
+from sizewright.executors.cluster_executor import ClusterExecutor
+from sizewright.executors.kube_api import KubeApi
 from sizewright.executors.kubernetes import metadata, pod_template
 from sizewright.executors.manifest import to_yaml
-from sizewright.executors.manifest_executor import ManifestExecutor, find
+from sizewright.executors.manifest_executor import find
+from sizewright.executors.pods import PodLabels
 from sizewright.executors.slots import Node, Slot
 from sizewright.spec import ROLES, Group, Plan, Role
+from sizewright.spec.outcome import Status
 
 _RESTARTS = 3
 _LAST_WITH_SCALE_PLANS = (0, 4)
 
 
-class DlroverExecutor(ManifestExecutor):
+class DlroverExecutor(ClusterExecutor):
     """Renders plans as ElasticJobs (`elastic.iml.github.io/v1alpha1`), which is how releases from 0.5 on are changed,
     too. With `version` 0.4 or less, a plan that changes a running job is a ScalePlan.
     """
@@ -32,8 +37,21 @@ class DlroverExecutor(ManifestExecutor):
     # Its master's service is called elasticjob-NAME-dlrover-master, and Kubernetes allows 63 characters.
     longest_name = 63 - len("elasticjob--dlrover-master")
 
-    def __init__(self, *, base: str | Path | None = None, version: str | None = None) -> None:
-        super().__init__(base=base)
+    labels = PodLabels(*(f"elasticjob.dlrover/{key}" for key in ("name", "replica-type", "rank-index")))
+    scales: ClassVar[frozenset[Role]] = frozenset({"worker", "ps"})
+    resizes = True
+
+    def __init__(
+        self,
+        *,
+        base: str | Path | None = None,
+        version: str | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        api: KubeApi | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(base=base, kubeconfig=kubeconfig, context=context, api=api, clock=clock)
         self._scale_plans = version is not None and _release(version) <= _LAST_WITH_SCALE_PLANS
 
     def render(self, plan: Plan) -> str:
@@ -88,6 +106,11 @@ class DlroverExecutor(ManifestExecutor):
         """Comment lines above a manifest."""
         rounding = "CPU is rounded up to tenths of a core, which is what DLRover reads."
         return [*super().header(plan, groups), rounding]
+
+    def ended(self, document: Mapping[str, Any]) -> Status | None:
+        """By its phase."""
+        phase = (document.get("status") or {}).get("phase")
+        return {"Succeeded": "finished", "Failed": "failed"}.get(str(phase))  # type: ignore[return-value]
 
 
 def _release(version: str) -> tuple[int, int]:

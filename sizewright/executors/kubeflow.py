@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sizewright.executors.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes import metadata, pod_template
-from sizewright.executors.manifest_executor import ManifestExecutor
+from sizewright.executors.pods import PodLabels
 from sizewright.spec import Group, Plan, Role
+from sizewright.spec.outcome import Status
 
 
-class KubeflowExecutor(ManifestExecutor):
+class KubeflowExecutor(ClusterExecutor):
     """Renders plans as TFJobs (`kubeflow.org/v1`)."""
 
     name = "kubeflow"
     api_version, kind, roles_at = "kubeflow.org/v1", "TFJob", "spec.tfReplicaSpecs"
     roles: ClassVar[Mapping[Role, str]] = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
     containers = ("tensorflow",)  # the operator gives TF_CONFIG to the container of this name
+    labels = PodLabels(*(f"training.kubeflow.org/{key}" for key in ("job-name", "replica-type", "replica-index")))
+    scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # where PS are is in every replica's TF_CONFIG
     longest_name = 63 - len("-evaluator-000")  # its services are called such as NAME-worker-12
 
     def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
@@ -37,3 +41,9 @@ class KubeflowExecutor(ManifestExecutor):
                 },
             },
         }
+
+    def ended(self, document: Mapping[str, Any]) -> Status | None:
+        """By its conditions."""
+        conditions = (document.get("status") or {}).get("conditions") or []
+        true = {each["type"] for each in conditions if each.get("status") == "True"}
+        return "finished" if "Succeeded" in true else "failed" if "Failed" in true else None

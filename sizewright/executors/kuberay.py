@@ -7,15 +7,18 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sizewright.executors.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes import metadata, pod_template
-from sizewright.executors.manifest_executor import ManifestExecutor, group_names, replace
+from sizewright.executors.manifest_executor import group_names, replace
+from sizewright.executors.pods import PodLabels
 from sizewright.executors.slots import Node
 from sizewright.spec import ROLES, Group, Plan, Role
+from sizewright.spec.outcome import Status
 
 _HEAD = {"cpu": "1", "memory": "2Gi"}
 
 
-class KuberayExecutor(ManifestExecutor):
+class KuberayExecutor(ClusterExecutor):
     """Renders plans as RayJobs (`ray.io/v1`).
 
     Ray pods of a group offer a resource of the role's name, by which actors find their place; groups may be scaled
@@ -27,7 +30,23 @@ class KuberayExecutor(ManifestExecutor):
     roles_at, named_by = "spec.rayClusterSpec.workerGroupSpecs", "groupName"
     roles: ClassVar[Mapping[Role, str]] = {role: role for role in ROLES}
     containers = ("ray-worker",)
+    labels = PodLabels("ray.io/cluster", "ray.io/group")
     longest_name = 47  # KubeRay's own limit for RayJobs
+
+    def ended(self, document: Mapping[str, Any]) -> Status | None:
+        """By the status of its Ray job, or of its deployment where Ray never began it."""
+        status = document.get("status") or {}
+        if status.get("jobStatus") == "SUCCEEDED":
+            return "finished"
+        if status.get("jobStatus") == "STOPPED":
+            return "stopped"
+        return (
+            "failed" if "FAILED" in (status.get("jobStatus"), str(status.get("jobDeploymentStatus")).upper()) else None
+        )
+
+    def labelled(self, document: Mapping[str, Any]) -> str:
+        """The name of the Ray cluster that KubeRay made for the job."""
+        return str((document.get("status") or {}).get("rayClusterName") or document["metadata"]["name"])
 
     def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """The command is the driver, on a head that trains nothing itself."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sizewright.errors import InputError
 from sizewright.spec import Plan
 
-_PLAN = "sizewright/plan-record"
+PLAN_ID, _PLAN = "sizewright/plan", "sizewright/plan-record"
 _SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
 HIDDEN = "hidden"
@@ -19,7 +19,7 @@ HIDDEN = "hidden"
 
 def notes(plan: Plan) -> dict[str, str]:
     """Annotations; what looks like a secret is not among them."""
-    told = {"sizewright/plan": plan.id, "sizewright/reason": plan.reason}
+    told = {PLAN_ID: plan.id, "sizewright/reason": plan.reason}
     if plan.asked_by:
         told["sizewright/asked-by"] = plan.asked_by
     return told | {_PLAN: without_secrets(plan).model_dump_json(exclude_defaults=True)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sizewright.errors import InputError, SizewrightError
-from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts, kind_of
+from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 
@@ -89,7 +89,7 @@ class SessionExecutor:
             session.stop()
             raise
         now = self._clock()
-        self.change_costs.add("launch", now - started)
+        self.change_costs.add(plan, now - started)
         handle = Handle(executor=self.name, id=self._new_id(plan), job=plan.job.name)
         self._runs[handle.id] = _Run(session, now, plan.cooldown_s)
         return handle
@@ -119,7 +119,7 @@ class SessionExecutor:
             run.session.rebalance()
         run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
         if self._stepped(run.session):
-            self.change_costs.add(kind_of(plan), self._clock() - started)
+            self.change_costs.add(plan, self._clock() - started)
 
     def observe(self, handle: Handle) -> Metrics:
         """Sums of every replica, and what it runs at."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sizewright.executors.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes import metadata, pod_template
-from sizewright.executors.manifest_executor import ManifestExecutor, group_names, replace
+from sizewright.executors.manifest_executor import group_names, replace
+from sizewright.executors.pods import PodLabels
 from sizewright.executors.slots import Node
 from sizewright.spec import Group, Plan, Role
+from sizewright.spec.outcome import Status
 
 
-class VolcanoExecutor(ManifestExecutor):
+class VolcanoExecutor(ClusterExecutor):
     """Renders plans as Jobs (`batch.volcano.sh/v1alpha1`) with one task per role.
 
     The gang's floor are all PS, each of which holds rows that no other has, and as many workers as the plan's `lower`.
@@ -20,7 +23,16 @@ class VolcanoExecutor(ManifestExecutor):
     name = "volcano"
     api_version, kind, roles_at, named_by = "batch.volcano.sh/v1alpha1", "Job", "spec.tasks", "name"
     roles: ClassVar[Mapping[Role, str]] = {"chief": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
+    labels = PodLabels("volcano.sh/job-name", "volcano.sh/task-spec", "volcano.sh/task-index")
+    scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # all else of a job cannot be changed
     longest_name = 63 - len("-evaluator-2-000")
+
+    def ended(self, document: Mapping[str, Any]) -> Status | None:
+        """By the phase of its state."""
+        phase = ((document.get("status") or {}).get("state") or {}).get("phase")
+        if phase == "Completed":
+            return "finished"
+        return "failed" if phase in ("Failed", "Aborted", "Terminated") else None
 
     def minimal(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Replicas find each other by the files of Volcano's svc plugin; the job ends with its workers."""

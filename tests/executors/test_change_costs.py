@@ -77,7 +77,7 @@ def test_each_kind_of_change_is_learned_for_itself() -> None:
     for number, (kind, plan) in enumerate(plans.items(), 1):
         assert kind_of(plan) == kind
         for _ in range(number):
-            costs.add(kind_of(plan), 2.0)
+            costs.add(plan, 2.0)
     assert [costs.estimate(plan).changes for plan in plans.values()] == [1, 2, 3, 4]
     assert costs.estimate(base).upper == 0
     assert kind_of(base.model_copy(update={"migrate": ("ps-1",)})) == "scale"

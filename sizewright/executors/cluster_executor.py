@@ -1,0 +1,305 @@
+"""The base of executors whose platform is an operator on Kubernetes: manifests are applied there, pods observed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.executors.difference import difference
+from sizewright.executors.first_steps import FirstSteps
+from sizewright.executors.kube_api import KubeApi
+from sizewright.executors.manifest import from_yaml
+from sizewright.executors.manifest_executor import ManifestExecutor
+from sizewright.executors.plan_notes import PLAN_ID, notes, read_notes
+from sizewright.executors.pods import PodLabels, Pods
+from sizewright.executors.registry import unsupported
+from sizewright.executors.slots import rounded
+from sizewright.spec import ROLES, Allocation, Capabilities, Group, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec.outcome import Status
+
+APPLIED_AT = "sizewright/applied-at"
+_GONE_S = 120.0
+_METRICS = "metrics.k8s.io/v1beta1"
+
+
+class ClusterExecutor(ManifestExecutor):
+    """Talks to the cluster of the current kubeconfig, or `context`'s, or `api`, once it is asked for more than text.
+
+    A launch or change returns once the cluster has taken it; pods may wait in a queue. Numbers of the roles that the
+    platform `scales` change while the job runs; for any other change it is ended and started anew, and goes on from
+    its own checkpoints.
+    """
+
+    capabilities = Capabilities(launch=True, adjust=True, observe=True, stop=True, render=True)
+    labels: ClassVar[PodLabels]
+    scales: ClassVar[frozenset[Role]] = frozenset()
+    resizes: ClassVar[bool] = False
+    """Whether the operator replaces pods whose size changed."""
+
+    def __init__(
+        self,
+        *,
+        base: str | Path | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        api: KubeApi | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(base=base)
+        self._connect: Callable[[], KubeApi] = lambda: KubeApi(kubeconfig=kubeconfig, context=context)
+        self._given, self._clock = api, clock
+        self._steps = FirstSteps(self.change_costs, clock)
+        self._pods: dict[str, Pods] = {}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def ended(self, document: Mapping[str, Any]) -> Status | None:
+        """What became of a job, by its object's status; none while it goes on."""
+        raise NotImplementedError
+
+    def launch(self, plan: Plan) -> Handle:
+        """Apply its manifest; the same handle, where the cluster has the job of this very plan already.
+
+        Raises InputError where another job has its name, and what the API server says otherwise.
+        """
+        if plan.kind != "launch":
+            raise InputError(
+                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
+                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
+            )
+        document, since_s = self._document(plan), self._clock()
+        handle = self._handle(document, plan)
+        there = self._get(handle)
+        if there and not self._carried_out(there, plan):
+            raise InputError(
+                f"There is a {self.kind} {handle.id} already.",
+                "Make a plan that adjusts it, or name the job otherwise.",
+            )
+        if not there:
+            self._api.apply(document)
+            self._await(handle, plan, since_s, 0)
+        self._outcomes.pop(handle.id, None)
+        return handle
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Bring the job to the plan's target; nothing, where the cluster has carried out this very plan.
+
+        Raises InputError for a plan that is not for this job as it is now, or comes within the cool-down.
+        """
+        there = self._known(handle)
+        if plan.kind == "launch" or plan.job.name != handle.job:
+            raise InputError(
+                f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, and {handle.id} runs.",
+                "Make a plan that adjusts it.",
+            )
+        if plan.migrate or plan.rebalance:
+            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
+        if plan.kind == "keep" or self._carried_out(there, plan):
+            return
+        self._check_current(there, plan)
+        if self._sized(plan.target) == self._runs_at(there):
+            return
+        self._check_cool_down(there, plan)
+        document, since_s, samples = self._document(plan), self._clock(), self._trained(handle)
+        if self._in_place(there, plan):
+            self._api.apply(document)
+        else:
+            self._start_anew(handle, there, document)
+        self._await(handle, plan, since_s, samples)
+
+    def observe(self, handle: Handle) -> Metrics:
+        """Of the pods that run; a job in a queue has none."""
+        there = self._known(handle)
+        pods = self._pods.setdefault(handle.id, self._new_pods(there, handle))
+        namespace = there["metadata"]["namespace"]
+        selector = f"{self.labels.job}={self.labelled(there)}"
+        metrics = pods.look(
+            self._api.list("v1", "Pod", namespace, selector),
+            self._api.list(_METRICS, "PodMetrics", namespace, selector),
+            lambda pod, container, lines: self._api.log(namespace, pod, container, lines),
+        )
+        self._steps.look(handle.id, metrics)
+        return metrics
+
+    def wait(self, handle: Handle, timeout_s: float) -> bool:
+        """Whether the job has ended, well or not; waits at most about `timeout_s` seconds for it."""
+        if handle.id in self._outcomes or self.ended(self._known(handle)):
+            return True
+        if timeout_s < 1:  # what watches are counted in
+            time.sleep(timeout_s)
+            return False
+        name = handle.id.partition("/")[2]
+        events = self._api.watch(self.api_version, self.kind, _namespace(handle), name, timeout_s)
+        return any(self.ended(event) for event in events)
+
+    def stop(self, handle: Handle) -> Outcome:
+        """Delete the job, if it still runs; a second stop returns the same outcome."""
+        if handle.id not in self._outcomes:
+            there = self._known(handle)
+            status, samples = self.ended(there), self._trained(handle)
+            if status is None:
+                self._delete(handle)
+            self._steps.forget(handle.id)
+            began = _time(there["metadata"].get("creationTimestamp"))
+            took_s = max(0.0, self._clock() - began) if began else 0.0
+            self._outcomes[handle.id] = Outcome(status=status or "stopped", samples=samples, duration_s=took_s)
+        return self._outcomes[handle.id]
+
+    def find(self, plan: Plan) -> Handle | None:
+        """The job that a plan is for, where the cluster has it."""
+        handle = self._handle(self._document(plan), plan)
+        return handle if self._get(handle) else None
+
+    def difference(self, plan: Plan) -> str:
+        """What a plan changes on the cluster, as lines of a diff; nothing is changed. Raises as applying it would."""
+        document = self._document(plan)
+        there = self._get(self._handle(document, plan))
+        if there is None or self._in_place(there, plan):
+            return difference(there, self._api.apply(document, dry_run=True))
+        return difference(there, self._checked(document)) + "The job is ended and started anew.\n"
+
+    def labelled(self, document: Mapping[str, Any]) -> str:
+        """The value of the label that its pods have."""
+        return str(document["metadata"]["name"])
+
+    @property
+    def _api(self) -> KubeApi:
+        if self._given is None:
+            self._given = self._connect()
+        return self._given
+
+    def _document(self, plan: Plan) -> dict[str, Any]:
+        """What is applied: the manifest, with the notes of its plan."""
+        made = from_yaml(self.render(plan))
+        document = next(each for each in made if isinstance(each, dict) and each.get("apiVersion") == self.api_version)
+        meta = document.setdefault("metadata", {})
+        meta.setdefault("name", plan.job.name)
+        meta.setdefault("namespace", plan.job.deploy.namespace)
+        at = datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
+        meta["annotations"] = {**(meta.get("annotations") or {}), **notes(plan), APPLIED_AT: at}
+        return dict(document)
+
+    def _handle(self, document: Mapping[str, Any], plan: Plan) -> Handle:
+        meta = document["metadata"]
+        return Handle(executor=self.name, id=f"{meta['namespace']}/{meta['name']}", job=plan.job.name)
+
+    def _get(self, handle: Handle) -> dict[str, Any] | None:
+        return self._api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
+
+    def _known(self, handle: Handle) -> dict[str, Any]:
+        there = None
+        if handle.executor == self.name and "/" in handle.id and handle.id not in self._outcomes:
+            there = self._get(handle)
+        if there is None:
+            raise InputError(f"The cluster has no {self.kind} {handle.id}.", "Launch it, or pass another handle.")
+        return there
+
+    def _carried_out(self, there: Mapping[str, Any], plan: Plan) -> bool:
+        """Raises InputError where a plan of this id brought other sizes."""
+        if (there["metadata"].get("annotations") or {}).get(PLAN_ID) != plan.id:
+            return False
+        if self._runs_at(there) != self._sized(plan.target):
+            raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
+        return True
+
+    def _runs_at(self, there: Mapping[str, Any]) -> dict[Role, tuple[Group, ...]]:
+        """Sizes that the object asks for."""
+        document = dict(there)
+        return {role: groups for role in ROLES if (groups := tuple(s.read() for s in self.slots(document, role)))}
+
+    def _sized(self, allocation: Allocation) -> dict[Role, tuple[Group, ...]]:
+        """Sizes as an object asks for them."""
+        found: dict[Role, list[Group]] = {}
+        for role, group in allocation.groups:
+            if group.replicas:
+                found.setdefault(role, []).append(rounded(group, self.cpu_step_m))
+        return {role: tuple(groups) for role, groups in found.items()}
+
+    def _check_current(self, there: Mapping[str, Any], plan: Plan) -> None:
+        if plan.current is not None and self._sized(plan.current) != self._runs_at(there):
+            told = [
+                f"{g.replicas} × {role} of {g.cpu:g} cores" for role, gs in self._runs_at(there).items() for g in gs
+            ]
+            raise InputError(
+                f"Plan {plan.id} was made for {plan.current.describe()}, and the cluster has {', '.join(told)}.",
+                "Make a new plan from what runs now.",
+            )
+
+    def _check_cool_down(self, there: Mapping[str, Any], plan: Plan) -> None:
+        applied_at = _time((there["metadata"].get("annotations") or {}).get(APPLIED_AT))
+        try:
+            left_s = (applied_at or 0.0) + read_notes(there).cooldown_s - self._clock()
+        except InputError:  # it was not applied by a plan
+            return
+        if left_s > 0:
+            raise InputError(
+                f"Job {plan.job.name} is in the cool-down of its last plan for another {left_s:.0f} s.",
+                f"Apply plan {plan.id} after that.",
+            )
+
+    def _in_place(self, there: Mapping[str, Any], plan: Plan) -> bool:
+        before, after = self._runs_at(there), self._sized(plan.target)
+        for role in ROLES:
+            one, other = before.get(role, ()), after.get(role, ())
+            if [g.replicas for g in one] != [g.replicas for g in other] and role not in self.scales:
+                return False
+            sizes = [[g.model_copy(update={"replicas": 1}) for g in groups] for groups in (one, other)]
+            if sizes[0] != sizes[1] and not self.resizes:
+                return False
+        return self.resizes or plan.current is None or plan.current.batch_size == plan.target.batch_size
+
+    def _start_anew(self, handle: Handle, there: dict[str, Any], document: dict[str, Any]) -> None:
+        """Whatever the cluster would refuse is refused before the job is ended; should it be refused after all, the
+        job of before comes back."""
+        self._checked(document)
+        self._delete(handle)
+        try:
+            self._api.apply(document)
+        except SizewrightError:
+            kept = ("name", "namespace", "labels", "annotations")
+            meta = {key: value for key, value in there["metadata"].items() if key in kept}
+            self._api.apply({**{k: there[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta})
+            raise
+
+    def _checked(self, document: dict[str, Any]) -> dict[str, Any]:
+        """As the cluster would take it if it were new."""
+        name = document["metadata"]["name"]
+        other = {**document, "metadata": {**document["metadata"], "name": f"{name[:50]}-check"}}
+        taken = self._api.apply(other, dry_run=True)
+        return {**taken, "metadata": {**taken["metadata"], "name": name}}
+
+    def _delete(self, handle: Handle) -> None:
+        name, until_s = handle.id.partition("/")[2], time.monotonic() + _GONE_S
+        self._api.delete(self.api_version, self.kind, _namespace(handle), name)
+        while self._get(handle):
+            if time.monotonic() > until_s:
+                raise EngineError(f"{self.kind} {handle.id} is not gone after {_GONE_S:.0f} s.", "See its finalizers.")
+            time.sleep(0.1)
+
+    def _await(self, handle: Handle, plan: Plan, since_s: float, samples: int) -> None:
+        target = Allocation(**self._sized(plan.target), batch_size=plan.target.batch_size)
+        self._steps.await_step(handle.id, plan, target, since_s, samples)
+
+    def _trained(self, handle: Handle) -> int:
+        try:
+            return self.observe(handle).samples_trained
+        except SizewrightError:  # not being told how far it is ends no change
+            return 0
+
+    def _new_pods(self, there: Mapping[str, Any], handle: Handle) -> Pods:
+        try:
+            job = read_notes(there).job
+        except InputError:
+            job = Job(name=handle.job)
+        return Pods(job, self.labels, self.roles, self.containers, self._clock)
+
+
+def _namespace(handle: Handle) -> str:
+    return handle.id.partition("/")[0]
+
+
+def _time(text: str | None) -> float | None:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None

@@ -1,0 +1,28 @@
+"""What would change, as people read it: the lines of a diff, without what a server keeps for itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+_OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+
+
+def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+    """Between two objects, or to a new one; empty where nothing changes but when it was applied."""
+    return text_difference(_text(before) if before else "", _text(after))
+
+
+def text_difference(before: str, after: str, names: tuple[str, str] = ("there now", "as planned")) -> str:
+    """Between two texts, with three lines around."""
+    lines: Iterable[str] = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    meta = {key: value for key, value in document["metadata"].items() if key not in _OF_THE_SERVER}
+    told = {**{k: v for k, v in document.items() if k != "status"}, "metadata": meta}
+    return yaml.safe_dump(told, sort_keys=True, allow_unicode=True, width=120)
