@@ -14,14 +14,13 @@ from sizewright.executors.first_steps import FirstSteps
 from sizewright.executors.kube_api import KubeApi
 from sizewright.executors.manifest import from_yaml
 from sizewright.executors.manifest_executor import ManifestExecutor
-from sizewright.executors.plan_notes import PLAN_ID, notes, read_notes
+from sizewright.executors.plan_notes import APPLIED_AT, PLAN_ID, notes, read_notes
 from sizewright.executors.pods import PodLabels, Pods
 from sizewright.executors.registry import unsupported
 from sizewright.executors.slots import rounded
 from sizewright.spec import ROLES, Allocation, Capabilities, Group, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
-APPLIED_AT = "sizewright/applied-at"
 _GONE_S = 120.0
 _METRICS = "metrics.k8s.io/v1beta1"
 
@@ -79,7 +78,7 @@ class ClusterExecutor(ManifestExecutor):
                 "Make a plan that adjusts it, or name the job otherwise.",
             )
         if not there:
-            self._api.apply(document)
+            self.api.apply(document)
             self._await(handle, plan, since_s, 0)
         self._outcomes.pop(handle.id, None)
         return handle
@@ -89,14 +88,14 @@ class ClusterExecutor(ManifestExecutor):
 
         Raises InputError for a plan that is not for this job as it is now, or comes within the cool-down.
         """
-        there = self._known(handle)
+        if plan.migrate or plan.rebalance:
+            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
+        there = self.latest(self._known(handle))
         if plan.kind == "launch" or plan.job.name != handle.job:
             raise InputError(
                 f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, and {handle.id} runs.",
                 "Make a plan that adjusts it.",
             )
-        if plan.migrate or plan.rebalance:
-            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
         if plan.kind == "keep" or self._carried_out(there, plan):
             return
         self._check_current(there, plan)
@@ -105,7 +104,7 @@ class ClusterExecutor(ManifestExecutor):
         self._check_cool_down(there, plan)
         document, since_s, samples = self._document(plan), self._clock(), self._trained(handle)
         if self._in_place(there, plan):
-            self._api.apply(document)
+            self.api.apply(document)
         else:
             self._start_anew(handle, there, document)
         self._await(handle, plan, since_s, samples)
@@ -117,9 +116,9 @@ class ClusterExecutor(ManifestExecutor):
         namespace = there["metadata"]["namespace"]
         selector = f"{self.labels.job}={self.labelled(there)}"
         metrics = pods.look(
-            self._api.list("v1", "Pod", namespace, selector),
-            self._api.list(_METRICS, "PodMetrics", namespace, selector),
-            lambda pod, container, lines: self._api.log(namespace, pod, container, lines),
+            self.api.list("v1", "Pod", namespace, selector),
+            self.api.list(_METRICS, "PodMetrics", namespace, selector),
+            lambda pod, container, lines: self.api.log(namespace, pod, container, lines),
         )
         self._steps.look(handle.id, metrics)
         return metrics
@@ -132,7 +131,7 @@ class ClusterExecutor(ManifestExecutor):
             time.sleep(timeout_s)
             return False
         name = handle.id.partition("/")[2]
-        events = self._api.watch(self.api_version, self.kind, _namespace(handle), name, timeout_s)
+        events = self.api.watch(self.api_version, self.kind, _namespace(handle), name, timeout_s)
         return any(self.ended(event) for event in events)
 
     def stop(self, handle: Handle) -> Outcome:
@@ -156,17 +155,23 @@ class ClusterExecutor(ManifestExecutor):
     def difference(self, plan: Plan) -> str:
         """What a plan changes on the cluster, as lines of a diff; nothing is changed. Raises as applying it would."""
         document = self._document(plan)
-        there = self._get(self._handle(document, plan))
+        job = self._get(self._handle(document, plan))
+        there = self.latest(job) if job else None
         if there is None or self._in_place(there, plan):
-            return difference(there, self._api.apply(document, dry_run=True))
+            return difference(job if document["kind"] == self.kind else None, self.api.apply(document, dry_run=True))
         return difference(there, self._checked(document)) + "The job is ended and started anew.\n"
+
+    def latest(self, there: dict[str, Any]) -> dict[str, Any]:
+        """The object that has the sizes of a job."""
+        return there
 
     def labelled(self, document: Mapping[str, Any]) -> str:
         """The value of the label that its pods have."""
         return str(document["metadata"]["name"])
 
     @property
-    def _api(self) -> KubeApi:
+    def api(self) -> KubeApi:
+        """The cluster, connected to when it is first needed."""
         if self._given is None:
             self._given = self._connect()
         return self._given
@@ -184,10 +189,11 @@ class ClusterExecutor(ManifestExecutor):
 
     def _handle(self, document: Mapping[str, Any], plan: Plan) -> Handle:
         meta = document["metadata"]
-        return Handle(executor=self.name, id=f"{meta['namespace']}/{meta['name']}", job=plan.job.name)
+        name = document["spec"].get("ownerJob", meta["name"])  # where a change is an object of its own
+        return Handle(executor=self.name, id=f"{meta['namespace']}/{name}", job=plan.job.name)
 
     def _get(self, handle: Handle) -> dict[str, Any] | None:
-        return self._api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
+        return self.api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
 
     def _known(self, handle: Handle) -> dict[str, Any]:
         there = None
@@ -218,13 +224,20 @@ class ClusterExecutor(ManifestExecutor):
                 found.setdefault(role, []).append(rounded(group, self.cpu_step_m))
         return {role: tuple(groups) for role, groups in found.items()}
 
+    def _batch_size(self, there: Mapping[str, Any], usual: int) -> int:
+        workers = self.slots(dict(there), "worker")
+        return workers[0].read_batch_size(usual) if workers else usual
+
     def _check_current(self, there: Mapping[str, Any], plan: Plan) -> None:
-        if plan.current is not None and self._sized(plan.current) != self._runs_at(there):
+        if plan.current is None:
+            return
+        batch_size = self._batch_size(there, plan.current.batch_size)
+        if self._sized(plan.current) != self._runs_at(there) or plan.current.batch_size != batch_size:
             told = [
                 f"{g.replicas} × {role} of {g.cpu:g} cores" for role, gs in self._runs_at(there).items() for g in gs
             ]
             raise InputError(
-                f"Plan {plan.id} was made for {plan.current.describe()}, and the cluster has {', '.join(told)}.",
+                f"Plan {plan.id} was made for {plan.current.describe()}, and the cluster has {', '.join(told)}, batch {batch_size}.",
                 "Make a new plan from what runs now.",
             )
 
@@ -249,7 +262,7 @@ class ClusterExecutor(ManifestExecutor):
             sizes = [[g.model_copy(update={"replicas": 1}) for g in groups] for groups in (one, other)]
             if sizes[0] != sizes[1] and not self.resizes:
                 return False
-        return self.resizes or plan.current is None or plan.current.batch_size == plan.target.batch_size
+        return self._batch_size(there, plan.target.batch_size) == plan.target.batch_size
 
     def _start_anew(self, handle: Handle, there: dict[str, Any], document: dict[str, Any]) -> None:
         """Whatever the cluster would refuse is refused before the job is ended; should it be refused after all, the
@@ -257,23 +270,23 @@ class ClusterExecutor(ManifestExecutor):
         self._checked(document)
         self._delete(handle)
         try:
-            self._api.apply(document)
+            self.api.apply(document)
         except SizewrightError:
             kept = ("name", "namespace", "labels", "annotations")
             meta = {key: value for key, value in there["metadata"].items() if key in kept}
-            self._api.apply({**{k: there[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta})
+            self.api.apply({**{k: there[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta})
             raise
 
     def _checked(self, document: dict[str, Any]) -> dict[str, Any]:
         """As the cluster would take it if it were new."""
         name = document["metadata"]["name"]
         other = {**document, "metadata": {**document["metadata"], "name": f"{name[:50]}-check"}}
-        taken = self._api.apply(other, dry_run=True)
+        taken = self.api.apply(other, dry_run=True)
         return {**taken, "metadata": {**taken["metadata"], "name": name}}
 
     def _delete(self, handle: Handle) -> None:
         name, until_s = handle.id.partition("/")[2], time.monotonic() + _GONE_S
-        self._api.delete(self.api_version, self.kind, _namespace(handle), name)
+        self.api.delete(self.api_version, self.kind, _namespace(handle), name)
         while self._get(handle):
             if time.monotonic() > until_s:
                 raise EngineError(f"{self.kind} {handle.id} is not gone after {_GONE_S:.0f} s.", "See its finalizers.")

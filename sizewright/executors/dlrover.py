@@ -61,6 +61,14 @@ class DlroverExecutor(ClusterExecutor):
             return to_yaml(self.header(plan, groups), scale_plan.document(plan, groups, self.cpu_step_m))
         return super().render(plan)
 
+    def latest(self, there: dict[str, Any]) -> dict[str, Any]:
+        """The last ScalePlan of a job, where it is changed by such."""
+        if not self._scale_plans:
+            return there
+        name, namespace = there["metadata"]["name"], there["metadata"]["namespace"]
+        found = self.api.list(self.api_version, scale_plan.KIND, namespace, f"elasticjob.dlrover/name={name}")
+        return max(found, key=scale_plan.made_at, default=there)
+
     def slots(self, document: Node, role: Role) -> list[Slot]:
         """Where the sizes of a role are."""
         if document.get("kind") == scale_plan.KIND:

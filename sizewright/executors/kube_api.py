@@ -33,7 +33,7 @@ class KubeApi:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._timeout_s, self._sleep = timeout_s, sleep
-        self._client = _connect(kubeconfig, context)
+        self._dynamic = _connect(kubeconfig, context)
         self._resources: dict[tuple[str, str], Any] = {}
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -95,32 +95,28 @@ class KubeApi:
 
     def log(self, namespace: str, pod: str, container: str, lines: int | None) -> str:
         """The last lines that a container wrote, or all; nothing before it has begun."""
-        from kubernetes.client import CoreV1Api
-
-        core = CoreV1Api(self._client)
-        wanted: dict[str, Any] = {"container": container, **self._within} | ({"tail_lines": lines} if lines else {})
-        what = f"read the log of {namespace}/{pod}"
-        return self._ask(what, lambda: core.read_namespaced_pod_log(pod, namespace, **wanted)) or ""
+        wanted = [("container", container), *([("tailLines", lines)] if lines else [])]
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        options = {"query_params": wanted, "serialize": False, **self._within}
+        found = self._ask(f"read the log of {namespace}/{pod}", lambda: self._dynamic.request("GET", path, **options))
+        return found.data.decode(errors="replace") if found else ""
 
     @property
     def _within(self) -> dict[str, float]:
         return {"_request_timeout": self._timeout_s}
 
     def _resource(self, api_version: str, kind: str) -> Any:
-        """Where the server has objects of a kind. Asked of its group alone: not every user may list all groups, and a
-        cache of all in a folder that all users share is none of ours."""
+        """Where the server has objects of a kind."""
         if (api_version, kind) not in self._resources:
             self._resources[api_version, kind] = self._discovered(api_version, kind)
         return self._resources[api_version, kind]
 
     def _discovered(self, api_version: str, kind: str) -> Any:
-        from kubernetes.dynamic import DynamicClient
         from kubernetes.dynamic.resource import Resource
 
         group, _, version = api_version.rpartition("/")
         prefix = "apis" if group else "api"
-        client = DynamicClient(self._client, discoverer=lambda *_: None)
-        path = f"/{prefix}/{api_version}"
+        client, path = self._dynamic, f"/{prefix}/{api_version}"
         served = self._ask(f"see what is in {api_version}", lambda: client.request("GET", path, **self._within))
         for each in (_plain(served) or {}).get("resources", []):
             if each["kind"] == kind and "/" not in each["name"]:
@@ -159,6 +155,7 @@ def _plain(found: Any) -> dict[str, Any] | None:
 def _connect(kubeconfig: str | None, context: str | None) -> Any:
     try:
         from kubernetes import client, config
+        from kubernetes.dynamic import DynamicClient
     except ImportError:
         raise MissingExtraError("kubernetes", "kubernetes") from None
     configuration = client.Configuration()
@@ -173,4 +170,5 @@ def _connect(kubeconfig: str | None, context: str | None) -> Any:
         told = str(error).rstrip(".")
         raise InputError(f"There is no cluster to talk to: {told}.", "Set KUBECONFIG, or pass a context.") from None
     configuration.retries = False  # what may be repeated is known here
-    return client.ApiClient(configuration)
+    # Asked of each group alone: not every user may list them all, nor is a cache in a folder of all users one of ours.
+    return DynamicClient(client.ApiClient(configuration), discoverer=lambda *_: None)

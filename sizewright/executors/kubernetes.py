@@ -7,6 +7,8 @@ from typing import Any
 from sizewright.errors import InputError
 from sizewright.executors.plan_notes import notes
 from sizewright.executors.slots import BATCH_SIZE_ENV
+from sizewright.progress import STDOUT
+from sizewright.progress import VARIABLE as PROGRESS
 from sizewright.spec import Allocation, Group, Plan, Role
 
 
@@ -26,7 +28,10 @@ def pod_template(plan: Plan, container: str, restart: str) -> dict[str, Any]:
         "name": container,
         "image": plan.job.deploy.image,
         "command": list(plan.job.deploy.command),
-        "env": [{"name": BATCH_SIZE_ENV, "value": str(plan.target.batch_size)}],
+        "env": [
+            {"name": BATCH_SIZE_ENV, "value": str(plan.target.batch_size)},
+            {"name": PROGRESS, "value": STDOUT},  # log_samples prints, and `observe` reads the pod's log
+        ],
     }
     return {"spec": {"restartPolicy": restart, "containers": [told]}}
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sizewright.errors import InputError
 from sizewright.spec import Plan
 
-PLAN_ID, _PLAN = "sizewright/plan", "sizewright/plan-record"
+PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
 _SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
 HIDDEN = "hidden"

@@ -11,6 +11,7 @@ from typing import Any
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes import metadata
+from sizewright.executors.plan_notes import APPLIED_AT
 from sizewright.executors.quantities import cpu_quantity, memory_quantity
 from sizewright.executors.slots import Node, Slot, node
 from sizewright.spec import Group, Plan, Role
@@ -21,6 +22,12 @@ KIND = "ScalePlan"
 def is_one(document: Any) -> bool:
     """Whether it is of this kind."""
     return isinstance(document, Mapping) and document.get("kind") == KIND
+
+
+def made_at(document: Mapping[str, Any]) -> tuple[str, str]:
+    """What orders the plans of a job: when each was applied."""
+    meta = document["metadata"]
+    return (meta.get("annotations") or {}).get(APPLIED_AT, ""), meta.get("creationTimestamp", "")
 
 
 def slots(document: Node, role: Role) -> list[Slot]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
 
-from sizewright.executors.dlrover import DlroverExecutor
+import pytest
+from stand_in import stand_in
+
+from sizewright.executors import get_executor
 from sizewright.executors.file import FileExecutor
-from sizewright.executors.kubeflow import KubeflowExecutor
-from sizewright.executors.kuberay import KuberayExecutor
 from sizewright.executors.local import LocalExecutor
-from sizewright.executors.volcano import VolcanoExecutor
 from sizewright.spec import Allocation, Capabilities, Data, Executor, Job, Model, Plan, Tables
 from sizewright.testing import ExecutorContract, FakeExecutor
 
@@ -20,6 +22,8 @@ JOB = Job(
     ),
     data=Data(zipf=1.0),
 )
+GIB = 1 << 30
+IN_PODS, MORE_PODS = (Allocation.of(n, 1, 0.4, 0.2, 64, GIB, GIB) for n in (1, 2))
 FROM, TO = Allocation.of(1, 1, 0.4, 0.2, 64), Allocation.of(2, 2, 0.3, 0.2, 64)
 
 
@@ -49,34 +53,46 @@ class TestFakeThatOnlyRuns(TestFake):
         return FakeExecutor(capabilities=Capabilities(launch=True, observe=True, stop=True))
 
 
-class TestDlrover(Contract):
+class ClusterContract(Contract):
+    """Over HTTP, against a stand-in for the cluster and its operators."""
+
+    timeout_s, poll_s = 20.0, 0.05
+    name: ClassVar[str]
+    options: ClassVar[dict[str, str]] = {}
+
     @pytest.fixture
-    def executor(self) -> Executor:
-        return DlroverExecutor()
+    def executor(self, tmp_path: Path) -> Iterator[Executor]:
+        pytest.importorskip("kubernetes")
+        with stand_in() as server:
+            yield get_executor(self.name, kubeconfig=server.kubeconfig(tmp_path), **self.options)
 
-
-class TestDlroverOfOld(Contract):
     @pytest.fixture
-    def executor(self) -> Executor:
-        return DlroverExecutor(version="0.4")
+    def launch_plan(self) -> Plan:
+        return Plan(id="p-1", kind="launch", job=JOB, target=IN_PODS, reason="best")
 
-
-class TestKubeflow(Contract):
     @pytest.fixture
-    def executor(self) -> Executor:
-        return KubeflowExecutor()
+    def adjust_plan(self) -> Plan:
+        return Plan(id="p-2", kind="adjust", job=JOB, current=IN_PODS, target=MORE_PODS, reason="more samples")
 
 
-class TestVolcano(Contract):
-    @pytest.fixture
-    def executor(self) -> Executor:
-        return VolcanoExecutor()
+class TestDlrover(ClusterContract):
+    name = "dlrover"
 
 
-class TestKuberay(Contract):
-    @pytest.fixture
-    def executor(self) -> Executor:
-        return KuberayExecutor()
+class TestDlroverOfOld(ClusterContract):
+    name, options = "dlrover", {"version": "0.4"}
+
+
+class TestKubeflow(ClusterContract):
+    name = "kubeflow"
+
+
+class TestVolcano(ClusterContract):
+    name = "volcano"
+
+
+class TestKuberay(ClusterContract):
+    name = "kuberay"
 
 
 class TestFile(Contract):

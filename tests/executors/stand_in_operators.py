@@ -1,0 +1,102 @@
+"""What the operators of four platforms make of a job: pods with their labels. Of each only what the executors rely on.
+
+An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. A TFJob's and a
+Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class UnchangeableError(Exception):
+    """Turned into a refusal by the server."""
+
+
+def pods_of(objects: dict[tuple[str, str, str], Object], there: dict[str, Object]) -> dict[str, Object]:
+    """By name: pods that stay, as they are, and those to be made."""
+    wanted: dict[str, Object] = {}
+    for (kind, _, name), document in objects.items():
+        if kind == "ScalePlan":
+            continue
+        for word, index, container, labels in _REPLICAS[kind](document, objects):
+            pod_name = f"{name}-{word.lower()}-{index}"
+            old = there.get(pod_name)
+            if old and kind != "ElasticJob":
+                wanted[pod_name] = old
+                continue
+            if old and old["spec"]["containers"][0]["resources"] == container["resources"]:
+                wanted[pod_name] = old
+                continue
+            if old:
+                pod_name += "-r"  # in the place of one of another size
+                if pod_name in there:
+                    wanted[pod_name] = there[pod_name]
+                    continue
+            wanted[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return wanted
+
+
+def _tfjob(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+    for word, spec in document["spec"]["tfReplicaSpecs"].items():
+        for index in range(spec["replicas"]):
+            keys = {"job-name": document["metadata"]["name"], "replica-type": word.lower(), "replica-index": str(index)}
+            yield word, index, _container(spec), {f"training.kubeflow.org/{k}": v for k, v in keys.items()}
+
+
+def _volcano(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+    for task in document["spec"]["tasks"]:
+        for index in range(task["replicas"]):
+            keys = {"job-name": document["metadata"]["name"], "task-spec": task["name"], "task-index": str(index)}
+            yield task["name"], index, _container(task), {f"volcano.sh/{k}": v for k, v in keys.items()}
+
+
+def _rayjob(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+    cluster = f"{document['metadata']['name']}-x7k2p"
+    document.setdefault("status", {})["rayClusterName"] = cluster
+    spec = document["spec"]["rayClusterSpec"]
+    yield "head", 0, _container(spec["headGroupSpec"]), {"ray.io/cluster": cluster, "ray.io/group": "headgroup"}
+    for group in spec["workerGroupSpecs"]:
+        for index in range(group["replicas"]):
+            labels = {"ray.io/cluster": cluster, "ray.io/group": group["groupName"]}
+            yield group["groupName"], index, _container(group), labels
+
+
+def _elasticjob(document: Object, objects: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+    name = document["metadata"]["name"]
+    plans = [each for (kind, _, _), each in objects.items() if kind == "ScalePlan" and each["spec"]["ownerJob"] == name]
+    for word, spec in document["spec"]["replicaSpecs"].items():
+        count, container = spec["replicas"], _container(spec)
+        for plan in plans:  # in the order in which they came
+            told = plan["spec"]["replicaResourceSpecs"][word]
+            count = told["replicas"]
+            container = container | {"resources": {"requests": told["resource"], "limits": told["resource"]}}
+        for index in range(count):
+            keys = {"name": name, "replica-type": word, "rank-index": str(index)}
+            yield word, index, container, {f"elasticjob.dlrover/{k}": v for k, v in keys.items()}
+
+
+def _container(spec: Object) -> Object:
+    return dict(spec["template"]["spec"]["containers"][0])
+
+
+_REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "RayJob": _rayjob, "ElasticJob": _elasticjob}
+
+
+def _volcano_spec(before: Object, after: Object) -> None:
+    """Its webhook lets minAvailable and replicas change, and nothing else."""
+
+    def rest(document: Object) -> Any:
+        tasks = [
+            {k: v for k, v in t.items() if k not in ("replicas", "minAvailable")} for t in document["spec"]["tasks"]
+        ]
+        return {**document["spec"], "tasks": tasks, "minAvailable": 0}
+
+    if rest(before) != rest(after):
+        raise UnchangeableError("job updates may not change fields other than `minAvailable`, `tasks[*].replicas`")
+
+
+IMMUTABLE = {"Job": _volcano_spec}
