@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ NEEDED_SIZES = ("workers", "worker_cpu", "ps", "ps_cpu")
 
 def launch_plan(job: Job, target: Allocation, reason: str = "Chosen by its user.") -> Plan:
     """The plan that launches an allocation."""
-    return Plan(id=f"{job.name}-{now():%Y%m%d%H%M%S}", kind="launch", job=job, target=target, reason=reason)
+    plan_id = f"{job.name}-{now():%Y%m%d%H%M%S}-{uuid.uuid4().hex[:4]}"
+    return Plan(id=plan_id, kind="launch", job=job, target=target, reason=reason)
 
 
 def adjust_plan(job: Job, current: Allocation, target: Allocation, reason: str = "Chosen by its user.") -> Plan:

@@ -39,10 +39,22 @@ _FIRST_STEP_S, _LOOK_S = 10.0, 0.01
 class _Run:
     """One job: its session, when its last plan was applied, and in the end what became of it."""
 
+    handle: Handle
     session: TrainingSession
     applied_at: float
-    cooldown_s: float
+    plans: list[Plan]
+    """Carried out, the last one at `applied_at`."""
     outcome: Outcome | None = None
+
+    def carried_out(self, plan: Plan) -> bool:
+        """Raises InputError where a plan of this id did something else."""
+        same = next((each for each in self.plans if (each.id, each.kind) == (plan.id, plan.kind)), None)
+        if same and (same.target, same.migrate, same.rebalance) != (plan.target, plan.migrate, plan.rebalance):
+            raise InputError(
+                f"Plan {plan.id} was carried out before, for {same.target.describe()}.",
+                "Give the changed plan an id of its own.",
+            )
+        return same is not None
 
 
 class SessionExecutor:
@@ -75,12 +87,16 @@ class SessionExecutor:
         self._runs: dict[str, _Run] = {}
 
     def launch(self, plan: Plan) -> Handle:
-        """Start a session at the plan's target; returns once it trains, and leaves nothing when it cannot."""
+        """Start a session at the plan's target; returns once it trains, and leaves nothing when it cannot. The job of
+        this very plan, while it runs, is not started twice."""
         if plan.kind != "launch":
             raise InputError(
                 f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
                 "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
             )
+        for run in self._runs.values():
+            if run.outcome is None and run.handle.job == plan.job.name and run.carried_out(plan):
+                return run.handle
         started = self._clock()
         session = self._open(plan.job)
         try:
@@ -91,21 +107,23 @@ class SessionExecutor:
         now = self._clock()
         self.change_costs.add(plan, now - started)
         handle = Handle(executor=self.name, id=self._new_id(plan), job=plan.job.name)
-        self._runs[handle.id] = _Run(session, now, plan.cooldown_s)
+        self._runs[handle.id] = _Run(handle, session, now, [plan])
         return handle
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Bring the job to the plan's target while it trains on, replace what is to migrate, then rebalance; how long
-        that took is learned.
+        that took, to the first step after it, is learned. Nothing, where this very plan was carried out.
 
         Raises InputError for a plan that is not for this job as it is now, or that comes within the cool-down.
         """
         run = self._running(handle)
+        if plan.kind == "adjust" and plan.job.name == handle.job and run.carried_out(plan):
+            return
         self._check_adjust(run, handle, plan)
         if plan.model_copy(update={"current": run.session.allocation}).changes_nothing:
             return
         started = self._clock()
-        left_s = run.applied_at + run.cooldown_s - started
+        left_s = run.applied_at + run.plans[-1].cooldown_s - started
         if left_s > 0:
             raise InputError(
                 f"Job {handle.job} is in the cool-down of its last plan for another {left_s:.0f} s.",
@@ -117,7 +135,8 @@ class SessionExecutor:
             run.session.replace(name)
         if plan.rebalance:
             run.session.rebalance()
-        run.applied_at, run.cooldown_s = self._clock(), plan.cooldown_s
+        run.applied_at = self._clock()
+        run.plans.append(plan)
         if self._stepped(run.session):
             self.change_costs.add(plan, self._clock() - started)
 

@@ -59,12 +59,15 @@ class Executor(Protocol):
     capabilities: Capabilities
 
     def launch(self, plan: Plan) -> Handle:
-        """Start the job of a `launch` plan; returns once it trains."""
+        """Start the job of a `launch` plan; returns once it trains or, on a platform of queues, once that has taken it.
+
+        The same plan again, while its job runs, gives the same handle.
+        """
         ...
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Bring a running job to an `adjust` plan's target, replace what it is to migrate, then even out the look-ups
-        of its PS if it is to rebalance; `keep` leaves it as it is.
+        of its PS if it is to rebalance; `keep` leaves it as it is, and so does a plan that was carried out before.
 
         Raises InputError during the cool-down of the plan applied last, and when the job is not as the plan's
         `current` has it; the job trains on as it was.
@@ -88,7 +91,7 @@ class Executor(Protocol):
         ...
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds that carrying out the plan takes: learned from earlier ones; 0 where nothing changes."""
+        """Seconds from the plan to the first step after it: learned from earlier ones; 0 where nothing changes."""
         ...
 
 

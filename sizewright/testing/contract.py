@@ -144,6 +144,21 @@ class ExecutorContract:
         changes = [change.kind for change in executor.stop(handle).changes]
         assert changes[-1:] == ["rebalance"], f"the outcome tells of other changes last: {changes}"
 
+    def test_a_plan_is_carried_out_once(
+        self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
+    ) -> None:
+        """Whoever hands it over again gets what there is; another under the same id is refused."""
+        assert executor.launch(launch_plan) == handle, "the same plan launched a second job"
+        with pytest.raises(InputError):
+            executor.launch(launch_plan.model_copy(update={"target": adjust_plan.target}))
+        self.until_counts(executor, handle, launch_plan.target)
+        if executor.capabilities.adjust:
+            executor.adjust(handle, adjust_plan)
+            executor.adjust(handle, adjust_plan)
+            self.until_counts(executor, handle, adjust_plan.target)
+            with pytest.raises(InputError):
+                executor.adjust(handle, adjust_plan.model_copy(update={"target": launch_plan.target}))
+
     def test_keep_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
         """Counts stay, training goes on."""
         self.need(executor, "adjust")

@@ -137,6 +137,10 @@ class FakeExecutor(SessionExecutor):
         if self._fails.get(method):
             raise self._fails[method].pop(0)
 
+    def _stepped(self, session: TrainingSession) -> bool:
+        """Changes take `cost`, and not a step more."""
+        return True
+
     def _open(self, job: Job) -> TrainingSession:
         return FakeSession(
             job,

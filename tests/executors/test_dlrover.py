@@ -52,7 +52,8 @@ def test_the_container_asks_for_no_less_than_the_plan() -> None:
     assert (worker["name"], worker["image"], worker["command"]) == ("main", "me/ctr:1", ["python", "-m", "ctr"])
     assert worker["resources"]["requests"] == {"cpu": "500m", "memory": "701Mi"}
     assert ps["resources"] == {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
-    assert worker["env"] == [{"name": "SIZEWRIGHT_BATCH_SIZE", "value": "256"}]
+    told = {each["name"]: each["value"] for each in worker["env"]}
+    assert told == {"SIZEWRIGHT_BATCH_SIZE": "256", "SIZEWRIGHT_PROGRESS": "stdout"}
 
 
 def test_what_the_manifest_leaves_open_is_said_above_it() -> None:

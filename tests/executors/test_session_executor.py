@@ -54,7 +54,7 @@ def test_the_target_comes_first_then_the_replicas_then_the_look_ups() -> None:
     executor = Timed()
     handle = executor.launch(LAUNCH)
     executor.adjust(handle, ADJUST.model_copy(update={"migrate": ("worker-0",), "rebalance": True}))
-    even = ADJUST.model_copy(update={"current": TWO, "rebalance": True})
+    even = ADJUST.model_copy(update={"id": "p-3", "current": TWO, "rebalance": True})
     assert not even.changes_nothing
     executor.adjust(handle, even)
     kinds = [change.kind for change in executor.stop(handle).changes]

@@ -106,7 +106,7 @@ def test_what_is_not_claimed_is_not_done(what: dict[str, object]) -> None:
 def test_the_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     fake.adjust(handle, ADJUST)
-    back = ADJUST.model_copy(update={"current": TWO, "target": ONE})
+    back = ADJUST.model_copy(update={"id": "p-3", "current": TWO, "target": ONE})
     with pytest.raises(InputError, match="cool-down of its last plan for another 60 s"):
         fake.adjust(handle, back)
     clock.sleep(60)
@@ -224,5 +224,5 @@ def test_a_run_that_fails_is_an_outcome_and_an_error_stops_it(fake: FakeExecutor
     with pytest.raises(EngineError, match="Ray is gone"):
         run_plan(fake, LAUNCH, progress=lose)
     assert fake.calls[-1].method == "stop"
-    with pytest.raises(UnsupportedError, match=r"fake executor cannot launch jobs\. Executors that can: local, ray\."):
+    with pytest.raises(UnsupportedError, match=r"fake executor cannot launch jobs\. Executors that can: .*local, ray"):
         run_plan(FakeExecutor(capabilities=Capabilities(render=True)), LAUNCH)
