@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.executors.applied import Applied, seconds_of, sized
 from sizewright.executors.difference import difference
 from sizewright.executors.first_steps import FirstSteps
 from sizewright.executors.kube_api import KubeApi
 from sizewright.executors.manifest import from_yaml
 from sizewright.executors.manifest_executor import ManifestExecutor
-from sizewright.executors.plan_notes import APPLIED_AT, PLAN_ID, notes, read_notes
+from sizewright.executors.plan_notes import APPLIED_AT, notes, read_notes
 from sizewright.executors.pods import PodLabels, Pods
 from sizewright.executors.registry import unsupported
-from sizewright.executors.slots import rounded
-from sizewright.spec import ROLES, Allocation, Capabilities, Group, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
 _GONE_S = 120.0
@@ -72,7 +72,7 @@ class ClusterExecutor(ManifestExecutor):
         document, since_s = self._document(plan), self._clock()
         handle = self._handle(document, plan)
         there = self._get(handle)
-        if there and not self._carried_out(there, plan):
+        if there and not Applied(there, self).by(plan):
             raise InputError(
                 f"There is a {self.kind} {handle.id} already.",
                 "Make a plan that adjusts it, or name the job otherwise.",
@@ -90,20 +90,21 @@ class ClusterExecutor(ManifestExecutor):
         """
         if plan.migrate or plan.rebalance:
             raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
-        there = self.latest(self._known(handle))
+        there = self._known(handle)
+        now = Applied(self.latest(there), self)
         if plan.kind == "launch" or plan.job.name != handle.job:
             raise InputError(
                 f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, and {handle.id} runs.",
                 "Make a plan that adjusts it.",
             )
-        if plan.kind == "keep" or self._carried_out(there, plan):
+        if plan.kind == "keep" or now.by(plan):
             return
-        self._check_current(there, plan)
-        if self._sized(plan.target) == self._runs_at(there):
+        now.check_current(plan)
+        if now.has(plan.target):
             return
-        self._check_cool_down(there, plan)
+        now.check_cool_down(plan, self._clock())
         document, since_s, samples = self._document(plan), self._clock(), self._trained(handle)
-        if self._in_place(there, plan):
+        if now.changes_in_place(plan.target, self.scales, self.resizes):
             self.api.apply(document)
         else:
             self._start_anew(handle, there, document)
@@ -142,7 +143,7 @@ class ClusterExecutor(ManifestExecutor):
             if status is None:
                 self._delete(handle)
             self._steps.forget(handle.id)
-            began = _time(there["metadata"].get("creationTimestamp"))
+            began = seconds_of(there["metadata"].get("creationTimestamp"))
             took_s = max(0.0, self._clock() - began) if began else 0.0
             self._outcomes[handle.id] = Outcome(status=status or "stopped", samples=samples, duration_s=took_s)
         return self._outcomes[handle.id]
@@ -156,10 +157,10 @@ class ClusterExecutor(ManifestExecutor):
         """What a plan changes on the cluster, as lines of a diff; nothing is changed. Raises as applying it would."""
         document = self._document(plan)
         job = self._get(self._handle(document, plan))
-        there = self.latest(job) if job else None
-        if there is None or self._in_place(there, plan):
+        now = Applied(self.latest(job), self) if job else None
+        if now is None or now.changes_in_place(plan.target, self.scales, self.resizes):
             return difference(job if document["kind"] == self.kind else None, self.api.apply(document, dry_run=True))
-        return difference(there, self._checked(document)) + "The job is ended and started anew.\n"
+        return difference(job, self._checked(document)) + "The job is ended and started anew.\n"
 
     def latest(self, there: dict[str, Any]) -> dict[str, Any]:
         """The object that has the sizes of a job."""
@@ -203,67 +204,6 @@ class ClusterExecutor(ManifestExecutor):
             raise InputError(f"The cluster has no {self.kind} {handle.id}.", "Launch it, or pass another handle.")
         return there
 
-    def _carried_out(self, there: Mapping[str, Any], plan: Plan) -> bool:
-        """Raises InputError where a plan of this id brought other sizes."""
-        if (there["metadata"].get("annotations") or {}).get(PLAN_ID) != plan.id:
-            return False
-        if self._runs_at(there) != self._sized(plan.target):
-            raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
-        return True
-
-    def _runs_at(self, there: Mapping[str, Any]) -> dict[Role, tuple[Group, ...]]:
-        """Sizes that the object asks for."""
-        document = dict(there)
-        return {role: groups for role in ROLES if (groups := tuple(s.read() for s in self.slots(document, role)))}
-
-    def _sized(self, allocation: Allocation) -> dict[Role, tuple[Group, ...]]:
-        """Sizes as an object asks for them."""
-        found: dict[Role, list[Group]] = {}
-        for role, group in allocation.groups:
-            if group.replicas:
-                found.setdefault(role, []).append(rounded(group, self.cpu_step_m))
-        return {role: tuple(groups) for role, groups in found.items()}
-
-    def _batch_size(self, there: Mapping[str, Any], usual: int) -> int:
-        workers = self.slots(dict(there), "worker")
-        return workers[0].read_batch_size(usual) if workers else usual
-
-    def _check_current(self, there: Mapping[str, Any], plan: Plan) -> None:
-        if plan.current is None:
-            return
-        batch_size = self._batch_size(there, plan.current.batch_size)
-        if self._sized(plan.current) != self._runs_at(there) or plan.current.batch_size != batch_size:
-            told = [
-                f"{g.replicas} × {role} of {g.cpu:g} cores" for role, gs in self._runs_at(there).items() for g in gs
-            ]
-            raise InputError(
-                f"Plan {plan.id} was made for {plan.current.describe()}, and the cluster has {', '.join(told)}, batch {batch_size}.",
-                "Make a new plan from what runs now.",
-            )
-
-    def _check_cool_down(self, there: Mapping[str, Any], plan: Plan) -> None:
-        applied_at = _time((there["metadata"].get("annotations") or {}).get(APPLIED_AT))
-        try:
-            left_s = (applied_at or 0.0) + read_notes(there).cooldown_s - self._clock()
-        except InputError:  # it was not applied by a plan
-            return
-        if left_s > 0:
-            raise InputError(
-                f"Job {plan.job.name} is in the cool-down of its last plan for another {left_s:.0f} s.",
-                f"Apply plan {plan.id} after that.",
-            )
-
-    def _in_place(self, there: Mapping[str, Any], plan: Plan) -> bool:
-        before, after = self._runs_at(there), self._sized(plan.target)
-        for role in ROLES:
-            one, other = before.get(role, ()), after.get(role, ())
-            if [g.replicas for g in one] != [g.replicas for g in other] and role not in self.scales:
-                return False
-            sizes = [[g.model_copy(update={"replicas": 1}) for g in groups] for groups in (one, other)]
-            if sizes[0] != sizes[1] and not self.resizes:
-                return False
-        return self._batch_size(there, plan.target.batch_size) == plan.target.batch_size
-
     def _start_anew(self, handle: Handle, there: dict[str, Any], document: dict[str, Any]) -> None:
         """Whatever the cluster would refuse is refused before the job is ended; should it be refused after all, the
         job of before comes back."""
@@ -293,7 +233,7 @@ class ClusterExecutor(ManifestExecutor):
             time.sleep(0.1)
 
     def _await(self, handle: Handle, plan: Plan, since_s: float, samples: int) -> None:
-        target = Allocation(**self._sized(plan.target), batch_size=plan.target.batch_size)
+        target = Allocation(**sized(plan.target, self), batch_size=plan.target.batch_size)
         self._steps.await_step(handle.id, plan, target, since_s, samples)
 
     def _trained(self, handle: Handle) -> int:
@@ -312,7 +252,3 @@ class ClusterExecutor(ManifestExecutor):
 
 def _namespace(handle: Handle) -> str:
     return handle.id.partition("/")[0]
-
-
-def _time(text: str | None) -> float | None:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None

@@ -10,13 +10,15 @@ from typing import Any
 
 from sizewright.datasets.trials import now
 from sizewright.errors import InputError, SizewrightError
+from sizewright.executors.change_costs import ChangeCosts, kind_of
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.rails import check_rails
 from sizewright.spec import Executor, Handle, Plan, Rails
 
 
 class Guarded:
-    """`executor`, held to `rails`; entries of `ledger` tell who asked (`asked_by`, where a plan does not say).
+    """`executor`, held to `rails`; entries of `ledger` tell who asked (`asked_by`, where a plan does not say), and what
+    changes have taken.
 
     What it does not have itself is the executor's own.
     """
@@ -33,6 +35,7 @@ class Guarded:
     ) -> None:
         self._executor, self._rails, self._ledger = executor, rails, ledger
         self._asked_by, self._clock, self._now = asked_by, clock, now
+        self._learn(getattr(executor, "change_costs", None))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
@@ -67,6 +70,13 @@ class Guarded:
                 "Give the changed plan an id of its own.",
             )
         return before
+
+    def _learn(self, costs: ChangeCosts | None) -> None:
+        """From what earlier processes measured; what this one measures is kept for the next."""
+        if self._ledger and costs:
+            for kind, seconds in self._ledger.measured(self._executor.name):
+                costs.remember(kind, seconds)
+            costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
 
     def _recorded(self, plan: Plan, carry_out: Callable[[], Handle]) -> Handle:
         began = self._clock()

@@ -1,4 +1,5 @@
-"""What became of every plan that was to be carried out, and who asked for it: a file that only grows."""
+"""What became of every plan that was to be carried out, and who asked for it: a file that only grows. What changes
+took is in it, too, so that the next process knows."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from sizewright.datasets.json_lines import JsonLines
+from sizewright.executors.change_costs import ChangeKind
 from sizewright.spec import Allocation, Handle, Plan
 from sizewright.spec._base import Record
 
@@ -24,10 +26,11 @@ class Entry(Record):
     asked_by: str = ""
     target: Allocation
     reason: str = ""
-    became: Literal["applied", "refused"]
+    became: Literal["applied", "refused", "trains"]
     why: str = Field("", description="of one that was refused")
-    seconds: float = Field(0.0, ge=0, description="until the executor had taken it")
+    seconds: float = Field(0.0, ge=0, description="until the executor had taken it, or the first step after it")
     handle: Handle | None = None
+    change: ChangeKind | None = Field(None, description="of one that trains: which changes take as long")
 
 
 class Ledger(JsonLines[Entry]):
@@ -41,3 +44,7 @@ class Ledger(JsonLines[Entry]):
         same = (plan.id, plan.job.name, executor)
         found = [e for e in self.read() if (e.plan_id, e.job, e.executor) == same and e.became == "applied"]
         return found[-1] if found else None
+
+    def measured(self, executor: str) -> list[tuple[ChangeKind, float]]:
+        """Seconds that changes took, to the first step after them."""
+        return [(e.change, e.seconds) for e in self.read() if e.executor == executor and e.change]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import logging
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from sizewright.errors import InputError, UnsupportedError
-from sizewright.spec import Executor
+from sizewright.spec import Capabilities, Executor
 
 ENTRY_POINTS = "sizewright.executors"
+_LOG = logging.getLogger(__name__)
 
+_METHODS = ("launch", "adjust", "observe", "wait", "stop", "render", "change_cost")
 _EXECUTORS = {
     "dlrover": "sizewright.executors.dlrover:DlroverExecutor",
     "file": "sizewright.executors.file:FileExecutor",
@@ -25,8 +28,9 @@ _EXECUTORS = {
 
 
 def executor_names() -> list[str]:
-    """The names that `get_executor` knows, sorted."""
-    return sorted({*_EXECUTORS, *_registered()})
+    """The names that `get_executor` knows, sorted. One of another package that cannot be loaded is warned of, and is
+    not among them."""
+    return sorted({*_EXECUTORS, *(name for name, point in _registered().items() if _loads(name, point))})
 
 
 def get_executor(name: str, **options: Any) -> Executor:
@@ -44,6 +48,12 @@ def get_executor(name: str, **options: Any) -> Executor:
             f"It takes: {', '.join(taken) or 'none'}.",
         ) from None
     made: Executor = make(**options)
+    missing = [method for method in _METHODS if not callable(getattr(made, method, None))]
+    if missing or not isinstance(getattr(made, "capabilities", None), Capabilities):
+        raise InputError(
+            f"The executor '{name}' is none: it lacks {', '.join(missing) or 'capabilities'}.",
+            "Hold it against sizewright.testing.ExecutorContract.",
+        )
     return made
 
 
@@ -78,5 +88,15 @@ def _load(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def _loads(name: str, point: EntryPoint) -> bool:
+    try:
+        point.load()
+    except Exception as error:  # whatever another package's import raises
+        _LOG.warning("The executor '%s' of %s cannot be loaded, and is left out: %s", name, point.value, error)
+        return False
+    return True
+
+
 def _registered() -> dict[str, EntryPoint]:
+    """Of other packages; a name of ours stays ours."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

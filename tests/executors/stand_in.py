@@ -247,7 +247,11 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 if found := stand.objects.get((kind, namespace, name)):
                     return found
                 raise RefusedError(404, f"{kind} {name} not found")
-            return {"apiVersion": version, "kind": f"{kind}List", "items": _listed(kind, namespace, query.get("labelSelector", ""))}
+            return {
+                "apiVersion": version,
+                "kind": f"{kind}List",
+                "items": _listed(kind, namespace, query.get("labelSelector", "")),
+            }
 
         def _watch(self, kind: str, namespace: str, query: dict[str, str]) -> None:
             name = query["fieldSelector"].removeprefix("metadata.name=")

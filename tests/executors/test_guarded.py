@@ -8,7 +8,7 @@ import pytest
 from sizewright.errors import EngineError, InputError
 from sizewright.executors.guarded import Guarded
 from sizewright.executors.ledger import Ledger
-from sizewright.spec import Allocation, Job, Plan, Rails, RoleRails
+from sizewright.spec import Allocation, ChangeCost, Job, Plan, Rails, RoleRails
 from sizewright.testing import FakeExecutor
 
 JOB = Job(name="ctr")
@@ -35,7 +35,7 @@ def test_each_plan_is_carried_out_once_and_recorded_with_who_asked(tmp_path: Pat
     executor.adjust(handle, ADJUST)
     executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch", "adjust"]
-    told = Ledger(tmp_path / "ledger.jsonl").read()
+    told = [e for e in Ledger(tmp_path / "ledger.jsonl").read() if e.became != "trains"]
     assert [(e.plan_id, e.kind, e.became, e.asked_by, e.executor) for e in told] == [
         ("l-1", "launch", "applied", "anna", "fake"),
         ("a-1", "adjust", "applied", "pipeline", "fake"),
@@ -66,7 +66,7 @@ def test_what_is_beyond_the_rails_reaches_nobody_and_is_recorded(tmp_path: Path)
     with pytest.raises(InputError, match=r"worker\.replicas is 4"):
         executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch"]
-    (last,) = Ledger(tmp_path / "ledger.jsonl").read()[1:]
+    last = Ledger(tmp_path / "ledger.jsonl").read()[-1]
     assert (last.became, last.why) == (
         "refused", "Plan a-1 is beyond its guard rails: worker.replicas is 4, and 1 to 3 may be."
     )  # fmt: skip
@@ -81,7 +81,8 @@ def test_what_the_executor_refuses_may_be_tried_again(tmp_path: Path) -> None:
         executor.adjust(handle, ADJUST)
     executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch", "adjust", "adjust"]
-    assert [e.became for e in Ledger(tmp_path / "ledger.jsonl").read()] == ["applied", "refused", "applied"]
+    told = [e.became for e in Ledger(tmp_path / "ledger.jsonl").read()]
+    assert told == ["trains", "applied", "refused", "trains", "applied"]
 
 
 def test_all_else_is_the_executors_own(tmp_path: Path) -> None:
@@ -96,4 +97,18 @@ def test_all_else_is_the_executors_own(tmp_path: Path) -> None:
     keep = LAUNCH.model_copy(update={"id": "k-1", "kind": "keep", "current": AT})
     with pytest.raises(InputError):
         executor.adjust(handle, keep)
-    assert [e.plan_id for e in Ledger(tmp_path / "ledger.jsonl").read()] == ["l-1"]
+    assert {e.plan_id for e in Ledger(tmp_path / "ledger.jsonl").read()} == {"l-1"}
+
+
+def test_what_changes_took_is_known_to_the_next_process(tmp_path: Path) -> None:
+    class Measuring(FakeExecutor):
+        def change_cost(self, plan: Plan) -> ChangeCost:
+            return self.change_costs.estimate(plan)
+
+    first = guarded(tmp_path, Measuring())
+    first.adjust(first.launch(LAUNCH), ADJUST)
+    second = guarded(tmp_path, Measuring())
+    assert second.change_cost(ADJUST) == first.change_cost(ADJUST)
+    assert (second.change_cost(ADJUST).changes, second.change_cost(LAUNCH).changes) == (1, 1)
+    resize = ADJUST.model_copy(update={"target": Allocation.of(2, 1, 2.0, 1.0, 512)})
+    assert second.change_cost(resize).changes == 0
