@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sizewright.api import (
+        apply,
         compare_priors,
         drift,
         learn_prior,
@@ -44,6 +45,7 @@ _HOMES = {
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
+    "apply": "sizewright.api",
     "compare_priors": "sizewright.api",
     "drift": "sizewright.api",
     "learn_prior": "sizewright.api",
@@ -71,6 +73,7 @@ __all__ = [
     "Recommendation",
     "SizewrightError",
     "Trial",
+    "apply",
     "compare_priors",
     "drift",
     "learn_prior",

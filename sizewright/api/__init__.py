@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sizewright.api.applying import Application, apply, manifest
 from sizewright.api.inputs import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -46,7 +47,9 @@ __all__ = [
     "SHIPPED_PRIOR",
     "STORE_VARIABLE",
     "TRACKING_VARIABLE",
+    "Application",
     "JobLike",
+    "apply",
     "assign_job",
     "check_log",
     "compare_priors",
@@ -56,6 +59,7 @@ __all__ = [
     "learn_prior",
     "load_job",
     "load_prior",
+    "manifest",
     "measure_bank",
     "memory",
     "open_registry",

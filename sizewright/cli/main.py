@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from sizewright.cli import bank, history, init, memory, models, profile, recommend, retrain, schema, trials, tune
+from sizewright.cli import apply, bank, history, init, memory, models, profile, recommend, retrain, schema, trials, tune
 from sizewright.cli import run as run_verb
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("profile")(profile.profile)
 app.command("recommend")(recommend.recommend)
 app.command("run")(run_verb.run)
 app.command("tune")(tune.tune)
+app.command("apply")(apply.apply)
 app.command("memory")(memory.memory)
 app.command("retrain")(retrain.retrain)
 app.add_typer(trials.app, name="trials")

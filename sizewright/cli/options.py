@@ -22,6 +22,10 @@ Prior = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--prior", help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote."),
 ]
+Base = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--base", help="A manifest or script of your own: only its sizes are changed."),
+]
 DataPath = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Prior, Store, Tracking
+from sizewright.cli.options import Base, ClusterFile, DataPath, JobFile, Output, Prior, Store, Tracking
 from sizewright.cli.output import Format
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
@@ -43,15 +43,19 @@ def recommend(
             "without --out it is printed.",
         ),
     ] = None,
+    base: Base = None,
     out: Annotated[Optional[str], typer.Option("--out", help="Write the plan to this file.")] = None,  # noqa: UP045
 ) -> None:
     """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data."""
     from sizewright import api
     from sizewright.cli.output import show, stderr, write_file
     from sizewright.cli.tables import print_recommendation
+    from sizewright.errors import InputError
     from sizewright.executors import get_executor
 
-    renderer = get_executor(executor or "local") if executor or out else None
+    if base and not executor:
+        raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
+    renderer = get_executor(executor or "local", **({"base": base} if base else {})) if executor or out else None
     described = api.load_job(job, data)
     described = described.with_objective(objective, deadline) if objective or deadline else described
     given = None

@@ -45,7 +45,7 @@ class Guarded:
 
         Raises InputError for a plan beyond the rails.
         """
-        if (before := self._before(plan)) and before.handle:
+        if (before := self.before(plan)) and before.handle:
             return before.handle
         return self._recorded(plan, lambda: self._executor.launch(plan))
 
@@ -54,14 +54,15 @@ class Guarded:
 
         Raises InputError for a plan beyond the rails.
         """
-        if not self._before(plan):
+        if not self.before(plan):
             self._recorded(plan, lambda: self._adjusted(handle, plan))
 
     def _adjusted(self, handle: Handle, plan: Plan) -> Handle:
         self._executor.adjust(handle, plan)
         return handle
 
-    def _before(self, plan: Plan) -> Entry | None:
+    def before(self, plan: Plan) -> Entry | None:
+        """The entry of a plan that was carried out already. Raises InputError where it had other sizes then."""
         before = self._ledger.applied(plan, self._executor.name) if self._ledger else None
         if before and before.target != plan.target:
             raise InputError(

@@ -33,7 +33,8 @@ def pod_template(plan: Plan, container: str, restart: str) -> dict[str, Any]:
             {"name": PROGRESS, "value": STDOUT},  # log_samples prints, and `observe` reads the pod's log
         ],
     }
-    return {"spec": {"restartPolicy": restart, "containers": [told]}}
+    policy = {"restartPolicy": restart} if restart else {}
+    return {"spec": {**policy, "containers": [told]}}
 
 
 def only_group(allocation: Allocation, role: Role) -> Group | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes import only_group
 from sizewright.executors.manifest import from_yaml, to_yaml
-from sizewright.executors.plan_notes import read_notes
+from sizewright.executors.plan_notes import PLAN_ID, notes, read_notes
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
@@ -44,7 +44,10 @@ class ManifestExecutor(RenderOnly):
         groups = self.groups(plan)
         if self._base:
             base = YamlText.load(self._base)
-            self._size(self.mine(base.documents, str(self._base)), plan, groups, str(self._base))
+            document = self.mine(base.documents, str(self._base))
+            self._size(document, plan, groups, str(self._base))
+            if PLAN_ID in (annotations := (document.get("metadata") or {}).get("annotations") or {}):
+                annotations.update(notes(plan))  # it was rendered of an earlier plan
             return base.text
         document = self.minimal(plan, groups)
         self._size(document, plan, groups, "The manifest")

@@ -12,6 +12,8 @@ from sizewright.errors import InputError
 from sizewright.spec import Plan
 
 PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
+RECORDS = (APPLIED_AT, _PLAN)
+"""Annotations that are for programs to read."""
 _SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
 HIDDEN = "hidden"

@@ -3,7 +3,7 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
-from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas
+from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
 from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
@@ -63,6 +63,7 @@ __all__ = [
     "RoleBounds",
     "RoleRails",
     "ServerOption",
+    "ShowsDifference",
     "SimilarJob",
     "Status",
     "TableMemory",

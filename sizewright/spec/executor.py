@@ -96,6 +96,19 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class ShowsDifference(Protocol):
+    """An executor whose platform can be asked what a plan would change there."""
+
+    def find(self, plan: Plan) -> Handle | None:
+        """The job that a plan is for, where the platform has it."""
+        ...
+
+    def difference(self, plan: Plan) -> str:
+        """Lines of a diff from what is there to what is planned; nothing is changed. Raises as applying it would."""
+        ...
+
+
+@runtime_checkable
 class RestoresReplicas(Protocol):
     """An executor that puts others in the places of dead replicas by itself."""
 

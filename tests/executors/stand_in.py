@@ -195,6 +195,9 @@ def stand_in() -> Iterator[StandIn]:
 
 def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet
+
         def do_GET(self) -> None:
             self._answer("GET")
 
@@ -256,6 +259,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         def _watch(self, kind: str, namespace: str, query: dict[str, str]) -> None:
             name = query["fieldSelector"].removeprefix("metadata.name=")
             self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             until, last = time.time() + int(query["timeoutSeconds"]), ""
             while time.time() < until:
@@ -263,16 +267,19 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 now = json.dumps(found)
                 if now != last:
                     event = {"type": "MODIFIED" if found else "DELETED", "object": found or {"metadata": {}}}
-                    self.wfile.write(json.dumps(event).encode() + b"\n")
+                    line = json.dumps(event).encode() + b"\n"
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
                     self.wfile.flush()
                     if not found:
-                        return
+                        break
                 last = now
                 time.sleep(0.02)
+            self.wfile.write(b"0\r\n\r\n")
 
         def _send(self, status: int, text: str, content_type: str = "application/json") -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
 

@@ -1,0 +1,197 @@
+"""Carrying out a plan on the platform of an executor: what it changes is shown first, and all of it is recorded."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from sizewright.errors import InputError, JobError
+from sizewright.executors import get_executor
+from sizewright.executors.attached import Attached
+from sizewright.executors.difference import text_difference
+from sizewright.executors.guarded import Guarded
+from sizewright.executors.ledger import Ledger
+from sizewright.executors.rails import check_rails
+from sizewright.executors.registry import unsupported
+from sizewright.executors.watched import attached_to
+from sizewright.spec import Executor, Handle, Plan, Rails, ShowsDifference
+from sizewright.spec._base import Record
+
+DEFAULT_LEDGER = "sizewright-plans.jsonl"
+LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
+_LOOK_S = 1.0
+
+
+class Application(Record):
+    """What became of a plan that was to be applied."""
+
+    plan_id: str
+    executor: str
+    became: Literal["applied", "unchanged", "declined", "dry run"]
+    difference: str = ""
+    handle: Handle | None = None
+    first_step_s: float | None = None
+
+
+def apply(
+    plan: Plan | str | Path,
+    *,
+    executor: str | Executor,
+    rails: Rails | str | Path | None = None,
+    ledger: str | Path | None = None,
+    asked_by: str = "",
+    dry_run: bool = False,
+    confirm: Callable[[str], bool] = lambda _: True,
+    wait_s: float = 0.0,
+    **options: Any,
+) -> Application:
+    """Carry out a plan, its file, or a manifest that an executor rendered of it; with `dry_run` only tell what it
+    would change.
+
+    `confirm` is shown the difference and says whether to go on. The plan is held to `rails` ($SIZEWRIGHT_RAILS), and
+    recorded in `ledger` ($SIZEWRIGHT_LEDGER, else sizewright-plans.jsonl) with who asked: one that was carried out is
+    not carried out again. With `wait_s` it waits so long for the first step after the change, which is kept, too.
+    `options` make an executor by name. The executor `local` changes a job that `run` trains on this host.
+
+    Raises InputError for a plan beyond its rails or not for the job as it is, and what the platform says otherwise.
+    """
+    with ExitStack() as stack:
+        plan_or_path = plan if isinstance(plan, Plan) else Path(plan)
+        if executor == "local":
+            made, loaded = _on_this_host(stack, plan_or_path, options)
+        else:
+            made = get_executor(executor, **options) if isinstance(executor, str) else executor
+            loaded = _loaded(plan_or_path, made)
+        if not made.capabilities.adjust:
+            raise unsupported(made.name, "adjust")
+        if loaded.kind == "keep":
+            return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
+        check_rails(loaded, _rails(rails))
+        book = Ledger(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
+        return _apply(made, loaded, book, asked_by, dry_run=dry_run, confirm=confirm, wait_s=wait_s)
+
+
+def manifest(
+    plan: Plan | str | Path,
+    *,
+    executor: str | Executor,
+    rails: Rails | str | Path | None = None,
+    before: str = "",
+    **options: Any,
+) -> tuple[str, str]:
+    """The manifest of a plan within its rails, and how it differs from the text of `before`."""
+    made = get_executor(executor, **options) if isinstance(executor, str) else executor
+    loaded = _loaded(plan if isinstance(plan, Plan) else Path(plan), made)
+    check_rails(loaded, _rails(rails))
+    text = made.render(loaded)
+    return text, text_difference(before, text)
+
+
+def _apply(
+    made: Executor,
+    plan: Plan,
+    ledger: Ledger,
+    asked_by: str,
+    *,
+    dry_run: bool,
+    confirm: Callable[[str], bool],
+    wait_s: float,
+) -> Application:
+    guarded = Guarded(made, ledger=ledger, asked_by=asked_by)
+    told = {"plan_id": plan.id, "executor": made.name}
+    if before := guarded.before(plan):
+        return Application(**told, became="unchanged", handle=before.handle)
+    handle = _found(made, plan, ledger)
+    changes = made.difference(plan) if isinstance(made, ShowsDifference) else _sizes_difference(plan)
+    if dry_run or not confirm(changes):
+        return Application(**told, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
+    ledger.check()
+    if plan.kind == "launch":
+        handle = guarded.launch(plan)
+    else:
+        guarded.adjust(_needed(handle, plan), plan)
+    assert handle is not None
+    first = _first_step(guarded, handle, wait_s)
+    return Application(**told, became="applied", difference=changes, handle=handle, first_step_s=first)
+
+
+def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, Any]) -> tuple[Executor, Plan]:
+    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    if loaded.kind == "launch":
+        raise InputError(f"Plan {loaded.id} launches a job on this host.", "Train it with: sizewright run.")
+    if options:
+        raise InputError(f"The local executor takes no {', '.join(options)} here.", "Leave them out.")
+    return stack.enter_context(attached_to(loaded.job.name)), loaded
+
+
+def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
+    """Raises JobError for a file that is neither a plan nor a manifest of the executor's."""
+    if isinstance(plan, Plan):
+        return plan
+    try:
+        text = plan.read_text(encoding="utf-8")
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError):
+        return Plan.load(plan)  # says what is wrong
+    except (yaml.YAMLError, ValueError, RecursionError):
+        data = None
+    parse = getattr(executor, "parse", None)
+    if parse and not (isinstance(data, dict) and "target" in data):
+        try:
+            return parse(text)  # type: ignore[no-any-return]
+        except InputError as error:
+            raise JobError(f"{plan} is no plan. As a manifest: {error.message}", error.remedy) from None
+    return Plan.load(plan)
+
+
+def _rails(rails: Rails | str | Path | None) -> Rails:
+    rails = rails if rails is not None else os.environ.get(RAILS_VARIABLE) or Rails()
+    return rails if isinstance(rails, Rails) else Rails.load(rails)
+
+
+def _found(executor: Executor, plan: Plan, ledger: Ledger) -> Handle | None:
+    """The job that a plan is for: as the platform knows it, else as it was launched."""
+    if isinstance(executor, ShowsDifference):
+        return executor.find(plan)
+    mine = [e.handle for e in ledger.read() if (e.job, e.executor) == (plan.job.name, executor.name) and e.handle]
+    if isinstance(executor, Attached):
+        return executor.status.handle
+    return mine[-1] if mine else None
+
+
+def _needed(handle: Handle | None, plan: Plan) -> Handle:
+    if handle is None:
+        raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not there.", "Launch it first.")
+    return handle
+
+
+def _sizes_difference(plan: Plan) -> str:
+    """Between what the plan was made for and its target."""
+    before = _text(plan.current) if plan.current else ""
+    named = "".join(f"migrate {name}\n" for name in plan.migrate) + ("rebalance\n" if plan.rebalance else "")
+    return text_difference(before, _text(plan.target)) + named
+
+
+def _text(record: Record) -> str:
+    return yaml.safe_dump(record.model_dump(mode="json", exclude_none=True), sort_keys=False)
+
+
+def _first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
+    """Looks until the first step after the change is seen; none where it was not in that time."""
+    measured: list[float] = []
+    costs = getattr(executor, "change_costs", None)
+    if costs is None or not executor.capabilities.observe:
+        return None
+    costs.listeners.append(lambda _, seconds: measured.append(seconds))
+    until = time.monotonic() + wait_s
+    while not measured and time.monotonic() < until:
+        if executor.wait(handle, min(_LOOK_S, until - time.monotonic())):
+            break
+        executor.observe(handle)
+    return measured[0] if measured else None

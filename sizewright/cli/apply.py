@@ -1,0 +1,119 @@
+"""`sizewright apply`: carry out a plan on a platform, after showing what it changes there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from sizewright.cli.options import Base, Output
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sizewright.api.applying import Application
+
+_DECLINED = 1
+_Text = Optional[str]  # noqa: UP045
+
+
+def apply(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or a manifest that was rendered of one.")],
+    executor: Annotated[
+        str, typer.Option("--executor", help="dlrover, kubeflow, volcano, kuberay, slurm, local, or one of your own.")
+    ],
+    output: Output = Format.table,
+    base: Base = None,
+    context: Annotated[_Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
+    version: Annotated[_Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
+    out: Annotated[
+        _Text, typer.Option("--out", help="Write the manifest to this file, and leave it to others to apply it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    rails: Annotated[
+        _Text, typer.Option("--rails", help="A file of guard rails to hold it to.", envvar="SIZEWRIGHT_RAILS")
+    ] = None,
+    ledger: Annotated[
+        _Text,
+        typer.Option(
+            "--ledger", help="Where plans are recorded; sizewright-plans.jsonl otherwise.", envvar="SIZEWRIGHT_LEDGER"
+        ),
+    ] = None,
+    asked_by: Annotated[_Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
+    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the first step after it.")] = 0.0,
+) -> None:
+    """Apply a plan: the difference is shown first, and whoever asked is recorded. A plan is carried out once.
+
+    The job's own object is applied by server-side apply, as field manager `sizewright`; other documents of a base
+    manifest are not. Exits 1 when you decline.
+    """
+    import getpass
+
+    from sizewright import api
+    from sizewright.cli.output import show
+
+    options = {name: value for name, value in {"base": base, "context": context, "version": version}.items() if value}
+    if out:
+        _write(plan, executor, options, out, rails, dry_run, yes)
+        return
+    told = api.apply(
+        plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or getpass.getuser(), dry_run=dry_run,
+        confirm=lambda changes: yes or _confirmed(changes), wait_s=wait, **options,
+    )  # fmt: skip
+    show(told, output, lambda console: _print(console, told, shown=not (dry_run or yes)))
+    raise typer.Exit(_DECLINED if told.became == "declined" else 0)
+
+
+def _write(
+    plan: str, executor: str, options: dict[str, Any], out: str, rails: str | None, dry_run: bool, yes: bool
+) -> None:
+    """The manifest into a file."""
+    from pathlib import Path
+
+    from sizewright import api
+    from sizewright.cli.output import stderr, write_file
+
+    before = Path(out).read_text(encoding="utf-8") if Path(out).is_file() else ""
+    text, changes = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    if dry_run or not changes:
+        _show(stderr(), changes or f"{out} is as planned already.\n")
+        return
+    if not yes and not _confirmed(changes):
+        raise typer.Exit(_DECLINED)
+    write_file(out, text)
+    stderr().print(f"The {executor} manifest is in {out}")
+
+
+def _confirmed(changes: str) -> bool:
+    import sys
+
+    from sizewright.cli.output import stderr
+    from sizewright.errors import InputError
+
+    _show(stderr(), changes)
+    if not sys.stdin.isatty():
+        raise InputError("Nobody can be asked here whether to go on.", "Pass --yes, or --dry-run to look first.")
+    return typer.confirm("Apply this?", err=True)
+
+
+def _show(console: Console, changes: str) -> None:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in changes.splitlines():
+        console.print(line, style=colours.get(line[:1], ""), soft_wrap=True)
+
+
+def _print(console: Console, told: Application, *, shown: bool) -> None:
+    if not shown:
+        _show(console, told.difference)
+    where = f" as {told.handle.id}" if told.handle else ""
+    sentences = {
+        "applied": f"Plan {told.plan_id} is applied by {told.executor}{where}.",
+        "unchanged": f"Plan {told.plan_id} was carried out before{where}: nothing to do.",
+        "declined": f"Plan {told.plan_id} is not applied.",
+        "dry run": f"Plan {told.plan_id} would change this." if told.difference else "Nothing would change.",
+    }
+    console.print(sentences[told.became], style="bold")
+    if told.first_step_s is not None:
+        console.print(f"Its first step came after {told.first_step_s:.1f} s.")
