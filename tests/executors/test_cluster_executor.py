@@ -207,7 +207,6 @@ def test_what_the_server_says_is_told_and_nothing_is_half_applied(
 
 @pytest.mark.parametrize("status", [429, 500, 503, 0])
 def test_what_is_safe_is_tried_again(server: StandIn, make: Make, status: int) -> None:
-    make("dlrover").launch(LAUNCH)  # what is slow once
     executor = make(patience_s=20.0 if status else 0.6)
     server.fail("PATCH", "tfjobs", status, times=2)
     handle = executor.launch(LAUNCH)
