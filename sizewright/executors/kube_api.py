@@ -6,6 +6,7 @@ or does not answer; all else is told at once, with what the server said of which
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -159,6 +160,7 @@ def _connect(kubeconfig: str | None, context: str | None) -> Any:
     except ImportError:
         raise MissingExtraError("kubernetes", "kubernetes") from None
     configuration = client.Configuration()
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")  # as it is now: the library reads it when it is imported
     try:
         try:
             config.load_kube_config(kubeconfig, context, configuration, persist_config=False)

@@ -23,7 +23,7 @@ FILES = {
 @cache
 def validator(kind: str) -> jsonschema.Draft202012Validator:
     """Skips the test where the definitions are not at hand."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared"
+    beside = Path(__file__).resolve().parents[1].parent / "shared"
     path = Path(os.environ.get("SIZEWRIGHT_SHARED", beside)) / "crds" / FILES[kind]
     if not path.is_file():
         pytest.skip(f"the definition of {kind} is not at {path}; set SIZEWRIGHT_SHARED to the folder that has crds/")
