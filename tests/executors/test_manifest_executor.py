@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from crds import validator
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_plans import plans
 
@@ -35,7 +35,17 @@ def fits(executor: ManifestExecutor) -> st.SearchStrategy[Plan]:
 
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
 def test_a_plan_is_read_back_from_what_was_rendered_of_it(executor: ManifestExecutor) -> None:
-    @settings(max_examples=150, deadline=None)
+    _hold(executor, 150)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
+def test_ten_thousand_plans_are_read_back(executor: ManifestExecutor) -> None:
+    _hold(executor, 2500)
+
+
+def _hold(executor: ManifestExecutor, cases: int) -> None:
+    @settings(max_examples=cases, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(fits(executor))
     def same(plan: Plan) -> None:
         text = executor.render(plan)

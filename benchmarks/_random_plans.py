@@ -1,0 +1,51 @@
+"""Plans of every shape: sizes from a millicore to a large host, up to three groups of a role, texts of all sorts."""
+
+from __future__ import annotations
+
+import random
+
+from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Training
+
+_TEXTS = (
+    "", "Chosen.", "two\nlines\n", "# no comment", "key: value", "- list", "'quoted' \"twice\"", "tab\there",
+    "ünïcödé 中文 🦀", "\u2028\u2029\x85", "null", "0x10", "1e3", "yes", "{{template}}", "$(reboot)", "`reboot`",
+    "a" * 200, "\\n \\ end", " leading and trailing ", "&anchor *alias", "!!python/object:os.system", "---", "...", "%YAML 1.1",
+)  # fmt: skip
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def random_plan(rng: random.Random, *, most_groups: int, longest_name: int) -> Plan:
+    """With up to so many groups of each role."""
+    roles = {"worker": _groups(rng, most_groups), "ps": _groups(rng, most_groups)}
+    roles |= {role: _groups(rng, 1) for role in ("chief", "evaluator") if rng.random() < 0.2}
+    target = Allocation(**roles, batch_size=rng.randint(1, 10**6))
+    near = target if rng.random() < 0.3 else None
+    job = Job(
+        name=_name(rng, longest_name),
+        training=Training(batch_size=rng.randint(1, 10**6), samples=rng.randint(1, 10**12)),
+        deploy=Deploy(
+            image=rng.choice(_TEXTS), command=(rng.choice(_TEXTS[1:]), rng.choice(_TEXTS)), namespace=_name(rng, 20),
+            priority_class=rng.choice((None, "high")),
+        ),
+    )  # fmt: skip
+    return Plan(
+        id=_name(rng, 40), kind="launch", job=job, target=target, lower=near, upper=near, reason=rng.choice(_TEXTS),
+        asked_by=rng.choice(_TEXTS), cooldown_s=rng.choice((0.0, 600.0, rng.random() * 1e6)),
+        expected=Estimate(value=2.0, lower=1.0, upper=3.0) if rng.random() < 0.5 else None,
+    )  # fmt: skip
+
+
+def _groups(rng: random.Random, most: int) -> tuple[Group, ...]:
+    return tuple(
+        Group(
+            replicas=rng.randint(1, 200),
+            cpu=rng.choice((rng.uniform(0.001, 128), rng.choice((0.05, 0.07, 0.25, 0.4, 1.0, 2.0)))),
+            memory_bytes=rng.choice((0, rng.randint(1, 1 << 39), 1 << 30, 10**9)),
+            gpu=Gpu(kind=rng.choice(("gpu", "a100")), count=rng.randint(1, 8)) if rng.random() < 0.2 else None,
+        )
+        for _ in range(rng.randint(1, most))
+    )
+
+
+def _name(rng: random.Random, longest: int) -> str:
+    return "".join(rng.choices(_LETTERS, k=rng.randint(1, longest)))
