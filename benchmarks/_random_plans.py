@@ -9,7 +9,8 @@ from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan,
 _TEXTS = (
     "", "Chosen.", "two\nlines\n", "# no comment", "key: value", "- list", "'quoted' \"twice\"", "tab\there",
     "ünïcödé 中文 🦀", "\u2028\u2029\x85", "null", "0x10", "1e3", "yes", "{{template}}", "$(reboot)", "`reboot`",
-    "a" * 200, "\\n \\ end", " leading and trailing ", "&anchor *alias", "!!python/object:os.system", "---", "...", "%YAML 1.1",
+    "a" * 200, "\\n \\ end", " leading and trailing ", "&anchor *alias", "!!python/object:os.system", "---", "...",
+    "%YAML 1.1",
 )  # fmt: skip
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -47,9 +47,8 @@ def main() -> None:
         print(f"read back as another plan: {failure:.300}")
     slowest = {name: float(np.percentile(taken, 99)) for name, taken in taken_ms.items()}
     for name, taken in taken_ms.items():
-        print(
-            f"{name:<10}{len(taken):>7} rendered, {np.median(taken):7.2f} ms in the median, {slowest[name]:7.2f} at 99 %"
-        )
+        middle, tail = np.median(taken), slowest[name]
+        print(f"{name:<10}{len(taken):>7} rendered, {middle:7.2f} ms in the median, {tail:7.2f} at 99 %")
     figures = {
         "cases": float(CASES), "round_trips": float(same), "invalid_manifests": float(invalid),
         "render_ms": max(slowest.values()),
