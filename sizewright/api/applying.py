@@ -72,7 +72,7 @@ def apply(
             raise unsupported(made.name, "adjust")
         if loaded.kind == "keep":
             return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
-        check_rails(loaded, _rails(rails))
+        check_rails(loaded, load_rails(rails))
         book = Ledger(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
         return _apply(made, loaded, book, asked_by, dry_run=dry_run, confirm=confirm, wait_s=wait_s)
 
@@ -88,7 +88,7 @@ def manifest(
     """The manifest of a plan within its rails, and how it differs from the text of `before`."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     loaded = _loaded(plan if isinstance(plan, Plan) else Path(plan), made)
-    check_rails(loaded, _rails(rails))
+    check_rails(loaded, load_rails(rails))
     text = made.render(loaded)
     return text, text_difference(before, text)
 
@@ -150,7 +150,8 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
     return Plan.load(plan)
 
 
-def _rails(rails: Rails | str | Path | None) -> Rails:
+def load_rails(rails: Rails | str | Path | None) -> Rails:
+    """As they are, from their file, or from that of $SIZEWRIGHT_RAILS; none otherwise."""
     rails = rails if rails is not None else os.environ.get(RAILS_VARIABLE) or Rails()
     return rails if isinstance(rails, Rails) else Rails.load(rails)
 

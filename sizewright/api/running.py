@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sizewright.api.applying import LEDGER_VARIABLE, load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
     JobLike,
@@ -21,11 +24,13 @@ from sizewright.api.priors import SHIPPED_PRIOR, load_prior, prior_asked_for
 from sizewright.api.sizing import recommend
 from sizewright.datasets.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, StoreError
+from sizewright.executors.guarded import Guarded
+from sizewright.executors.ledger import Ledger
 from sizewright.executors.plan_files import is_plan, launch_plan
 from sizewright.executors.tuning import Beside, Tuning, tuning
 from sizewright.recommender.consider import filled
 from sizewright.recommender.warm_start import warm_start
-from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Recommendation
+from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -48,6 +53,8 @@ def run(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     cluster: Cluster | str | Path | None = None,
+    rails: Rails | str | Path | None = None,
+    ledger: str | Path | None = None,
     metrics: str | Path | None = None,
     metrics_port: int | None = None,
     metrics_host: str = LOCALHOST,
@@ -64,6 +71,9 @@ def run(
     Without a `cluster` what the local executor may use is what this host has. Meanwhile it is reached by `tune` in
     other processes; each look is appended to the file `metrics`, and told to whoever asks at `metrics_port`.
 
+    The plan and every change are held to `rails` ($SIZEWRIGHT_RAILS), and recorded in `ledger` ($SIZEWRIGHT_LEDGER), if
+    there are such.
+
     `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
     `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
     its outcome, `stopped`; one that failed on the way is an outcome too. Whatever became of it is kept in the store's
@@ -79,6 +89,7 @@ def run(
     if not isinstance(executor, str) and options:
         raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
+    made = _guarded(made, rails, ledger)
     room = load_cluster(cluster) or (this_host() if made.name == "local" else None)
     told, _ = prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
     is_job = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
@@ -96,6 +107,16 @@ def run(
         return run_plan(
             made, chosen, progress=progress, tune=beside, decided=decided, companions=companions, record=keep
         )
+
+
+def _guarded(executor: Executor, rails: Rails | str | Path | None, ledger: str | Path | None) -> Executor:
+    held, path = load_rails(rails), ledger or os.environ.get(LEDGER_VARIABLE)
+    if held == Rails() and not path:
+        return executor
+    book = Ledger(path) if path else None
+    if book:
+        book.check()
+    return Guarded(executor, rails=held, ledger=book, asked_by=getpass.getuser(), once=False)
 
 
 def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Companion]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import Base, Output
+from sizewright.cli.options import Base, LedgerFile, Output, RailsFile
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
@@ -32,19 +32,13 @@ def apply(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    rails: Annotated[
-        _Text, typer.Option("--rails", help="A file of guard rails to hold it to.", envvar="SIZEWRIGHT_RAILS")
-    ] = None,
-    ledger: Annotated[
-        _Text,
-        typer.Option(
-            "--ledger", help="Where plans are recorded; sizewright-plans.jsonl otherwise.", envvar="SIZEWRIGHT_LEDGER"
-        ),
-    ] = None,
+    rails: RailsFile = None,
+    ledger: LedgerFile = None,
     asked_by: Annotated[_Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
     wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the first step after it.")] = 0.0,
 ) -> None:
-    """Apply a plan: the difference is shown first, and whoever asked is recorded. A plan is carried out once.
+    """Apply a plan: the difference is shown first, and who asked is recorded, in sizewright-plans.jsonl where no ledger
+    is named. A plan is carried out once.
 
     The job's own object is applied by server-side apply, as field manager `sizewright`; other documents of a base
     manifest are not. Exits 1 when you decline.

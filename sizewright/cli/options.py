@@ -26,6 +26,14 @@ Base = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--base", help="A manifest or script of your own: only its sizes are changed."),
 ]
+RailsFile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--rails", help="Guard rails that plans are held to.", envvar="SIZEWRIGHT_RAILS"),
+]
+LedgerFile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--ledger", help="Where plans are recorded, with who asked for them.", envvar="SIZEWRIGHT_LEDGER"),
+]
 DataPath = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),

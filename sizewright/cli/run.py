@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, MetricsHost, MetricsPortNumber, Output, Prior, Store, Tracking
+from sizewright.cli.options import (
+    ClusterFile,
+    LedgerFile,
+    MetricsHost,
+    MetricsPortNumber,
+    Output,
+    Prior,
+    RailsFile,
+    Store,
+    Tracking,
+)
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
@@ -47,6 +57,8 @@ def run(
     prior: Prior = None,
     tracking_uri: Tracking = None,
     cluster: ClusterFile = None,
+    rails: RailsFile = None,
+    ledger: LedgerFile = None,
     metrics: Annotated[
         _Text, typer.Option("--metrics", help="Append what is observed to this file, for replays.")
     ] = None,
@@ -78,9 +90,9 @@ def run(
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 outcome = api.run(
                     loaded, executor="ray" if address else "local", store=store, record=record, tune=how, prior=prior,
-                    tracking_uri=tracking_uri, cluster=cluster, metrics=metrics, metrics_port=metrics_port,
-                    metrics_host=metrics_host, progress=view.progressed, decided=view.decided, sized=view.sized,
-                    **options,
+                    tracking_uri=tracking_uri, cluster=cluster, rails=rails, ledger=ledger, metrics=metrics,
+                    metrics_port=metrics_port, metrics_host=metrics_host, progress=view.progressed,
+                    decided=view.decided, sized=view.sized, **options,
                 )  # fmt: skip
         except KeyboardInterrupt:
             stderr().print("Stopped before it trained.")

@@ -13,14 +13,15 @@ from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import ChangeCosts, kind_of
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.rails import check_rails
-from sizewright.spec import Executor, Handle, Plan, Rails
+from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
 
 
 class Guarded:
     """`executor`, held to `rails`; entries of `ledger` tell who asked (`asked_by`, where a plan does not say), and what
     changes have taken.
 
-    What it does not have itself is the executor's own.
+    Without `once` a plan that launches may be carried out again, as one trains the same file anew. What it does not
+    have itself is the executor's own.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Guarded:
         rails: Rails = Rails(),  # noqa: B008
         ledger: Ledger | None = None,
         asked_by: str = "",
+        once: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = now,
     ) -> None:
         self._executor, self._rails, self._ledger = executor, rails, ledger
         self._asked_by, self._clock, self._now = asked_by, clock, now
+        self._once = once
         self._learn(getattr(executor, "change_costs", None))
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +48,7 @@ class Guarded:
 
         Raises InputError for a plan beyond the rails.
         """
-        if (before := self.before(plan)) and before.handle:
+        if self._once and (before := self.before(plan)) and before.handle:
             return before.handle
         return self._recorded(plan, lambda: self._executor.launch(plan))
 
@@ -56,6 +59,11 @@ class Guarded:
         """
         if not self.before(plan):
             self._recorded(plan, lambda: self._adjusted(handle, plan))
+
+    def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
+        """What a PS is forecast to need, for an executor that restores those that memory ends."""
+        if isinstance(self._executor, RestoresReplicas):
+            self._executor.expect_memory(handle, ps_bytes)
 
     def _adjusted(self, handle: Handle, plan: Plan) -> Handle:
         self._executor.adjust(handle, plan)

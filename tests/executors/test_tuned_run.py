@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from beside_runs import JOB, ONE, rate, tuner_of
 
+from sizewright import api
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
-from sizewright.errors import EngineError, UnsupportedError
+from sizewright.errors import EngineError, InputError, UnsupportedError
+from sizewright.executors.guarded import Guarded
+from sizewright.executors.ledger import Ledger
+from sizewright.executors.plan_files import launch_plan
 from sizewright.executors.run import Look, Running, run_plan
 from sizewright.recommender.decisions import Decision
 from sizewright.recommender.scaler import AutoScaler
-from sizewright.spec import Capabilities, Handle, Metrics, Outcome, Plan
+from sizewright.spec import Capabilities, Handle, Metrics, Outcome, Plan, Rails, RoleRails
 from sizewright.testing import FakeExecutor
 
 
@@ -101,3 +107,30 @@ def test_whatever_looks_at_a_job_may_fail_and_looks_at_what_cannot_be_seen(monke
 
 def _unknown(*_: object) -> None:
     raise EngineError("Nobody knows.")
+
+
+def test_rails_hold_for_what_is_run_and_its_plans_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIZEWRIGHT_STORE", f"sqlite:///{tmp_path}/store.db")
+    ledger, fake = tmp_path / "ledger.jsonl", FakeExecutor(throughput=rate)
+    plan = launch_plan(JOB, ONE)
+    with pytest.raises(InputError, match=r"worker\.replicas is 1, and 2 to 9 may be"):
+        api.run(plan, executor=fake, rails=Rails(worker=RoleRails(replicas=(2, 9))), ledger=ledger)
+    assert fake.calls == []
+    for _ in range(2):  # the same plan may be trained anew
+        assert api.run(plan, executor=fake, ledger=ledger).status == "finished"
+    assert [entry.became for entry in Ledger(ledger).read() if entry.became != "trains"] == [
+        "refused", "applied", "applied"
+    ]  # fmt: skip
+
+
+def test_the_loop_is_held_to_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIZEWRIGHT_STORE", f"sqlite:///{tmp_path}/store.db")
+    fake, decided = FakeExecutor(throughput=rate), list[Decision]()
+    most = ONE.replicas("worker")
+    rails = Rails(worker=RoleRails(replicas=(1, most)))
+    guarded = Guarded(fake, rails=rails, clock=fake.clock)
+    plan = launch_plan(JOB, ONE)
+    run_plan(guarded, plan, clock=fake.clock, tune=tuner_of(guarded), decided=decided.append, every_s=1)  # type: ignore[arg-type]
+    refused = [decision for decision in decided if "guard rails" in decision.error]
+    assert refused, "it wants more workers, which is refused"
+    assert all(call.plan.target.replicas("worker") <= most for call in fake.calls if call.plan and call.method == "adjust")
