@@ -89,13 +89,14 @@ def run(
     if not isinstance(executor, str) and options:
         raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    made = _guarded(made, rails, ledger)
+    held = load_rails(rails)
+    made = _guarded(made, held, ledger)
     room = load_cluster(cluster) or (this_host() if made.name == "local" else None)
     told, _ = prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
     is_job = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
-    chosen = _sized(plan, store, told, room, sized) if is_job else plan  # type: ignore[arg-type]
+    chosen = _sized(held.narrow(load_job(plan)), store, told, room, sized) if is_job else plan  # type: ignore[arg-type]
     chosen = chosen if isinstance(chosen, Plan) else Plan.load(chosen)  # type: ignore[arg-type]
-    chosen = chosen.model_copy(update={"job": counted(chosen.job)})
+    chosen = chosen.model_copy(update={"job": held.narrow(counted(chosen.job))})
     with ExitStack() as stack:
         opened = stack.enter_context(its_store(store, create=True)) if record else None
         beside = None
@@ -109,14 +110,14 @@ def run(
         )
 
 
-def _guarded(executor: Executor, rails: Rails | str | Path | None, ledger: str | Path | None) -> Executor:
-    held, path = load_rails(rails), ledger or os.environ.get(LEDGER_VARIABLE)
-    if held == Rails() and not path:
+def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Executor:
+    path = ledger or os.environ.get(LEDGER_VARIABLE)
+    if rails == Rails() and not path:
         return executor
     book = Ledger(path) if path else None
     if book:
         book.check()
-    return Guarded(executor, rails=held, ledger=book, asked_by=getpass.getuser(), once=False)
+    return Guarded(executor, rails=rails, ledger=book, asked_by=getpass.getuser(), once=False)
 
 
 def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Companion]:

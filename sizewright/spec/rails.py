@@ -9,7 +9,9 @@ from pydantic import ConfigDict, Field, FiniteFloat
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec._shorthand import ONE_FOR_BOTH
+from sizewright.spec.bounds import RoleBounds
 from sizewright.spec.cluster import Quota
+from sizewright.spec.job import Job
 from sizewright.spec.units import Bytes, Cores
 
 
@@ -40,3 +42,17 @@ class Rails(Record):
     def load(cls, path: str | Path) -> Rails:
         """Read a file of guard rails. Raises JobError with one sentence for every user mistake."""
         return parse(cls, load_yaml(path, "guard rails"), str(path))
+
+    def narrow(self, job: Job) -> Job:
+        """The job with bounds within these rails, where both leave room, so that what is sought is not refused."""
+        roles = {role: _narrowed(getattr(job.bounds, role), getattr(self, role)) for role in ("worker", "ps")}
+        return job.model_copy(update={"bounds": job.bounds.model_copy(update=roles)})
+
+
+def _narrowed(bounds: RoleBounds, rails: RoleRails) -> RoleBounds:
+    both = {}
+    for name in ("replicas", "cpu", "memory_bytes"):
+        (least, most), rail = getattr(bounds, name), getattr(rails, name)
+        if rail and max(least, rail[0]) <= min(most, rail[1]):
+            both[name] = (max(least, rail[0]), min(most, rail[1]))
+    return bounds.model_copy(update=both)

@@ -7,7 +7,7 @@ import pytest
 
 from sizewright.errors import InputError, JobError
 from sizewright.executors.rails import check_rails
-from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Rails
+from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Rails, RoleRails
 from sizewright.spec.units import GIB
 
 JOB = Job(name="ctr", training={"samples": 36_000_000}, deploy=Deploy(priority_class="high"))  # type: ignore[arg-type]
@@ -92,3 +92,12 @@ def test_rails_are_read_from_a_file(tmp_path: Path) -> None:
     path.write_text("worker: {replica: 3}\n")
     with pytest.raises(JobError, match="replica"):
         Rails.load(path)
+
+
+def test_what_is_sought_is_sought_within_them() -> None:
+    rails = Rails(worker=RoleRails(replicas=(2, 4), cpu=(8.0, 9.0)))
+    narrowed = rails.narrow(Job(name="ctr"))
+    assert narrowed.bounds.worker.replicas == (2, 4)
+    assert narrowed.bounds.worker.cpu == (0.5, 4.0), "both leave no room, and the rail refuses what is found"
+    assert narrowed.bounds.ps == Job().bounds.ps
+    assert Rails().narrow(Job(name="ctr")) == Job(name="ctr")

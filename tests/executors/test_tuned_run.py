@@ -133,4 +133,6 @@ def test_the_loop_is_held_to_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run_plan(guarded, plan, clock=fake.clock, tune=tuner_of(guarded), decided=decided.append, every_s=1)  # type: ignore[arg-type]
     refused = [decision for decision in decided if "guard rails" in decision.error]
     assert refused, "it wants more workers, which is refused"
-    assert all(call.plan.target.replicas("worker") <= most for call in fake.calls if call.plan and call.method == "adjust")
+    assert all(
+        call.plan.target.replicas("worker") <= most for call in fake.calls if call.plan and call.method == "adjust"
+    )
