@@ -20,6 +20,7 @@ class Kind(str, Enum):
     plan = "plan"
     trial = "trial"
     memory = "memory"
+    rails = "rails"
 
 
 def schema(
@@ -32,7 +33,7 @@ def schema(
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import keys_table
     from sizewright.datasets.trials import Trial
-    from sizewright.spec import Cluster, Job, MemoryReport, Plan, Recommendation
+    from sizewright.spec import Cluster, Job, MemoryReport, Plan, Rails, Recommendation
 
     records: dict[Kind, type[BaseModel]] = {
         Kind.job: Job,
@@ -41,7 +42,10 @@ def schema(
         Kind.plan: Plan,
         Kind.trial: Trial,
         Kind.memory: MemoryReport,
+        Kind.rails: Rails,
     }
-    text = records[kind].model_json_schema(mode="validation" if kind in (Kind.job, Kind.cluster) else "serialization")
+    text = records[kind].model_json_schema(
+        mode="validation" if kind in (Kind.job, Kind.cluster, Kind.rails) else "serialization"
+    )
     data = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | text
     show_data(data, output, lambda console: console.print(keys_table(text)))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes import only_group
 from sizewright.executors.manifest import from_yaml, to_yaml
+from sizewright.executors.manifest_check import check_manifest
 from sizewright.executors.plan_notes import PLAN_ID, notes, read_notes
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
@@ -156,6 +157,7 @@ class ManifestExecutor(RenderOnly):
         if "ps" not in groups and "ps" in self.roles and self.slots(document, "ps"):
             raise InputError(f"{name} has PS, and plan {plan.id} has none.", "Take them out of the manifest.")
         self.fit(document, plan)
+        check_manifest(document, (slot for role in groups for slot in self.slots(document, role)), name)
 
     def _open_points(self, role: Role, groups: tuple[Group, ...]) -> Iterator[str]:
         if any(not group.memory_bytes for group in groups):
