@@ -27,7 +27,7 @@ def schema(
     kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job,
     output: Output = Format.json,
 ) -> None:
-    """Print the JSON Schema of a job file, a cluster file or a result; as a table, its keys."""
+    """Print the JSON Schema of a job file, a cluster file, guard rails or a result; as a table, its keys."""
     from pydantic import BaseModel
 
     from sizewright.cli.output import show_data

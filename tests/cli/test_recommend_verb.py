@@ -68,6 +68,16 @@ def test_executor_without_out_prints_the_manifest(call, example, store):
     assert manifest["kind"] == "ElasticJob"
 
 
+def test_of_a_base_manifest_only_the_sizes_are_changed(call, example, store, tmp_path):
+    base = tmp_path / "base.yaml"
+    made = call("recommend", example, "--store", store, "--executor", "kubeflow").out
+    base.write_text(made.replace("image: ", "image: mine/").replace("spec:\n", "spec:  # mine\n", 1))
+    told = call("recommend", example, "--store", store, "--executor", "kubeflow", "--base", base)
+    assert told.out.count("mine/") == base.read_text().count("mine/") > 0
+    assert "spec:  # mine" in told.out
+    assert "Name it: --executor" in call("recommend", example, "--store", store, "--base", base).err
+
+
 def test_not_enough_data_exits_4_with_numbered_remedies(call, example, tmp_path):
     store = tmp_path / "t.db"
     assert call(
