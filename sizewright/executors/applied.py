@@ -18,10 +18,12 @@ Sizes = dict[Role, tuple[Group, ...]]
 
 
 class Applied:
-    """One object, as the manifests of `executor` are read."""
+    """One object, as the manifests of `executor` are read; `job`, where that is another, has what its sizes are not."""
 
-    def __init__(self, document: Mapping[str, Any], executor: ManifestExecutor) -> None:
-        self._document, self._executor = dict(document), executor
+    def __init__(
+        self, document: Mapping[str, Any], executor: ManifestExecutor, job: Mapping[str, Any] | None = None
+    ) -> None:
+        self._document, self._executor, self._job = dict(document), executor, dict(job or document)
         self._notes: Mapping[str, str] = document["metadata"].get("annotations") or {}
 
     @property
@@ -32,7 +34,7 @@ class Applied:
 
     def batch_size(self, usual: int) -> int:
         """That its workers are told; `usual` where they are told none."""
-        workers = self._executor.slots(self._document, "worker")
+        workers = self._executor.slots(self._job, "worker")
         return workers[0].read_batch_size(usual) if workers else usual
 
     def by(self, plan: Plan) -> bool:

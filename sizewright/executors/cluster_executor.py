@@ -72,6 +72,9 @@ class ClusterExecutor(ManifestExecutor):
         document, since_s = self._document(plan), self._clock()
         handle = self._handle(document, plan)
         there = self._get(handle)
+        if there and _is_ending(there):
+            self._delete(handle)
+            there = None
         if there and not Applied(there, self).by(plan):
             raise InputError(
                 f"There is a {self.kind} {handle.id} already.",
@@ -91,20 +94,23 @@ class ClusterExecutor(ManifestExecutor):
         if plan.migrate or plan.rebalance:
             raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
         there = self._known(handle)
-        now = Applied(self.latest(there), self)
+        now = Applied(self.latest(there), self, there)
         if plan.kind == "launch" or plan.job.name != handle.job:
             raise InputError(
                 f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, and {handle.id} runs.",
                 "Make a plan that adjusts it.",
             )
+        if _is_ending(there):
+            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
         if plan.kind == "keep" or now.by(plan):
             return
         now.check_current(plan)
         if now.has(plan.target):
             return
         now.check_cool_down(plan, self._clock())
-        document, since_s, samples = self._document(plan), self._clock(), self._trained(handle)
-        if now.changes_in_place(plan.target, self.scales, self.resizes):
+        in_place = now.changes_in_place(plan.target, self.scales, self.resizes)
+        document, since_s, samples = self._document(plan, whole=not in_place), self._clock(), self._trained(handle)
+        if in_place:
             self.api.apply(document)
         else:
             self._start_anew(handle, there, document)
@@ -150,17 +156,18 @@ class ClusterExecutor(ManifestExecutor):
 
     def find(self, plan: Plan) -> Handle | None:
         """The job that a plan is for, where the cluster has it."""
-        handle = self._handle(self._document(plan), plan)
+        handle = self._handle(self._document(plan, whole=True), plan)
         return handle if self._get(handle) else None
 
     def difference(self, plan: Plan) -> str:
         """What a plan changes on the cluster, as lines of a diff; nothing is changed. Raises as applying it would."""
-        document = self._document(plan)
-        job = self._get(self._handle(document, plan))
-        now = Applied(self.latest(job), self) if job else None
+        whole = self._document(plan, whole=True)
+        job = self._get(self._handle(whole, plan))
+        now = Applied(self.latest(job), self, job) if job else None
         if now is None or now.changes_in_place(plan.target, self.scales, self.resizes):
+            document = self._document(plan)
             return difference(job if document["kind"] == self.kind else None, self.api.apply(document, dry_run=True))
-        return difference(job, self._checked(document)) + "The job is ended and started anew.\n"
+        return difference(job, self._checked(whole)) + "The job is ended and started anew.\n"
 
     def latest(self, there: dict[str, Any]) -> dict[str, Any]:
         """The object that has the sizes of a job."""
@@ -177,9 +184,10 @@ class ClusterExecutor(ManifestExecutor):
             self._given = self._connect()
         return self._given
 
-    def _document(self, plan: Plan) -> dict[str, Any]:
-        """What is applied: the manifest, with the notes of its plan."""
-        made = from_yaml(self.render(plan))
+    def _document(self, plan: Plan, *, whole: bool = False) -> dict[str, Any]:
+        """What is applied: the manifest, with the notes of its plan; of the `whole` job also where a change would be an
+        object of its own."""
+        made = from_yaml(self.render(plan.model_copy(update={"kind": "launch"}) if whole else plan))
         document = next(each for each in made if isinstance(each, dict) and each.get("apiVersion") == self.api_version)
         meta = document.setdefault("metadata", {})
         meta.setdefault("name", plan.job.name)
@@ -252,3 +260,8 @@ class ClusterExecutor(ManifestExecutor):
 
 def _namespace(handle: Handle) -> str:
     return handle.id.partition("/")[0]
+
+
+def _is_ending(there: Mapping[str, Any]) -> bool:
+    """Whether it was deleted, and is there until its operator has cleaned up."""
+    return bool(there["metadata"].get("deletionTimestamp"))

@@ -62,12 +62,14 @@ class DlroverExecutor(ClusterExecutor):
         return super().render(plan)
 
     def latest(self, there: dict[str, Any]) -> dict[str, Any]:
-        """The last ScalePlan of a job, where it is changed by such."""
+        """The last ScalePlan of a job, where it is changed by such; those of an earlier job of its name stay behind."""
         if not self._scale_plans:
             return there
         name, namespace = there["metadata"]["name"], there["metadata"]["namespace"]
         found = self.api.list(self.api_version, scale_plan.KIND, namespace, f"elasticjob.dlrover/name={name}")
-        return max(found, key=scale_plan.made_at, default=there)
+        began = there["metadata"].get("creationTimestamp", "")
+        own = [each for each in found if each["metadata"].get("creationTimestamp", "") >= began]
+        return max([there, *own], key=scale_plan.made_at)
 
     def slots(self, document: Node, role: Role) -> list[Slot]:
         """Where the sizes of a role are."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from sizewright.errors import EngineError, InputError, MissingExtraError
-from sizewright.executors.kube_faults import BUSY, told
+from sizewright.executors.kube_faults import busy, told
 
 MANAGER = "sizewright"
 T = TypeVar("T")
@@ -76,16 +76,17 @@ class KubeApi:
         return list((_plain(found) or {}).get("items", []))
 
     def watch(self, api_version: str, kind: str, namespace: str, name: str, for_s: float) -> Iterator[dict[str, Any]]:
-        """The object whenever it changes, for so long or until it is deleted. Where the server ends a watch, so does
-        this."""
+        """The object whenever it changes, for so long or until it is deleted. Where the server ends a watch or falls
+        silent, this ends."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.watch import Watch
         from urllib3.exceptions import HTTPError
 
-        resource, watcher = self._resource(api_version, kind), Watch()
-        until = {"timeout": max(1, round(for_s)), "watcher": watcher}
+        resource, watcher, whole_s = self._resource(api_version, kind), Watch(), max(1, round(for_s))
+        which = {"namespace": namespace, "field_selector": f"metadata.name={name}", "serialize": False}
+        until = {"timeout_seconds": whole_s, "_request_timeout": (self._timeout_s, whole_s + 1.0)}
         try:
-            for event in resource.watch(namespace=namespace, name=name, **until):
+            for event in watcher.stream(resource.get, **which, **until):
                 if event["type"] == "DELETED":
                     return
                 yield event["raw_object"]
@@ -138,7 +139,7 @@ class KubeApi:
             except ApiException as error:
                 if error.status == 404:
                     return None
-                if error.status not in BUSY or not left:
+                if not busy(error) or not left:
                     raise told(what, error) from None
             except (HTTPError, OSError) as error:
                 if not left:

@@ -9,6 +9,12 @@ from sizewright.errors import EngineError, InputError, SizewrightError
 
 BUSY = (429, 500, 502, 503, 504)
 """Those after which the same may be asked again."""
+_MISTYPED = "failed to create typed patch object"
+
+
+def busy(error: Any) -> bool:
+    """Whether the same may be asked again. Server-side apply calls what is wrong in a body a failure of its own."""
+    return error.status in BUSY and _MISTYPED not in str(error.body)
 
 
 def told(what: str, error: Any) -> SizewrightError:
@@ -26,7 +32,9 @@ def told(what: str, error: Any) -> SizewrightError:
         )
     if error.status in (401, 403):
         return InputError(f"Not allowed to {what}: {said}.", "Ask for a role that may, or use another context.")
-    if error.status in (400, 413, 415, 422):
+    if _MISTYPED in said:
+        fields = said.partition("): ")[2]
+    if error.status in (400, 413, 415, 422) or _MISTYPED in said:
         return InputError(f"The cluster refuses to {what}: {fields or said}.", "Correct this, and try again.")
     return EngineError(
         f"The API server failed to {what}: {said} ({error.status}).",

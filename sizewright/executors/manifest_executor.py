@@ -104,7 +104,7 @@ class ManifestExecutor(RenderOnly):
         lines = [
             f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}",
             f"Why: {plan.reason}",
-            "Apply it with: sizewright apply, or kubectl apply --server-side -f this-file.yaml",
+            "Apply it with: sizewright apply, or kubectl apply --server-side --field-manager=sizewright -f FILE",
         ]
         for role, of_role in groups.items():
             lines += self._open_points(role, of_role)

@@ -41,6 +41,11 @@ def slots(document: Node, role: Role) -> list[Slot]:
 
 def document(plan: Plan, groups: Mapping[Role, tuple[Group, ...]], cpu_step_m: int) -> dict[str, Any]:
     """The object. Raises InputError for sizes that it cannot tell."""
+    if plan.current and plan.current.batch_size != plan.target.batch_size:
+        raise InputError(
+            f"Plan {plan.id} changes the batch size, which a ScalePlan does not have.",
+            "Stop the job, and launch it with the other batch size.",
+        )
     told = metadata(plan)
     told["name"] = f"{plan.job.name}-{plan.id.removeprefix(plan.job.name + '-')}"[:63].rstrip("-")
     told["labels"] |= {"elasticjob.dlrover/name": plan.job.name, "scale-type": "manual"}
