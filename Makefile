@@ -28,6 +28,9 @@ test-long: .venv/.ready
 	@command -v prometheus >/dev/null && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		prometheus postgresql) >/dev/null 2>&1 || echo "prometheus and postgresql cannot be installed here"
+	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null \
+		|| (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+		slurm-wlm munge) >/dev/null 2>&1 || echo "slurm-wlm cannot be installed here"
 	@$(BIN)/pytest -m long --timeout=1200
 
 lint: .venv/.ready

@@ -39,7 +39,7 @@ def recommend(
         Optional[str],  # noqa: UP045
         typer.Option(
             "--executor",
-            help="Render the plan for this executor (dlrover, kubeflow, volcano, kuberay, file, local); "
+            help="Render the plan for this executor (dlrover, kubeflow, volcano, kuberay, slurm, file, local); "
             "without --out it is printed.",
         ),
     ] = None,

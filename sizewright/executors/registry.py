@@ -23,6 +23,7 @@ _EXECUTORS = {
     "kuberay": "sizewright.executors.kuberay:KuberayExecutor",
     "local": "sizewright.executors.local:LocalExecutor",
     "ray": "sizewright.executors.ray_cluster:RayExecutor",
+    "slurm": "sizewright.executors.slurm:SlurmExecutor",
     "volcano": "sizewright.executors.volcano:VolcanoExecutor",
 }
 

@@ -23,7 +23,8 @@ def test_executors_are_found_by_name() -> None:
 
 def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        InputError, match=r"no executor 'nobody'\. Known: dlrover, file, kubeflow, kuberay, local, ray, volcano\."
+        InputError,
+        match=r"no executor 'nobody'\. Known: dlrover, file, kubeflow, kuberay, local, ray, slurm, volcano\.",
     ):
         get_executor("nobody")
     with pytest.raises(InputError, match="did you mean 'dlrover'"):
@@ -42,7 +43,7 @@ def test_options_are_passed_on_and_unknown_ones_refused() -> None:
 
 def test_other_packages_register_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, "sizewright.testing.fake:FakeExecutor")
-    assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "volcano"]
+    assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "slurm", "volcano"]
     made = get_executor("mine", samples=5)
     assert isinstance(made, FakeExecutor)
 

@@ -1,0 +1,151 @@
+"""Jobs that were handed to Slurm, each in a folder that all hosts share: which starts it had, at which
+plans, and what became of it, so that any process can look at it, change and stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from sizewright.errors import InputError, StoreError
+from sizewright.spec import Change, Outcome, Plan
+from sizewright.spec._base import Record
+
+_FILE, _LOCK = "job.json", "lock"
+_NAME = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]*")
+
+
+class Start(Record):
+    """One job of Slurm's."""
+
+    slurm_id: str
+    plan: Plan
+    at_s: float = Field(description="seconds since 1970, when it was submitted")
+
+
+class SlurmRecord(Record):
+    """One job, with all its starts."""
+
+    id: str
+    cwd: str
+    began_s: float
+    starts: tuple[Start, ...] = ()
+    submitting: str = Field("", description="the plan whose start is being submitted; kept if its submitter died")
+    changes: tuple[Change, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def last(self) -> Start:
+        """Its last start."""
+        return self.starts[-1]
+
+
+class SlurmJobs:
+    """All in `folder`. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def create(self, plan: Plan, began_s: float) -> SlurmRecord:
+        """A record for a job that is to be launched here."""
+        with self._told():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            number = 1
+            while True:
+                name = f"{plan.job.name}.{plan.id}" + (f".{number}" if number > 1 else "")
+                with contextlib.suppress(FileExistsError):
+                    (self.folder / name).mkdir()
+                    break
+                number += 1
+        record = SlurmRecord(id=name, cwd=os.getcwd(), began_s=began_s)
+        self.save(record)
+        return record
+
+    def load(self, name: str) -> SlurmRecord | None:
+        """None where there is no such job."""
+        path = self.folder / name / _FILE
+        if not _NAME.fullmatch(name):
+            return None
+        with self._told():
+            try:
+                return SlurmRecord.model_validate_json(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                return None
+            except (ValidationError, UnicodeDecodeError) as error:
+                raise StoreError(f"{path} cannot be read: {error}.", "Restore it, or remove its folder.") from None
+
+    def save(self, record: SlurmRecord) -> None:
+        """Whole, or as before."""
+        path = self.folder / record.id / _FILE
+        with self._told():
+            path.with_suffix(".new").write_text(record.model_dump_json(exclude_defaults=True), encoding="utf-8")
+            os.replace(path.with_suffix(".new"), path)
+
+    def discard(self, record: SlurmRecord) -> None:
+        """One that was never submitted."""
+        folder = self.folder / record.id
+        with contextlib.suppress(OSError):
+            for path in sorted(folder.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            folder.rmdir()
+
+    def going_on(self, plan: Plan) -> Iterator[SlurmRecord]:
+        """Those that a launch plan began and nobody has stopped, the last first."""
+        names = sorted(self.folder.glob(f"{plan.job.name}.{plan.id}*"), key=lambda path: (len(path.name), path.name))
+        for path in reversed(names):
+            if path.name.split(".")[1:2] == [plan.id] and (record := self.load(path.name)) and not record.outcome:
+                yield record
+
+    def start_folder(self, record: SlurmRecord, number: int) -> Path:
+        """Where the replicas of a start tell of themselves."""
+        return self.folder / record.id / f"start-{number}"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One process at a time launches, changes or stops."""
+        with self._told():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / _LOCK).open("a")
+        with file:
+            with contextlib.suppress(OSError):  # some shared file systems have none
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder} cannot be used for Slurm's jobs: {error}.",
+                "Pass a folder that all nodes share as `folder`.",
+            ) from None
+
+
+def check_secrets(plan: Plan, shown: Plan, env: dict[str, str]) -> dict[str, str]:
+    """What the environment of a submission has besides: values that a plan in a script does not tell.
+
+    Raises InputError for those that nobody has told, or that a script would have to tell.
+    """
+    given, hidden = plan.job.command, shown.job.command
+    if given is None or hidden is None:
+        return {}
+    if given.run != hidden.run:
+        raise InputError(
+            "The command's words have a password in an address, which a script would tell to all.",
+            "Put the address into a variable of command.env.",
+        )
+    secret = {name: value for name, value in given.env.items() if "hidden" in hidden.env[name]}
+    for name, value in list(secret.items()):
+        if "hidden" in value:  # it comes from a plan that was written down
+            del secret[name]
+            if name not in env:
+                raise InputError(
+                    f"The value of {name} is hidden in the plan, and the environment has none.", f"Set {name}."
+                )
+    return secret

@@ -1,0 +1,116 @@
+"""Plans as scripts for `sbatch`, whole or as sizes of a script of the user's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sizewright.errors import InputError
+from sizewright.executors.plan_notes import without_secrets
+from sizewright.executors.render_only import RenderOnly
+from sizewright.executors.slots import BATCH_SIZE_ENV
+from sizewright.executors.slurm_script import SlurmScript
+from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
+from sizewright.executors.slurm_step import PLAN
+from sizewright.spec import Group, Plan
+
+COMMENT = "sizewright:"
+_MARK = f"export {PLAN}="
+_STEP = "sizewright.executors.slurm_step"
+
+
+class SlurmRenderer(RenderOnly):
+    """With `base`, a script, only its sizes are changed; its components are the groups of workers, PS, chief and
+    evaluator, in this order."""
+
+    name = "slurm"
+
+    def __init__(self, *, base: str | Path | None = None) -> None:
+        super().__init__()
+        self._base = base
+
+    def render(self, plan: Plan) -> str:
+        """The script. Raises InputError for a plan that keeps the job, and a base that is none or has other
+        components."""
+        if plan.kind == "keep":
+            raise InputError(f"Plan {plan.id} keeps the job as it is.", "There is nothing to render.")
+        groups = groups_of(plan)
+        script = self._read_base() if self._base else SlurmScript("\n".join(_minimal(plan, [g for *_, g in groups])))
+        if script.components != len(groups):
+            roles = ", ".join(role for role, _, _ in groups)
+            raise InputError(
+                f"{self._base} has {script.components} component{'s' * (script.components > 1)}, and plan {plan.id} "
+                f"has {len(groups)} groups of replicas: {roles}.",
+                "Write a component for each in this order, with #SBATCH hetjob between two.",
+            )
+        for component, (_, _, group) in enumerate(groups):
+            script.write(component, group)
+        if script.batch_size is not None:
+            script.set_batch_size(plan.target.batch_size)
+        elif plan.target.batch_size != plan.job.training.batch_size and _STEP not in script.text:
+            raise InputError(
+                f"The plan's batch size is {plan.target.batch_size}, and {self._base} is told none.",
+                f"Write export {BATCH_SIZE_ENV}={plan.target.batch_size} into it, and read it where it trains.",
+            )
+        return script.text
+
+    def parse(self, text: str) -> Plan:
+        """The plan of a script that was rendered from it; where its sizes were changed since, with these.
+
+        Raises InputError for what is no such script, and sizes that are none.
+        """
+        script = SlurmScript(text)
+        plan = _told_plan(text)
+        groups = groups_of(plan)
+        if script.components != len(groups):
+            raise InputError(
+                f"The script has {script.components} components, and its plan {len(groups)} groups of replicas.",
+                "Leave its #SBATCH hetjob lines as they were.",
+            )
+        read = [script.read(component) for component in range(len(groups))]
+        changed = [now if now != rounded(group) else group for now, (_, _, group) in zip(read, groups, strict=True)]
+        return regrouped(plan, changed)
+
+    def _read_base(self) -> SlurmScript:
+        try:
+            text = Path(self._base or "").read_bytes().decode("utf-8")  # line breaks as they are
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self._base} cannot be read: {error}.", "Pass the path of a script.") from None
+        return SlurmScript(text, str(self._base))
+
+
+def _told_plan(text: str) -> Plan:
+    told = [line.removeprefix(_MARK) for line in text.split("\n") if line.startswith(_MARK)]
+    if len(told) != 1:
+        raise InputError("The script carries no plan of Sizewright's.", "Pass one that `render` wrote.")
+    try:
+        return Plan.model_validate_json("".join(shlex.split(told[0])))
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+    except ValueError as error:
+        said = str(error)
+    raise InputError(f"The plan in the script cannot be read: {said}.", "Render it anew.")
+
+
+def _minimal(plan: Plan, groups: Sequence[Group]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    for line in (f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}", f"Why: {plan.reason}"):
+        yield "# " + "".join(character if character.isprintable() else " " for character in line)
+    if any(whole_cores(group) != group.cpu for group in groups):
+        yield "# Slurm gives whole cores: those of the plan are rounded up."
+    if any(not group.memory_bytes for group in groups):
+        yield "# Where no memory is asked for, the cluster's usual amount is given."
+    yield f"#SBATCH --job-name={plan.job.name}"
+    yield f"#SBATCH --comment={COMMENT}{plan.id}"
+    if plan.job.deploy.priority_class:
+        yield f"#SBATCH --qos={plan.job.deploy.priority_class}"
+    for _ in groups[1:]:
+        yield "#SBATCH hetjob"
+    yield ""
+    yield "set -euo pipefail"
+    yield f"{_MARK}{shlex.quote(without_secrets(plan).model_dump_json(exclude_defaults=True))}"
+    yield f'exec "${{SIZEWRIGHT_PYTHON:-python}}" -m {_STEP}'
+    yield ""

@@ -1,0 +1,209 @@
+"""Slurm's jobs as far as no Slurm is needed: rendering, reading back, what is refused, what commands say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from random_plans import plans
+
+from sizewright.errors import EngineError, InputError, UnsupportedError
+from sizewright.executors import get_executor
+from sizewright.executors.slurm import SlurmExecutor
+from sizewright.executors.slurm_cli import SlurmJob, _bytes, _seconds
+from sizewright.executors.slurm_jobs import check_secrets
+from sizewright.executors.slurm_step import as_given, seats_of
+from sizewright.spec import Allocation, Group, Handle, Job, Plan
+from sizewright.spec.command import Command
+from sizewright.spec.units import GIB
+
+JOB = Job(name="ctr", command=Command(run=("python", "train.py"), rendezvous="hosts"))
+
+
+def plan(workers: int = 4, ps: int = 2, memory: int = GIB, **more: object) -> Plan:
+    target = Allocation.of(workers, ps, 0.5, 2, 512, memory, memory)
+    return Plan(**{"id": "p-1", "kind": "launch", "job": JOB, "target": target, "reason": "Chosen."} | more)  # type: ignore[arg-type]
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(most_groups=3))
+def test_a_plan_is_read_back_from_what_was_rendered_of_it(made: Plan) -> None:
+    executor = SlurmExecutor()
+    text = executor.render(made)
+    assert executor.parse(text) == made
+    assert executor.render(made) == text
+
+
+def test_a_script_is_as_the_plan_says() -> None:
+    text = SlurmExecutor().render(plan())
+    assert text.startswith(
+        "#!/bin/bash\n"
+        "# Sizewright plan p-1: launch 4 workers × 0.5 cores and 1 GiB, 2 PS × 2 cores and 1 GiB, batch 512\n"
+        "# Why: Chosen.\n"
+        "# Slurm gives whole cores: those of the plan are rounded up.\n"
+        "#SBATCH --job-name=ctr\n"
+        "#SBATCH --comment=sizewright:p-1\n"
+        "#SBATCH --ntasks=4\n#SBATCH --cpus-per-task=1\n#SBATCH --mem-per-cpu=1024M\n"
+        "#SBATCH hetjob\n"
+        "#SBATCH --ntasks=2\n#SBATCH --cpus-per-task=2\n#SBATCH --mem-per-cpu=512M\n"
+        "\n"
+    )
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+
+
+def test_one_group_is_a_plain_job() -> None:
+    text = SlurmExecutor().render(plan(ps=0))
+    assert "hetjob" not in text
+
+
+def test_sizes_that_were_changed_by_hand_are_read() -> None:
+    text = SlurmExecutor().render(plan())
+    changed = SlurmExecutor().parse(text.replace("--ntasks=4", "--ntasks=7").replace("=512M", "=1G"))
+    assert changed.target.worker == (Group(replicas=7, cpu=1, memory_bytes=GIB),)
+    assert changed.target.ps == (Group(replicas=2, cpu=2, memory_bytes=2 * GIB),)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("=1024M", "=1Gi", "component 1: --mem-per-cpu is '1Gi'"),
+        ("cpus-per-task=2", "cpus-per-task=400m", "component 2: --cpus-per-task is '400m'"),
+        ("#SBATCH hetjob\n", "", "has 1 components, and its plan 2"),
+        ("export SIZEWRIGHT_PLAN=", "PLAN=", "carries no plan"),
+        ("export SIZEWRIGHT_PLAN='{", "export SIZEWRIGHT_PLAN='", "cannot be read"),
+        ("#!/bin/bash", "kind: TFJob", "is not a script"),
+    ],
+)
+def test_a_script_that_is_none_is_refused(right: str, wrong: str, says: str) -> None:
+    text = SlurmExecutor().render(plan())
+    assert right in text
+    with pytest.raises(InputError, match=says) as caught:
+        SlurmExecutor().parse(text.replace(right, wrong))
+    assert caught.value.remedy
+
+
+def test_of_a_base_only_the_sizes_are_changed(tmp_path: Path) -> None:
+    base = tmp_path / "train.sh"
+    text = "#!/bin/bash\n#SBATCH -n 1 -c 2  # w\n#SBATCH hetjob\n#SBATCH -c 8\n\nsrun ours  # as ever\n"
+    base.write_text(text, encoding="utf-8")
+    rendered = SlurmExecutor(base=base).render(plan(memory=0))
+    assert rendered == text.replace("-n 1 -c 2", "-n 4 -c 1").replace("-c 8", "-c 2\n#SBATCH --ntasks=2")
+    base.write_text(rendered, encoding="utf-8")
+    assert SlurmExecutor(base=base).render(plan(memory=0)) == rendered
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("#!/bin/bash\n#SBATCH -n1\n", "has 1 component, and plan p-1 has 2 groups of replicas: worker, ps"),
+        ("#!/bin/bash\n#SBATCH --mem=1G\n#SBATCH hetjob\n", "component 1: --mem sizes nodes"),
+        ("#!/bin/bash\n#SBATCH hetjob\nsrun ours\n", "batch size is 64"),
+        ("kind: TFJob\n", "is not a script"),
+    ],
+)
+def test_a_base_that_will_not_do_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    base = tmp_path / "train.sh"
+    base.write_text(text, encoding="utf-8")
+    made = plan()
+    target = made.target.model_copy(update={"batch_size": 64})
+    with pytest.raises(InputError, match=says) as caught:
+        SlurmExecutor(base=base).render(made.model_copy(update={"target": target}))
+    assert caught.value.remedy
+    with pytest.raises(InputError, match="cannot be read"):
+        SlurmExecutor(base=tmp_path / "none.sh").render(made)
+
+
+def test_a_plan_that_keeps_is_not_rendered() -> None:
+    with pytest.raises(InputError, match="keeps the job as it is"):
+        SlurmExecutor().render(plan(kind="keep"))
+
+
+def test_secrets_are_in_no_script_and_come_from_the_environment() -> None:
+    command = JOB.command.model_copy(update={"env": {"DB_PASSWORD": "s3cret", "MODE": "fast"}})  # type: ignore[union-attr]
+    made = plan(job=JOB.model_copy(update={"command": command}))
+    text = SlurmExecutor().render(made)
+    assert "s3cret" not in text
+    read = SlurmExecutor().parse(text)
+    assert check_secrets(made, read, {}) == {"DB_PASSWORD": "s3cret"}
+    assert check_secrets(read, read, {"DB_PASSWORD": "there"}) == {}
+    with pytest.raises(InputError, match="DB_PASSWORD is hidden"):
+        check_secrets(read, read, {})
+
+
+def test_without_slurm_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executor = get_executor("slurm", folder=tmp_path / "jobs")
+    with pytest.raises(InputError, match="There is no sbatch here"):
+        executor.launch(plan())
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["lock"]  # nothing half done
+
+
+def fake(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="ascii")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "says"),
+    [
+        ("sbatch: error: Invalid qos specification", InputError, "Slurm refused it: sbatch said: Invalid qos"),
+        ("sbatch: error: Unable to contact slurm controller", EngineError, "Slurm cannot be reached"),
+    ],
+)
+def test_what_slurm_says_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception], says: str
+) -> None:
+    fake(tmp_path, "sbatch", f"echo '{said}' >&2; exit 1")
+    fake(tmp_path, "squeue", "true")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(error, match=says):
+        get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
+
+
+def test_a_job_that_slurm_took_without_saying_so_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, "sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    fake(tmp_path, "squeue", "case $* in *--me*) echo '17+0|sizewright:p-1';; *) echo '17+0|17|PENDING';; esac")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    executor = get_executor("slurm", folder=tmp_path / "jobs")
+    handle = executor.launch(plan())
+    assert executor.launch(plan()) == handle  # it is there already
+    other = get_executor("slurm", folder=tmp_path / "jobs")
+    assert other.observe(handle).replicas == ()
+    with pytest.raises(InputError, match="launched with other sizes"):
+        other.launch(plan(workers=5))
+    with pytest.raises(UnsupportedError):
+        other.adjust(handle, plan(kind="adjust", id="p-2", migrate=("ps-0",)))
+
+
+def test_handles_lead_nowhere_else(tmp_path: Path) -> None:
+    executor = get_executor("slurm", folder=tmp_path / "jobs")
+    for name in ("../jobs", "nobody-0", ""):
+        with pytest.raises(InputError, match="There is no job"):
+            executor.observe(Handle(executor="slurm", id=name, job="ctr"))
+
+
+def test_seats_are_where_slurm_put_the_tasks() -> None:
+    env = {
+        "SLURM_JOB_ID": "7", "SLURM_NTASKS_HET_GROUP_0": "3", "SLURM_NTASKS_HET_GROUP_1": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "n2",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2,1", "SLURM_TASKS_PER_NODE_HET_GROUP_1": "2",
+    }  # fmt: skip
+    where = {"n[1-2]": {"n1": "h1", "n2": "h2"}, "n2": {"n2": "h2"}}
+    given = as_given(plan(workers=5), env)
+    assert given.target.replicas("worker") == 3
+    seats = list(seats_of(given, env, where.__getitem__))
+    assert [seat[:3] for seat in seats] == [
+        ("worker", 0, "h1"), ("worker", 1, "h1"), ("worker", 2, "h2"), ("ps", 0, "h2"), ("ps", 1, "h2"),
+    ]  # fmt: skip
+    assert len({seat[3] for seat in seats}) == 5
+
+
+def test_states_times_and_amounts_are_read() -> None:
+    assert SlurmJob(("1", "2"), ("COMPLETED", "PENDING")).status == "running"
+    assert SlurmJob(("1", "2"), ("COMPLETED", "CANCELLED")).status == "finished"
+    assert SlurmJob(("1",), ("CANCELLED by 0",)).status == "stopped"
+    assert SlurmJob(("1",), ("OUT_OF_MEMORY",)).status == "failed"
+    assert (_seconds("1-02:03:04"), _seconds("03:04.5"), _seconds("")) == (93784, 184.5, 0)
+    assert (_bytes("7964K"), _bytes("1.5M"), _bytes("12"), _bytes("")) == (8155136, 1572864, 12, 0)
