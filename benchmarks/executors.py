@@ -22,7 +22,7 @@ from sizewright.executors import get_executor
 
 CASES = 1_000 if QUICK else 10_000
 KINDS = {"dlrover": "ElasticJob", "kubeflow": "TFJob", "volcano": "Job", "kuberay": "RayJob"}
-NAMES = (*KINDS, "file")
+NAMES = (*KINDS, "file", "slurm")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TARGETS = {"round_trips": "all of the cases", "cases": ">= 10000", "invalid_manifests": "0", "render_ms": "<= 20"}
 
