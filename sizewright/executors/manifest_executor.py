@@ -10,7 +10,7 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes import only_group
 from sizewright.executors.manifest import from_yaml, to_yaml
 from sizewright.executors.manifest_check import check_manifest
-from sizewright.executors.plan_notes import PLAN_ID, notes, read_notes
+from sizewright.executors.plan_notes import PLAN_ID, check_no_secrets, notes, read_notes
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
@@ -42,6 +42,7 @@ class ManifestExecutor(RenderOnly):
 
     def render(self, plan: Plan) -> str:
         """The manifest. Raises InputError for a plan that it cannot express, or a base that is not of its kind."""
+        check_no_secrets(plan)
         groups = self.groups(plan)
         if self._base:
             base = YamlText.load(self._base)

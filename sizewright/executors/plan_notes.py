@@ -16,6 +16,10 @@ RECORDS = (APPLIED_AT, _PLAN)
 """Annotations that are for programs to read."""
 _SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
+_FLAG = re.compile(
+    r"--?[\w-]*(?:passw(?:or)?d|secret|token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)(?:(=).+|$)",
+    re.IGNORECASE,
+)
 HIDDEN = "hidden"
 
 
@@ -50,6 +54,22 @@ def without_secrets(plan: Plan) -> Plan:
         env = {name: HIDDEN if _SECRET.search(name) else _shown(value) for name, value in command.env.items()}
         command = command.model_copy(update={"env": env, "run": tuple(map(_shown, command.run))})
     return plan.model_copy(update={"job": job.model_copy(update={"data": data, "command": command})})
+
+
+def check_no_secrets(plan: Plan) -> None:
+    """Raises InputError where the words of a command hold what looks like one: a manifest would carry it."""
+    for name, words in (("deploy.command", plan.job.deploy.command), ("command.run", _run_of(plan))):
+        for word, following in zip(words, (*words[1:], "-"), strict=False):
+            flag = _FLAG.match(word)
+            if _IN_URL.search(word) or (flag and (flag[1] or not following.startswith("-"))):
+                raise InputError(
+                    f"job.{name} holds what looks like a secret ({word[:4]}…).",
+                    "Have the training code read it from its environment, which the platform fills from a secret.",
+                )
+
+
+def _run_of(plan: Plan) -> tuple[str, ...]:
+    return plan.job.command.run if plan.job.command else ()
 
 
 def _shown(text: str) -> str:

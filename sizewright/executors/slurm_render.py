@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sizewright.errors import InputError
-from sizewright.executors.plan_notes import without_secrets
+from sizewright.executors.plan_notes import check_no_secrets, without_secrets
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import BATCH_SIZE_ENV
 from sizewright.executors.slurm_script import SlurmScript
@@ -35,6 +35,7 @@ class SlurmRenderer(RenderOnly):
     def render(self, plan: Plan) -> str:
         """The script. Raises InputError for a plan that keeps the job, and a base that is none or has other
         components."""
+        check_no_secrets(plan)
         if plan.kind == "keep":
             raise InputError(f"Plan {plan.id} keeps the job as it is.", "There is nothing to render.")
         groups = groups_of(plan)

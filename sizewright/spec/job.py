@@ -67,7 +67,9 @@ class Deploy(Record):
     image: str = "registry.example.com/your-training:latest"
     command: tuple[str, ...] = ("python", "train.py")
     namespace: str = "default"
-    priority_class: str | None = Field(None, description="of the platform, where it has such")
+    priority_class: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
+    )
 
 
 class Job(Record):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from sizewright.errors import InputError
+from sizewright.executors import get_executor
 from sizewright.executors.plan_notes import HIDDEN, notes, read_notes, without_secrets
-from sizewright.spec import Allocation, Data, Job, Plan
+from sizewright.spec import Allocation, Data, Deploy, Job, Plan
 from sizewright.spec.command import Command
 
 TARGET = Allocation.of(2, 1, 1.0, 1.0, 512)
@@ -42,3 +43,32 @@ def test_a_manifest_without_a_plan_is_refused(annotations: object) -> None:
     with pytest.raises(InputError, match="plan") as caught:
         read_notes({"metadata": {"annotations": annotations}})
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--password=abc123"), ("train", "--db-token", "abc123"), ("train", "--api_key=abc123"),
+        ("train", "--url=s3://me:abc123@bucket/x"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["kubeflow", "kuberay", "slurm"])
+def test_a_command_with_a_secret_is_not_rendered(words: tuple[str, ...], name: str) -> None:
+    for job in (
+        Job(name="ctr", deploy=Deploy(command=words)), Job(name="ctr", command=Command(run=words, rendezvous="hosts"))
+    ):  # fmt: skip
+        with pytest.raises(
+            InputError, match=r"job\.(deploy\.command|command\.run) holds what looks like a secret"
+        ) as caught:
+            get_executor(name).render(plan(job))
+        assert "abc123" not in str(caught.value)
+
+
+def test_words_that_only_look_so_are_rendered() -> None:
+    words = ("train", "--tokenizer=bert", "--token-file", "/x", "--secret", "--epochs=3", "tokens", "https://host/x@y")
+    assert "tokenizer" in get_executor("kubeflow").render(plan(Job(name="ctr", deploy=Deploy(command=words))))
+
+
+def test_a_priority_class_is_a_name() -> None:
+    with pytest.raises(ValueError, match="priority_class"):
+        Deploy(priority_class="high\n#SBATCH --uid=0")
