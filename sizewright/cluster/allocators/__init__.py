@@ -1,0 +1,1 @@
+"""Allocators: one capacity divided over many jobs, one policy a file."""

@@ -1,0 +1,86 @@
+"""What every allocator is: a function of the problem, alike in simulation and in production."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from sizewright.cluster.allotment import Allotment
+from sizewright.cluster.facts import Facts
+from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.errors import InputError
+
+
+class Allocator:
+    """Chooses one column for each job; subclasses say how in `choose`, which is handed problems whose floor fits."""
+
+    name: ClassVar[str]
+    origin: ClassVar[str] = ""
+    """Where it was published."""
+
+    def __call__(self, problem: Problem, time_limit_s: float = 10.0) -> Allotment:
+        """An allotment within the capacity, whatever the time limit.
+
+        Raises InputError where the policy goes by facts that the problem lacks.
+        """
+        started = time.perf_counter()
+        problem, released = _release(_without_giants(problem))
+        answer = self.choose(problem, started + time_limit_s)
+        if not problem.fits(answer.choice):
+            raise AssertionError(f"{self.name} exceeds the capacity")
+        return replace(answer, released=released, seconds=time.perf_counter() - started)
+
+    def choose(self, problem: Problem, until: float) -> Allotment:
+        """As `__call__`; to be done by `until` of `time.perf_counter`."""
+        raise NotImplementedError
+
+
+def facts_of(problem: Problem, policy: str) -> Facts:
+    """Raises InputError where there are none."""
+    if problem.facts is None:
+        raise InputError(
+            f"{policy} goes by speeds, work left and arrivals of the jobs, which this problem does not tell.",
+            "Give them, or take a policy that goes by values: lagrangian, mip, hull.",
+        )
+    return problem.facts
+
+
+def valued(problem: Problem, values: Floats) -> Problem:
+    """The same problem, with a policy's own values (J, K), which count what a change costs."""
+    return replace(problem, values=values, change_price=np.zeros(len(values)))
+
+
+def by_arrival(problem: Problem) -> Ints:
+    """(J,): jobs, the earliest first; as they are listed where nothing is known of their arrivals."""
+    if problem.facts is None:
+        return np.arange(len(problem.current))
+    return np.asarray(np.argsort(problem.facts.arrived_s, kind="stable"))
+
+
+def _without_giants(problem: Problem) -> Problem:
+    """No candidates that alone exceed a capacity."""
+    alone = np.asarray((problem.needs <= problem.capacity * (1 + ROUNDING)).all(axis=2))
+    return problem if alone[problem.offered].all() else replace(problem, offered=problem.offered & alone)
+
+
+def _release(problem: Problem) -> tuple[Problem, tuple[int, ...]]:
+    """Jobs that may not be put off are where nothing of theirs fits at all, and, the latest first, where what all of
+    them are left with does not fit."""
+    lost = np.asarray(~problem.offered.any(axis=1))
+    if problem.fits(problem.floor) and not lost.any():
+        return problem, ()
+    used = problem.used(problem.floor)
+    for job in by_arrival(problem)[::-1]:
+        over = np.asarray(used > problem.capacity * (1 + ROUNDING))
+        if not over.any():
+            break
+        need = problem.needs[job, problem.floor[job]]
+        if (need[over] > 0).any():
+            used, lost[job] = used - need, True
+    offered, values = problem.offered.copy(), problem.values.copy()
+    offered[lost, 0] = True
+    values[lost, 0] = np.where(np.isfinite(values[lost, 0]), values[lost, 0], 0.0)
+    return replace(problem, offered=offered, values=values), tuple(int(job) for job in np.flatnonzero(lost))

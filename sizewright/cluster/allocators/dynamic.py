@@ -1,0 +1,77 @@
+"""Exact dynamic programme over the units of one resource (the multiple-choice knapsack)."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from sizewright.cluster.allocators._base import Allocator
+from sizewright.cluster.allocators.lagrangian import Lagrangian
+from sizewright.cluster.allotment import Allotment, chosen
+from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.errors import InputError
+
+MOST_STATES = 4_000_000
+"""Jobs × units: a byte or two each."""
+
+
+class Dynamic(Allocator):
+    """The best choice, where there is one resource and it comes in units; within the time limit."""
+
+    name = "dynamic"
+    origin = "Bellman 1957"
+
+    def choose(self, problem: Problem, until: float) -> Allotment:
+        """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
+        units, capacity = units_of(problem)
+        choice = _best(problem, units, capacity, until)
+        if choice is not None:
+            value = problem.total(choice)
+            return chosen(problem, self.name, choice, bound=value)
+        answer = Lagrangian().choose(problem, until)
+        return chosen(
+            problem, self.name, answer.choice, bound=answer.bound, prices=answer.prices,
+            notes=("out of time: by prices instead",),
+        )  # fmt: skip
+
+
+def units_of(problem: Problem) -> tuple[Ints, int]:
+    """(J, K) needs in units of their greatest common divisor, and the capacity in such units."""
+    if problem.shape[2] != 1:
+        raise InputError(
+            f"The dynamic programme is for one resource; there are {problem.shape[2]}.", "Take mip or lagrangian."
+        )
+    needs = np.where(problem.offered, problem.needs[:, :, 0], 0.0)
+    scaled = np.round(needs * 1000)
+    unit = int(np.gcd.reduce(scaled.astype(np.int64), axis=None)) or 1
+    capacity = int(problem.capacity[0] * (1 + ROUNDING) * 1000 / unit)
+    if np.abs(scaled - needs * 1000).max(initial=0.0) > 1e-6 or len(needs) * (capacity + 1) > MOST_STATES:
+        raise InputError(
+            f"Needs of {problem.resources[0]} have no common unit that is coarse enough for the dynamic programme.",
+            "Round them up, or take mip or lagrangian.",
+        )
+    return (scaled / unit).astype(np.intp), capacity
+
+
+def _best(problem: Problem, units: Ints, capacity: int, until: float) -> Ints | None:
+    """Job by job the best worth of every capacity, then back along what was taken; None when out of time."""
+    J = len(units)
+    best: Floats = np.zeros(capacity + 1)
+    taken = np.zeros((J, capacity + 1), dtype=np.int16)
+    for job in range(J):
+        if time.perf_counter() > until:
+            return None
+        after = np.full(capacity + 1, -np.inf)
+        for column in np.flatnonzero(problem.offered[job] & (units[job] <= capacity)):
+            need = units[job, column]
+            candidate = best[: capacity + 1 - need] + problem.worth[job, column]
+            better = candidate > after[need:]
+            after[need:][better] = candidate[better]
+            taken[job, need:][better] = column
+        best = after
+    choice, left = np.zeros(J, dtype=np.intp), int(best.argmax())
+    for job in range(J - 1, -1, -1):
+        choice[job] = taken[job, left]
+        left -= units[job, choice[job]]
+    return choice

@@ -1,0 +1,43 @@
+"""What an allocator answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.cluster.problem import Floats, Ints, Problem
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """One column for each job, within the capacity; how good it is, and how good any could be."""
+
+    policy: str
+    choice: Ints
+    """(J,): columns of the problem; 0 is nothing."""
+    value: float
+    """Worth of the choice, as the policy counts it."""
+    bound: float | None = None
+    """No choice within the capacity is worth more; absent where the policy proves nothing."""
+    prices: Floats | None = None
+    """(R,): what another unit of each resource would be worth."""
+    released: tuple[int, ...] = ()
+    """Jobs that may not be put off and yet were, since all of them together do not fit."""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """Share of the value by which a better choice could exceed it at most."""
+        if self.bound is None:
+            return None
+        missing = max(self.bound - self.value, 0.0)
+        return missing / abs(self.value) if self.value else (0.0 if missing <= 0 else float("inf"))
+
+
+def chosen(problem: Problem, policy: str, choice: NDArray[np.integer], **proof: object) -> Allotment:
+    """The allotment of a choice, with its worth in the problem's values."""
+    columns = np.asarray(choice, dtype=np.intp)
+    return Allotment(policy, columns, problem.total(columns), **proof)  # type: ignore[arg-type]

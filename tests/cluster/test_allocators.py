@@ -1,0 +1,125 @@
+"""What holds for every allocator, and problems whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import best_of, problem_of, random_problem
+
+from sizewright.cluster.allocators.registry import ALLOCATORS, get_allocator
+from sizewright.errors import InputError
+
+EVERY = sorted(ALLOCATORS)
+BY_VALUE = ["default", "dynamic", "lagrangian", "mip"]
+"""Those that are to reach the best by the problem's own values."""
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), jobs=st.integers(1, 12), columns=st.integers(1, 5), resources=st.integers(1, 3),
+    load=st.sampled_from([0.5, 1.5, 3.0, 20.0]), stay=st.booleans(),
+)  # fmt: skip
+def test_every_answer_is_feasible_and_no_bound_is_below_it(
+    name: str, seed: int, jobs: int, columns: int, resources: int, load: float, stay: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    current = rng.integers(0, columns + 1, jobs)
+    problem = random_problem(
+        seed, jobs, columns, 1 if name == "dynamic" else resources, load,
+        facts=True, current=current, price=0.1, stays=(current > 0) & stay,
+    )  # fmt: skip
+    answer = get_allocator(name)(problem, 1.0)
+    assert problem.fits(answer.choice)
+    rows = np.arange(jobs)
+    stayed = problem.offered[rows, answer.choice]
+    assert set(np.flatnonzero(~stayed)) <= set(answer.released)
+    assert answer.gap is None or answer.gap >= 0
+    if not answer.released:
+        assert not ((current > 0) & stay & (answer.choice == 0)).any()
+    else:
+        assert not problem.fits(problem.floor)
+
+
+@pytest.mark.parametrize("name", BY_VALUE)
+@pytest.mark.parametrize("seed", range(25))
+def test_small_problems_are_solved_within_their_gap(name: str, seed: int) -> None:
+    problem = random_problem(seed, 5, 4, 1 if name == "dynamic" or seed % 2 else 3, price=0.2, current=[0, 1, 2, 3, 4])
+    best, answer = best_of(problem), get_allocator(name)(problem)
+    assert answer.value == pytest.approx(problem.total(answer.choice))
+    assert answer.bound is not None
+    assert answer.bound >= best - 1e-6 * abs(best)
+    if name != "lagrangian":
+        assert answer.value >= best * (1 - 1.01e-3)
+
+
+@pytest.mark.parametrize("name", [*BY_VALUE, "hull", "slope"])
+def test_concave_tables_of_one_resource_are_solved_by_all(name: str) -> None:
+    sizes = np.arange(1, 6)
+    problem = problem_of(np.tile(sizes, (4, 1)), np.outer([1, 2, 3, 4], np.sqrt(sizes)), [9])
+    answer = get_allocator(name)(problem)
+    assert answer.value == pytest.approx(best_of(problem))
+    assert list(answer.choice) == [1, 1, 3, 4] or answer.value == pytest.approx(best_of(problem))
+
+
+def test_slope_greedy_does_not_see_past_a_small_gain_and_hull_greedy_does() -> None:
+    problem = problem_of([[1, 2, 3], [1, 2, 3]], [[1.0, 1.01, 5.0], [1.0, 1.5, 2.0]], [4])
+    assert get_allocator("hull")(problem).value == pytest.approx(6.0)
+    assert get_allocator("slope")(problem).value < 4
+
+
+def test_prices_say_what_another_unit_brings() -> None:
+    sizes = np.arange(1, 9)
+    values = np.outer(np.linspace(1, 2, 50), np.sqrt(sizes))
+    here, more = (problem_of(np.tile(sizes, (50, 1)), values, [c]) for c in (120, 121))
+    answer = get_allocator("lagrangian")(here)
+    gained = get_allocator("dynamic")(more).value - get_allocator("dynamic")(here).value
+    assert answer.prices is not None
+    assert answer.prices[0] == pytest.approx(gained, rel=0.05)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_to_give_is_nothing_given(name: str) -> None:
+    problem = random_problem(3, 4, 3, facts=True)
+    empty = problem_of(problem.needs[:, 1:], problem.values[:, 1:], [0.0], facts=True)
+    answer = get_allocator(name)(empty)
+    assert not answer.choice.any()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_time_limit_of_ten_milliseconds_is_no_excuse(name: str) -> None:
+    problem = random_problem(5, 60, 8, 1 if name == "dynamic" else 3, facts=True)
+    answer = get_allocator(name)(problem, 0.01)
+    assert problem.fits(answer.choice)
+    assert answer.choice.any()
+
+
+def test_a_change_must_bring_more_than_its_price() -> None:
+    kept = problem_of([[1, 2]], [[1.0, 1.5]], [2], current=[1], price=0.6)
+    changed = problem_of([[1, 2]], [[1.0, 1.5]], [2], current=[1], price=0.4)
+    assert [int(get_allocator("default")(p).choice[0]) for p in (kept, changed)] == [1, 2]
+
+
+def test_jobs_that_may_not_be_put_off_are_the_latest_first_where_they_do_not_fit() -> None:
+    problem = problem_of([[2, 3]] * 3, [[1, 2]] * 3, [5], current=[1, 1, 1], stays=[True] * 3)
+    answer = get_allocator("default")(problem)
+    assert answer.released == (2,)
+    assert (answer.choice[:2] > 0).all()
+    assert problem.fits(answer.choice)
+
+
+def test_policies_that_go_by_facts_say_what_is_missing() -> None:
+    with pytest.raises(InputError, match="speeds, work left and arrivals"):
+        get_allocator("aryl")(random_problem(1))
+    with pytest.raises(InputError, match="no policy 'best'"):
+        get_allocator("best")
+    with pytest.raises(InputError, match="one resource; there are 2"):
+        get_allocator("dynamic")(random_problem(1, resources=2))
+
+
+def test_a_problem_of_many_jobs_has_a_narrow_proven_gap() -> None:
+    answer = get_allocator("lagrangian")(random_problem(2, 2000, 8, 3))
+    assert answer.gap is not None
+    assert answer.gap < 1e-3
