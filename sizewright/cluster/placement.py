@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,11 @@ class Replicas:
 
 Held = dict[int, int]
 """Replicas by server."""
+Prefer = Callable[[int], "Bools | None"]
+
+
+def _any(group: int) -> Bools | None:
+    return None
 
 
 class Placement:
@@ -65,10 +70,10 @@ class Placement:
             for server, count in held.items():
                 self.free[server] += count * replicas.need
 
-    def place(self, job: str, groups: Sequence[Replicas], prefer: Bools | None = None) -> bool:
+    def place(self, job: str, groups: Sequence[Replicas], prefer: Prefer = _any) -> bool:
         """Bring a job to these groups, near to where it is; whether that went, and else all is as it was.
 
-        Groups are matched by position; `prefer` (S,) are servers to take first.
+        Groups are matched by position; `prefer` tells for each the servers (S,) to take first.
         """
         before, free = self._held.pop(job, []), self.free.copy()
         for replicas, held in before:
@@ -94,14 +99,14 @@ class Placement:
         return [self._kinds == kind for kind in ordered]
 
     def _all(
-        self, groups: Sequence[Replicas], before: list[tuple[Replicas, Held]], allowed: Bools, prefer: Bools | None
+        self, groups: Sequence[Replicas], before: list[tuple[Replicas, Held]], allowed: Bools, prefer: Prefer
     ) -> list[Held] | None:
         """Where each group goes, the largest replicas first; None, and nothing taken, where one does not fit."""
         free, found = self.free.copy(), dict[int, Held]()
         scale = np.maximum(self.servers.capacity.max(axis=0, initial=0.0), 1e-300)
         for index in sorted(range(len(groups)), key=lambda i: -float((groups[i].need / scale).max())):
             stays = before[index][1] if index < len(before) else {}
-            held = _fill(free, groups[index], allowed, stays, prefer, scale)
+            held = _fill(free, groups[index], allowed, stays, prefer(index), scale)
             if held is None:
                 return None
             found[index] = held

@@ -10,9 +10,10 @@ import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.facts import Facts
-from sizewright.cluster.problem import Floats, Ints, Problem
+from sizewright.cluster.problem import Ints, Problem
 from sizewright.cluster.simulator.outcome import Decision, Result, result_of
 from sizewright.cluster.simulator.state import State
+from sizewright.cluster.simulator.supply import Supply
 from sizewright.cluster.simulator.workload import Workload
 
 
@@ -35,25 +36,6 @@ class Settings:
     time_limit_s: float = 1.0
     """Of a decision."""
     seed: int = 0
-
-
-class Supply:
-    """What there is to give: the same all the time. Others lend and reclaim, or place jobs on servers."""
-
-    def __init__(self, capacity: Floats) -> None:
-        self.capacity = capacity
-
-    def changes_s(self, now_s: float) -> float:
-        """When it next changes by itself."""
-        return float("inf")
-
-    def at(self, now_s: float, state: State) -> Floats:
-        """(R,): capacity from now on; may take from jobs what it needs back."""
-        return self.capacity
-
-    def place(self, state: State, jobs: Ints, columns: Ints) -> Ints:
-        """(n,): the columns that the jobs really get."""
-        return columns
 
 
 @dataclass

@@ -32,6 +32,10 @@ class Workload:
     """(N, K): all candidates of elastic jobs, one of rigid ones; nothing."""
     requested: Ints
     """(N,): the column that the user asked for."""
+    replicas: Ints
+    """(N, K): equal replicas of each candidate."""
+    base: Ints
+    """(N,): replicas without which a job stops."""
     change_s: Floats
     """(N,): for which a running job stands still when it is scaled."""
     restart_s: Floats
