@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from sizewright.errors import InputError, JobError
+from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.attached import Attached
 from sizewright.executors.difference import text_difference
 from sizewright.executors.guarded import Guarded
 from sizewright.executors.ledger import Ledger
-from sizewright.executors.rails import check_rails
 from sizewright.executors.registry import unsupported
 from sizewright.executors.watched import attached_to
 from sizewright.spec import Executor, Handle, Plan, Rails, ShowsDifference
@@ -72,9 +71,12 @@ def apply(
             raise unsupported(made.name, "adjust")
         if loaded.kind == "keep":
             return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
-        check_rails(loaded, load_rails(rails))
+        loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
         book = Ledger(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
-        return _apply(made, loaded, book, asked_by, dry_run=dry_run, confirm=confirm, wait_s=wait_s)
+        held = load_rails(rails)
+        if dry_run:
+            Guarded(made, rails=held).check(loaded)
+        return _apply(Guarded(made, rails=held, ledger=book), made, loaded, book, dry_run, confirm, wait_s)
 
 
 def manifest(
@@ -82,31 +84,34 @@ def manifest(
     *,
     executor: str | Executor,
     rails: Rails | str | Path | None = None,
+    asked_by: str = "",
     before: str = "",
     **options: Any,
 ) -> tuple[str, str]:
     """The manifest of a plan within its rails, and how it differs from the text of `before`."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     loaded = _loaded(plan if isinstance(plan, Plan) else Path(plan), made)
-    check_rails(loaded, load_rails(rails))
+    loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
+    if loaded.kind != "keep":  # which render refuses
+        Guarded(made, rails=load_rails(rails)).check(loaded)
     text = made.render(loaded)
     return text, text_difference(before, text)
 
 
 def _apply(
+    guarded: Guarded,
     made: Executor,
     plan: Plan,
     ledger: Ledger,
-    asked_by: str,
-    *,
     dry_run: bool,
     confirm: Callable[[str], bool],
     wait_s: float,
 ) -> Application:
-    guarded = Guarded(made, ledger=ledger, asked_by=asked_by)
     told = {"plan_id": plan.id, "executor": made.name}
     if before := guarded.before(plan):
         return Application(**told, became="unchanged", handle=before.handle)
+    if not dry_run:
+        guarded.check(plan)
     handle = _found(made, plan, ledger)
     changes = made.difference(plan) if isinstance(made, ShowsDifference) else _sizes_difference(plan)
     if dry_run or not confirm(changes):
@@ -189,10 +194,18 @@ def _first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
     costs = getattr(executor, "change_costs", None)
     if costs is None or not executor.capabilities.observe:
         return None
-    costs.listeners.append(lambda _, seconds: measured.append(seconds))
+
+    def listener(_: Plan, seconds: float) -> None:
+        measured.append(seconds)
+
+    costs.listeners.append(listener)
     until = time.monotonic() + wait_s
-    while not measured and time.monotonic() < until:
-        if executor.wait(handle, min(_LOOK_S, until - time.monotonic())):
-            break
-        executor.observe(handle)
+    try:
+        while not measured and time.monotonic() < until:
+            with suppress(SizewrightError):  # what cannot be looked at now is looked at again
+                if executor.wait(handle, min(_LOOK_S, until - time.monotonic())):
+                    break
+                executor.observe(handle)
+    finally:
+        costs.listeners.remove(listener)
     return measured[0] if measured else None

@@ -28,7 +28,8 @@ def apply(
     context: Annotated[_Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
     version: Annotated[_Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
     out: Annotated[
-        _Text, typer.Option("--out", help="Write the manifest to this file, and leave it to others to apply it.")
+        _Text,
+        typer.Option("--out", help="Write the manifest to this file; others apply it, and nothing is recorded."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -43,17 +44,18 @@ def apply(
     The job's own object is applied by server-side apply, as field manager `sizewright`; other documents of a base
     manifest are not. Exits 1 when you decline.
     """
-    import getpass
-
     from sizewright import api
     from sizewright.cli.output import show
+    from sizewright.errors import InputError
 
     options = {name: value for name, value in {"base": base, "context": context, "version": version}.items() if value}
     if out:
-        _write(plan, executor, options, out, rails, dry_run, yes)
+        if wait:
+            raise InputError("--wait is for plans that are applied here; --out only writes a file.", "Leave one out.")
+        _write(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
         return
     told = api.apply(
-        plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or getpass.getuser(), dry_run=dry_run,
+        plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or _user(), dry_run=dry_run,
         confirm=lambda changes: yes or _confirmed(changes), wait_s=wait, **options,
     )  # fmt: skip
     show(told, output, lambda console: _print(console, told, shown=not (dry_run or yes)))
@@ -69,7 +71,7 @@ def _write(
     from sizewright import api
     from sizewright.cli.output import stderr, write_file
 
-    before = Path(out).read_text(encoding="utf-8") if Path(out).is_file() else ""
+    before = Path(out).read_text(encoding="utf-8", errors="replace") if Path(out).is_file() else ""
     text, changes = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
     if dry_run or not changes:
         _show(stderr(), changes or f"{out} is as planned already.\n")
@@ -78,6 +80,16 @@ def _write(
         raise typer.Exit(_DECLINED)
     write_file(out, text)
     stderr().print(f"The {executor} manifest is in {out}")
+
+
+def _user() -> str:
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number that has no name, as in some containers
+        return str(os.getuid())
 
 
 def _confirmed(changes: str) -> bool:

@@ -41,18 +41,21 @@ class Applied:
         """Whether by this very plan. Raises InputError where a plan of this id brought other sizes."""
         if self._notes.get(PLAN_ID) != plan.id:
             return False
-        if self.sizes != sized(plan.target, self._executor):
+        if self.sizes != self._executor.asks_for(plan):
             raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
         return True
 
-    def has(self, target: Allocation) -> bool:
-        """Whether it asks for these sizes already."""
-        same_batch = self.batch_size(target.batch_size) == target.batch_size
-        return same_batch and self.sizes == sized(target, self._executor)
+    def has(self, plan: Plan, target: Allocation) -> bool:
+        """Whether it asks already for the sizes that the plan would with this target."""
+        if self.batch_size(target.batch_size) != target.batch_size:
+            return False
+        if self.sizes == sized(target, self._executor):
+            return True
+        return self.sizes == self._executor.asks_for(plan.model_copy(update={"target": target}))
 
     def check_current(self, plan: Plan) -> None:
         """Raises InputError for a plan that was made for other sizes than it has."""
-        if plan.current is None or self.has(plan.current):
+        if plan.current is None or self.has(plan, plan.current):
             return
         told = [f"{g.replicas} × {role} of {g.cpu:g} cores" for role, gs in self.sizes.items() for g in gs]
         batch = f"batch {self.batch_size(plan.current.batch_size)}"
@@ -73,9 +76,9 @@ class Applied:
                 f"Apply plan {plan.id} after that.",
             )
 
-    def changes_in_place(self, target: Allocation, scales: frozenset[Role], resizes: bool) -> bool:
+    def changes_in_place(self, plan: Plan, scales: frozenset[Role], resizes: bool) -> bool:
         """Whether it is enough to change numbers of these roles, or sizes where the platform `resizes`."""
-        before, after = self.sizes, sized(target, self._executor)
+        target, before, after = plan.target, self.sizes, self._executor.asks_for(plan)
         for role in ROLES:
             one, other = before.get(role, ()), after.get(role, ())
             if role not in scales and [g.replicas for g in one] != [g.replicas for g in other]:

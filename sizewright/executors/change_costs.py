@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Literal
 
 from sizewright.spec import ROLES, ChangeCost, Plan
@@ -59,6 +60,8 @@ class ChangeCosts:
         self._priors = priors
         self._kinds: dict[ChangeKind, CostsOfOneKind] = {}
         self.listeners: list[Callable[[Plan, float], None]] = []
+        self.kept_in: set[Path] = set()
+        """Ledgers whose costs are known here, and that are told of new ones."""
 
     def add(self, plan: Plan, seconds: float) -> None:
         """One more was measured; whoever listens is told."""

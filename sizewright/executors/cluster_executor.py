@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sizewright.errors import EngineError, InputError, SizewrightError
-from sizewright.executors.applied import Applied, seconds_of, sized
+from sizewright.executors.applied import Applied, seconds_of
 from sizewright.executors.difference import difference
 from sizewright.executors.first_steps import FirstSteps
 from sizewright.executors.kube_api import KubeApi
-from sizewright.executors.manifest import from_yaml
+from sizewright.executors.manifest import from_yaml, to_yaml
 from sizewright.executors.manifest_executor import ManifestExecutor
-from sizewright.executors.plan_notes import APPLIED_AT, notes, read_notes
+from sizewright.executors.plan_notes import APPLIED_AT, BASED, notes, read_notes
 from sizewright.executors.pods import PodLabels, Pods
 from sizewright.executors.registry import unsupported
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
@@ -104,11 +105,14 @@ class ClusterExecutor(ManifestExecutor):
             raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
         if plan.kind == "keep" or now.by(plan):
             return
+        if self.ended(there):
+            raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it anew.")
         now.check_current(plan)
-        if now.has(plan.target):
+        if now.has(plan, plan.target):
             return
         now.check_cool_down(plan, self._clock())
-        in_place = now.changes_in_place(plan.target, self.scales, self.resizes)
+        self._check_base(there)
+        in_place = now.changes_in_place(plan, self.scales, self.resizes)
         document, since_s, samples = self._document(plan, whole=not in_place), self._clock(), self._trained(handle)
         if in_place:
             self.api.apply(document)
@@ -124,22 +128,42 @@ class ClusterExecutor(ManifestExecutor):
         selector = f"{self.labels.job}={self.labelled(there)}"
         metrics = pods.look(
             self.api.list("v1", "Pod", namespace, selector),
-            self.api.list(_METRICS, "PodMetrics", namespace, selector),
-            lambda pod, container, lines: self.api.log(namespace, pod, container, lines),
+            self._usages(namespace, selector),
+            lambda pod, container, lines: self._log(namespace, pod, container, lines),
         )
         self._steps.look(handle.id, metrics)
         return metrics
+
+    def _usages(self, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """None where the cluster's metrics cannot be had, or we may not: containers tell of themselves, too."""
+        try:
+            return self.api.list(_METRICS, "PodMetrics", namespace, selector)
+        except SizewrightError:
+            return []
+
+    def _log(self, namespace: str, pod: str, container: str, lines: int | None) -> str:
+        """Nothing of a container that has not begun, or whose node does not answer; the next look sees it again."""
+        try:
+            return self.api.log(namespace, pod, container, lines)
+        except (InputError, EngineError) as error:
+            if "Not allowed" in error.message:
+                raise
+            return ""
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Whether the job has ended, well or not; waits at most about `timeout_s` seconds for it."""
         if handle.id in self._outcomes or self.ended(self._known(handle)):
             return True
+        until_s = time.monotonic() + timeout_s
         if timeout_s < 1:  # what watches are counted in
             time.sleep(timeout_s)
             return False
         name = handle.id.partition("/")[2]
         events = self.api.watch(self.api_version, self.kind, _namespace(handle), name, timeout_s)
-        return any(self.ended(event) for event in events)
+        if any(self.ended(event) for event in events):
+            return True
+        time.sleep(max(0.0, until_s - time.monotonic()))  # the server may end a watch at once
+        return handle.id in self._outcomes or self.ended(self._known(handle)) is not None
 
     def stop(self, handle: Handle) -> Outcome:
         """Delete the job, if it still runs; a second stop returns the same outcome."""
@@ -151,7 +175,7 @@ class ClusterExecutor(ManifestExecutor):
             self._steps.forget(handle.id)
             began = seconds_of(there["metadata"].get("creationTimestamp"))
             took_s = max(0.0, self._clock() - began) if began else 0.0
-            self._outcomes[handle.id] = Outcome(status=status or "stopped", samples=samples, duration_s=took_s)
+            self._outcomes[handle.id] = Outcome(status=status or "stopped", samples=samples or 0, duration_s=took_s)
         return self._outcomes[handle.id]
 
     def find(self, plan: Plan) -> Handle | None:
@@ -163,8 +187,10 @@ class ClusterExecutor(ManifestExecutor):
         """What a plan changes on the cluster, as lines of a diff; nothing is changed. Raises as applying it would."""
         whole = self._document(plan, whole=True)
         job = self._get(self._handle(whole, plan))
+        if job:
+            self._check_base(job)
         now = Applied(self.latest(job), self, job) if job else None
-        if now is None or now.changes_in_place(plan.target, self.scales, self.resizes):
+        if now is None or now.changes_in_place(plan, self.scales, self.resizes):
             document = self._document(plan)
             return difference(job if document["kind"] == self.kind else None, self.api.apply(document, dry_run=True))
         return difference(job, self._checked(whole)) + "The job is ended and started anew.\n"
@@ -176,6 +202,11 @@ class ClusterExecutor(ManifestExecutor):
     def labelled(self, document: Mapping[str, Any]) -> str:
         """The value of the label that its pods have."""
         return str(document["metadata"]["name"])
+
+    @property
+    def where(self) -> str:
+        """Which cluster it is, for the ledger."""
+        return self.api.host
 
     @property
     def api(self) -> KubeApi:
@@ -193,8 +224,17 @@ class ClusterExecutor(ManifestExecutor):
         meta.setdefault("name", plan.job.name)
         meta.setdefault("namespace", plan.job.deploy.namespace)
         at = datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
-        meta["annotations"] = {**(meta.get("annotations") or {}), **notes(plan), APPLIED_AT: at}
+        based = {BASED: "yes"} if self._base else {}
+        meta["annotations"] = {**(meta.get("annotations") or {}), **notes(plan), APPLIED_AT: at, **based}
         return dict(document)
+
+    def _check_base(self, there: Mapping[str, Any]) -> None:
+        """Raises InputError where the job has more than a manifest of ours would leave it."""
+        if not self._base and (there["metadata"].get("annotations") or {}).get(BASED):
+            raise InputError(
+                f"{self.kind} {there['metadata']['name']} was made of a base manifest, which its change needs, too.",
+                "Pass the same with --base.",
+            )
 
     def _handle(self, document: Mapping[str, Any], plan: Plan) -> Handle:
         meta = document["metadata"]
@@ -214,16 +254,45 @@ class ClusterExecutor(ManifestExecutor):
 
     def _start_anew(self, handle: Handle, there: dict[str, Any], document: dict[str, Any]) -> None:
         """Whatever the cluster would refuse is refused before the job is ended; should it be refused after all, the
-        job of before comes back."""
+        job of before comes back, or, where the cluster takes neither, is kept in a file that the error names."""
         self._checked(document)
-        self._delete(handle)
+        kept = ("name", "namespace", "labels", "annotations")
+        meta = {key: value for key, value in there["metadata"].items() if key in kept}
+        before = {**{k: there[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta}
         try:
+            self._delete(handle)
+            self._await_pods(handle, there)
             self.api.apply(document)
-        except SizewrightError:
-            kept = ("name", "namespace", "labels", "annotations")
-            meta = {key: value for key, value in there["metadata"].items() if key in kept}
-            self.api.apply({**{k: there[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta})
+        except SizewrightError as error:
+            self._back(handle, before, error)
             raise
+
+    def _back(self, handle: Handle, before: dict[str, Any], why: SizewrightError) -> None:
+        """The job of before. Raises EngineError that tells where its object is kept, if it cannot be brought back."""
+        try:
+            there = self._get(handle)
+            if there is None:
+                self.api.apply(before)
+            if there is None or not _is_ending(there):
+                return
+            state = "is being deleted"
+        except SizewrightError:
+            state = "may be gone"
+        path = Path(tempfile.mkdtemp(prefix="sizewright-")) / f"{handle.id.replace('/', '-')}.yaml"
+        path.write_text(to_yaml([f"{handle.id} as it was before its change failed"], before), encoding="utf-8")
+        raise EngineError(
+            f"{self.kind} {handle.id} {state}, and could not be brought back after its change failed: {why.message}",
+            f"Its object is in {path}: once the cluster answers, kubectl apply --server-side "
+            f"--field-manager=sizewright -f it, or launch the job anew.",
+        ) from why
+
+    def _await_pods(self, handle: Handle, there: Mapping[str, Any]) -> None:
+        """Until none of the job's pods is left: they still write its checkpoints."""
+        selector, until_s = f"{self.labels.job}={self.labelled(there)}", time.monotonic() + _GONE_S
+        while self.api.list("v1", "Pod", _namespace(handle), selector):
+            if time.monotonic() > until_s:
+                raise EngineError(f"Pods of {handle.id} are not gone after {_GONE_S:.0f} s.", "See their finalizers.")
+            time.sleep(0.5)
 
     def _checked(self, document: dict[str, Any]) -> dict[str, Any]:
         """As the cluster would take it if it were new."""
@@ -240,15 +309,17 @@ class ClusterExecutor(ManifestExecutor):
                 raise EngineError(f"{self.kind} {handle.id} is not gone after {_GONE_S:.0f} s.", "See its finalizers.")
             time.sleep(0.1)
 
-    def _await(self, handle: Handle, plan: Plan, since_s: float, samples: int) -> None:
-        target = Allocation(**sized(plan.target, self), batch_size=plan.target.batch_size)
+    def _await(self, handle: Handle, plan: Plan, since_s: float, samples: int | None) -> None:
+        if samples is None:  # whether it trains again could not be told
+            return
+        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
         self._steps.await_step(handle.id, plan, target, since_s, samples)
 
-    def _trained(self, handle: Handle) -> int:
+    def _trained(self, handle: Handle) -> int | None:
         try:
             return self.observe(handle).samples_trained
         except SizewrightError:  # not being told how far it is ends no change
-            return 0
+            return None
 
     def _new_pods(self, there: Mapping[str, Any], handle: Handle) -> Pods:
         try:

@@ -3,11 +3,12 @@ the job show it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from sizewright.executors.change_costs import ChangeCosts
-from sizewright.spec import Allocation, Metrics, Plan
+from sizewright.spec import Allocation, Group, Metrics, Plan, Role
 
 
 class _Awaited(NamedTuple):
@@ -46,4 +47,11 @@ class FirstSteps:
 
 def _same(runs: Allocation | None, target: Allocation) -> bool:
     """Whether as many replicas of each size run, in whatever order."""
-    return runs is not None and set(runs.groups) == set(target.groups)
+    return runs is not None and _by_size(runs) == _by_size(target)
+
+
+def _by_size(allocation: Allocation) -> Counter[tuple[Role, Group]]:
+    counted: Counter[tuple[Role, Group]] = Counter()
+    for role, group in allocation.groups:
+        counted[role, group.model_copy(update={"replicas": 1})] += group.replicas
+    return +counted

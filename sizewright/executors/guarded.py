@@ -71,7 +71,7 @@ class Guarded:
 
     def before(self, plan: Plan) -> Entry | None:
         """The entry of a plan that was carried out already. Raises InputError where it had other sizes then."""
-        before = self._ledger.applied(plan, self._executor.name) if self._ledger else None
+        before = self._ledger.applied(plan, self._executor.name, self._where) if self._ledger else None
         if before and before.target != plan.target:
             raise InputError(
                 f"Plan {plan.id} was carried out on {before.at:%Y-%m-%d %H:%M}, to other sizes "
@@ -82,15 +82,30 @@ class Guarded:
 
     def _learn(self, costs: ChangeCosts | None) -> None:
         """From what earlier processes measured; what this one measures is kept for the next."""
-        if self._ledger and costs:
-            for kind, seconds in self._ledger.measured(self._executor.name):
-                costs.remember(kind, seconds)
-            costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
+        if self._ledger is None or costs is None or self._ledger.path in costs.kept_in:
+            return
+        costs.kept_in.add(self._ledger.path)
+        for kind, seconds in self._ledger.measured(self._executor.name):
+            costs.remember(kind, seconds)
+        costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
+
+    @property
+    def _where(self) -> str:
+        return str(getattr(self._executor, "where", ""))
+
+    def check(self, plan: Plan) -> None:
+        """Raises InputError for a plan beyond the rails as the executor would carry it out; that is recorded."""
+        as_rendered = getattr(self._executor, "as_rendered", None)
+        try:
+            check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
+        except SizewrightError as error:
+            self._record(plan, "refused", 0.0, why=error.message)
+            raise
 
     def _recorded(self, plan: Plan, carry_out: Callable[[], Handle]) -> Handle:
         began = self._clock()
+        self.check(plan)
         try:
-            check_rails(plan, self._rails)
             handle = carry_out()
         except SizewrightError as error:
             self._record(plan, "refused", self._clock() - began, why=error.message)
@@ -103,7 +118,7 @@ class Guarded:
             self._ledger.append(
                 Entry(
                     at=self._now(), plan_id=plan.id, kind=plan.kind, job=plan.job.name, executor=self._executor.name,
-                    asked_by=plan.asked_by or self._asked_by, target=plan.target, reason=plan.reason, became=became,
-                    seconds=max(seconds, 0.0), **told,
+                    where=self._where, asked_by=plan.asked_by or self._asked_by, target=plan.target,
+                    reason=plan.reason, became=became, seconds=max(seconds, 0.0), **told,
                 )
             )  # fmt: skip

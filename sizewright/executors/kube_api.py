@@ -37,6 +37,11 @@ class KubeApi:
         self._dynamic = _connect(kubeconfig, context)
         self._resources: dict[tuple[str, str], Any] = {}
 
+    @property
+    def host(self) -> str:
+        """The server's address."""
+        return str(self._dynamic.configuration.host)
+
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """The object; None where there is none."""
         resource = self._resource(api_version, kind)

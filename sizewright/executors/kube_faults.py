@@ -38,5 +38,5 @@ def told(what: str, error: Any) -> SizewrightError:
         return InputError(f"The cluster refuses to {what}: {fields or said}.", "Correct this, and try again.")
     return EngineError(
         f"The API server failed to {what}: {said} ({error.status}).",
-        "See how it is, and ask again; nothing is half done.",
+        "See how it is, and ask again.",
     )

@@ -23,6 +23,7 @@ class Entry(Record):
     kind: Literal["launch", "adjust", "keep"]
     job: str
     executor: str
+    where: str = Field("", description="the cluster, of executors that tell several apart")
     asked_by: str = ""
     target: Allocation
     reason: str = ""
@@ -39,10 +40,10 @@ class Ledger(JsonLines[Entry]):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, Entry, "the ledger of plans")
 
-    def applied(self, plan: Plan, executor: str) -> Entry | None:
-        """The entry of a plan that was carried out already."""
-        same = (plan.id, plan.job.name, executor)
-        found = [e for e in self.read() if (e.plan_id, e.job, e.executor) == same and e.became == "applied"]
+    def applied(self, plan: Plan, executor: str, where: str = "") -> Entry | None:
+        """The entry of a plan that was carried out already, there."""
+        same = (plan.id, plan.job.name, executor, where)
+        found = [e for e in self.read() if (e.plan_id, e.job, e.executor, e.where) == same and e.became == "applied"]
         return found[-1] if found else None
 
     def measured(self, executor: str) -> list[tuple[ChangeKind, float]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes import only_group
 from sizewright.executors.manifest import from_yaml, to_yaml
@@ -14,7 +16,9 @@ from sizewright.executors.plan_notes import PLAN_ID, check_no_secrets, notes, re
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
-from sizewright.spec import ROLES, Group, Plan, Role
+from sizewright.spec import ROLES, Allocation, Group, Plan, Role
+
+_PARTS = (*ROLES, "batch_size")
 
 
 class ManifestExecutor(RenderOnly):
@@ -71,7 +75,29 @@ class ManifestExecutor(RenderOnly):
                 told["batch_size"] = slots[0].read_batch_size(plan.target.batch_size)
             if now != tuple(rounded(group, self.cpu_step_m) for group in before):
                 told[role] = now
-        return plan.model_copy(update={"target": plan.target.model_copy(update=told)})
+        try:
+            target = Allocation.model_validate({name: getattr(plan.target, name) for name in _PARTS} | told)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise InputError(
+                f"The manifest's {'.'.join(map(str, fault['loc']))} is {fault['input']!r:.40}: {fault['msg'].lower()}.",
+                "Mend it there.",
+            ) from None
+        return plan.model_copy(update={"target": target})
+
+    def asks_for(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
+        """The sizes of all replicas of its manifest, those of roles and GPUs that only a base has among them."""
+        document = self.mine(from_yaml(self.render(plan.model_copy(update={"kind": "launch"}))), "The manifest")
+        read = {role: tuple(slot.read() for slot in self.slots(document, role)) for role in ROLES}
+        return {role: groups for role, groups in read.items() if groups}
+
+    def as_rendered(self, plan: Plan) -> Plan:
+        """The plan as its manifest really asks for it: rounded, with what a base adds, and the base's priority."""
+        document = from_yaml(self.render(plan.model_copy(update={"kind": "launch"})))
+        named = list(_priorities(document))
+        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
+        deploy = plan.job.deploy.model_copy(update={"priority_class": named[0]} if named else {})
+        return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
 
     def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
         """Those that have replicas. Raises InputError for a plan that the manifest cannot express."""
@@ -155,6 +181,13 @@ class ManifestExecutor(RenderOnly):
             for slot, group in zip(slots, of_role, strict=True):
                 slot.write(group, self.cpu_step_m)
                 slot.write_batch_size(plan.target.batch_size, plan.job.training.batch_size)
+        for role, of_role in groups.items():
+            for slot, group in zip(self.slots(document, role), of_role, strict=True):
+                if not slot.has(group, self.cpu_step_m):
+                    raise InputError(
+                        f"{name}: {slot.field} cannot have a size of its own: it shares what it is made of.",
+                        "Write it out there instead of the YAML alias or merge.",
+                    )
         if "ps" not in groups and "ps" in self.roles and self.slots(document, "ps"):
             raise InputError(f"{name} has PS, and plan {plan.id} has none.", "Take them out of the manifest.")
         self.fit(document, plan)
@@ -165,6 +198,18 @@ class ManifestExecutor(RenderOnly):
             yield f"The memory of {role} is not known, so none is asked for and none is guaranteed."
         for kind in sorted({group.gpu.kind for group in groups if group.gpu} - {"gpu"}):
             yield f"GPUs of {role} are of kind {kind}: add the nodeSelector that finds them."
+
+
+def _priorities(found: Any) -> Iterator[str]:
+    """Names of priority classes anywhere in documents."""
+    if isinstance(found, Mapping):
+        for key, value in found.items():
+            if key in ("priorityClassName", "priorityClass", "priority") and isinstance(value, str):
+                yield str(value)
+            yield from _priorities(value)
+    elif isinstance(found, list):
+        for each in found:
+            yield from _priorities(each)
 
 
 def find(documents: list[Any], api_version: str, kind: str, name: str) -> Node:

@@ -12,14 +12,22 @@ from sizewright.errors import InputError
 from sizewright.spec import Plan
 
 PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
-RECORDS = (APPLIED_AT, _PLAN)
+BASED = "sizewright/base"
+RECORDS = (APPLIED_AT, _PLAN, BASED)
 """Annotations that are for programs to read."""
 _SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
-_FLAG = re.compile(
-    r"--?[\w-]*(?:passw(?:or)?d|secret|token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)(?:(=).+|$)",
+_NAMES = (
+    r"(?:\w*(?:passw(?:or)?d|secret|token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)|\w+[-_](?:pass|pwd))"
+)
+_FLAG = re.compile(rf"--?(?:[\w-]*[-_])?{_NAMES}", re.IGNORECASE)
+"""A word whose value is the next one."""
+_GIVEN = re.compile(
+    rf"(?:^|[\s;&|'\"])(?:--?)?(?:[\w-]*[-_])?{_NAMES}(?:=|\s+(?=\S))['\"]?(?![-$\s=])\S"
+    r"|authorization['\"]?\s*[:=]|\bbearer\s+[^\s$]",
     re.IGNORECASE,
 )
+"""A value with its name in one word, perhaps a line for a shell. What the environment tells ($NAME) is no value."""
 HIDDEN = "hidden"
 
 
@@ -33,8 +41,9 @@ def notes(plan: Plan) -> dict[str, str]:
 
 def read_notes(document: Mapping[str, Any]) -> Plan:
     """The plan as it was made. Raises InputError for a manifest without one."""
-    annotations = (document.get("metadata") or {}).get("annotations") or {}
-    text = annotations.get(_PLAN)
+    metadata = document.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = annotations.get(_PLAN) if isinstance(annotations, Mapping) else None
     if not text:
         raise InputError("The manifest carries no plan of Sizewright's.", "Pass one that `render` wrote.")
     try:
@@ -60,12 +69,17 @@ def check_no_secrets(plan: Plan) -> None:
     """Raises InputError where the words of a command hold what looks like one: a manifest would carry it."""
     for name, words in (("deploy.command", plan.job.deploy.command), ("command.run", _run_of(plan))):
         for word, following in zip(words, (*words[1:], "-"), strict=False):
-            flag = _FLAG.match(word)
-            if _IN_URL.search(word) or (flag and (flag[1] or not following.startswith("-"))):
+            named = _FLAG.fullmatch(word) and not following.startswith(("-", "$"))
+            if _IN_URL.search(word) or _GIVEN.search(word) or named:
                 raise InputError(
                     f"job.{name} holds what looks like a secret ({word[:4]}…).",
                     "Have the training code read it from its environment, which the platform fills from a secret.",
                 )
+
+
+def is_hidden(value: str) -> bool:
+    """Whether `without_secrets` has put that there."""
+    return value == HIDDEN or f"://{HIDDEN}@" in value
 
 
 def _run_of(plan: Plan) -> tuple[str, ...]:

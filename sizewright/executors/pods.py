@@ -38,9 +38,18 @@ class _Seen(NamedTuple):
     role: Role
     number: int
     reading: Reading
+    earlier: int = 0
+    """Samples of its containers that were started anew since."""
+    told_at_s: float = 0.0
+    """When its samples grew last."""
     cpu_s: float = 0.0
     memory_bytes: int = 0
     usage_at: str = ""
+
+    @property
+    def samples(self) -> int:
+        """Of all its containers."""
+        return self.earlier + self.reading.samples
 
 
 class Pods:
@@ -67,7 +76,7 @@ class Pods:
             if seen := self._seen.get(_uid(pod)) or self._place(pod):
                 running.append(pod)
                 self._seen[_uid(pod)] = self._look(seen, pod, used.get(pod["metadata"]["name"]), log)
-        workers = [seen.reading.samples for seen in self._seen.values() if seen.role in ("worker", "chief")]
+        workers = [seen.samples for seen in self._seen.values() if seen.role in ("worker", "chief")]
         whole = self._progress.counts == "job" and self._progress.source != "log_samples"
         trained = max(workers, default=0) if whole else sum(workers)
         return Metrics(
@@ -82,13 +91,24 @@ class Pods:
         whole = self._progress.source != "log_samples" and "<more>" in (self._progress.pattern or "<more>")
         lines = log(pod["metadata"]["name"], name, None if whole else TAIL_LINES).splitlines()
         told = list({each.process: each for line in lines if (each := read_line(line))}.values())
-        reading = self._reading(lines, told)
-        return _with_usage(before._replace(reading=reading if reading.samples else before.reading), told, name, used)
+        batch_size = _slot(pod, self._containers).read_batch_size(self._job.training.batch_size)
+        reading = self._reading(lines, told, batch_size)
+        return _with_usage(self._grown(before, reading), told, name, used)
 
-    def _reading(self, lines: Sequence[str], told: Sequence[Told]) -> Reading:
+    def _grown(self, before: _Seen, reading: Reading) -> _Seen:
+        """What it told before stays, where it tells nothing now; a container that began anew counts on."""
+        last = before.reading.samples
+        if not reading.samples:
+            return before
+        if reading.samples == last:
+            return before._replace(reading=reading)
+        earlier = before.earlier + (last if reading.samples < last else 0)
+        return before._replace(reading=reading, earlier=earlier, told_at_s=reading.at_s or self._now())
+
+    def _reading(self, lines: Sequence[str], told: Sequence[Told], batch_size: int) -> Reading:
         if self._progress.source == "log_samples":
             return add_up([each.reading for each in told]) if told else Reading()
-        reports = Reports(self._progress, self._job.training.batch_size, Path(tempfile.gettempdir()))
+        reports = Reports(self._progress, batch_size, Path(tempfile.gettempdir()))
         for line in lines:
             reports.line(line.strip(), self._now())
         return reports.last
@@ -112,8 +132,8 @@ class Pods:
         reading = seen.reading
         return ReplicaMetrics(
             role=seen.role, index=seen.number, at_s=self._now(), cpu_s=seen.cpu_s, throttled_s=0.0,
-            memory_peak_bytes=seen.memory_bytes, limited_by="cgroup", steps=reading.steps, samples=reading.samples,
-            last_step_at_s=reading.at_s, data_s=reading.data_s, pull_s=reading.pull_s, compute_s=reading.compute_s,
+            memory_peak_bytes=seen.memory_bytes, limited_by="cgroup", steps=reading.steps, samples=seen.samples,
+            last_step_at_s=seen.told_at_s, data_s=reading.data_s, pull_s=reading.pull_s, compute_s=reading.compute_s,
             push_s=reading.push_s,
         )  # fmt: skip
 
@@ -148,7 +168,9 @@ def _with_usage(seen: _Seen, told: Sequence[Told], container: str, used: dict[st
     for each in (used or {}).get("containers", []):
         if used and each["name"] == container and used["timestamp"] != seen.usage_at:
             cores = read_cores(each["usage"]["cpu"], "cpu") if each["usage"]["cpu"].strip("0num") else 0.0
-            memory = max(seen.memory_bytes, read_bytes(each["usage"]["memory"], "memory"))
+            used_bytes = each["usage"]["memory"]
+            held = read_bytes(used_bytes, "memory") if used_bytes.strip("0KMGTi") else 0
+            memory = max(seen.memory_bytes, held)
             passed_s = _between(seen.usage_at, used["timestamp"]) or _seconds(used.get("window", "0s"))
             return seen._replace(cpu_s=seen.cpu_s + cores * passed_s, memory_bytes=memory, usage_at=used["timestamp"])
     return seen

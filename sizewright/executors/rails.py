@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from sizewright.errors import InputError
 from sizewright.recommender.objective import price_of
-from sizewright.spec import ROLES, Group, Plan, Rails, Role
+from sizewright.spec import ROLES, Group, Plan, Prices, Rails, Role
 from sizewright.spec.units import format_bytes
 
 
@@ -37,10 +38,12 @@ def _of_role(plan: Plan, rails: Rails, role: Role) -> Iterator[str]:
     for group in groups:
         if rail.cpu and not rail.cpu[0] <= group.cpu <= rail.cpu[1]:
             yield f"{role}.cpu is {group.cpu:g}, and {rail.cpu[0]:g} to {rail.cpu[1]:g} may be"
-        low, high = rail.memory_bytes or (0, group.memory_bytes)
-        if not low <= group.memory_bytes <= high:
+        low, high = rail.memory_bytes or (0, 0)
+        if rail.memory_bytes and group.replicas and not (group.memory_bytes and low <= group.memory_bytes <= high):
             told = format_bytes(group.memory_bytes) if group.memory_bytes else "not limited"
             yield f"{role}.memory is {told}, and {format_bytes(low)} to {format_bytes(high)} may be"
+    if rail.step and plan.kind == "adjust" and plan.current is None:
+        yield f"{role}.replicas may go by {rail.step} at a time, and the plan does not tell from what (current)"
     if rail.step and plan.current and abs(count - plan.current.replicas(role)) > rail.step:
         before = plan.current.replicas(role)
         yield f"{role}.replicas goes from {before} to {count}, and by {rail.step} at a time it may"
@@ -59,15 +62,15 @@ def _of_all(plan: Plan, rails: Rails) -> Iterator[str]:
     if quota.gpu is not None and target.gpus() > quota.gpu:
         yield f"all GPUs are {target.gpus()}, and the quota is {quota.gpu}"
     if rails.budget is not None:
-        yield from _budget(plan, rails.budget)
+        yield from _budget(plan, rails.budget, rails.prices or plan.job.prices)
 
 
-def _budget(plan: Plan, budget: float) -> Iterator[str]:
-    if plan.expected is None:
+def _budget(plan: Plan, budget: float, prices: Prices) -> Iterator[str]:
+    if plan.expected is None or not 0 < plan.expected.value < math.inf:
         yield "what it will cost was not foretold, and there is a budget"
         return
     hours = plan.job.training.samples / plan.expected.value / 3600
-    cost = hours * price_of(plan.target, plan.job.prices)
+    cost = hours * price_of(plan.target, prices)
     if cost > budget:
         yield f"all samples will cost {cost:.4g}, and the budget is {budget:.4g}"
 

@@ -6,6 +6,7 @@ told counts as 0, so all are told. (Kind and fields: DLRover v0.4.0.)
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ def document(plan: Plan, groups: Mapping[Role, tuple[Group, ...]], cpu_step_m: i
             "Stop the job, and launch it with the other batch size.",
         )
     told = metadata(plan)
-    told["name"] = f"{plan.job.name}-{plan.id.removeprefix(plan.job.name + '-')}"[:63].rstrip("-")
+    told["name"] = _name(plan)
     told["labels"] |= {"elasticjob.dlrover/name": plan.job.name, "scale-type": "manual"}
     return {
         "apiVersion": "elastic.iml.github.io/v1alpha1",
@@ -58,6 +59,12 @@ def document(plan: Plan, groups: Mapping[Role, tuple[Group, ...]], cpu_step_m: i
             "replicaResourceSpecs": {role: _spec(plan, role, group, cpu_step_m) for role, (group,) in groups.items()},
         },
     }
+
+
+def _name(plan: Plan) -> str:
+    """Of no other plan: ids may differ where they are too long to be told whole."""
+    own = hashlib.sha256(plan.id.encode()).hexdigest()[:8]
+    return f"{plan.job.name}-{plan.id.removeprefix(plan.job.name + '-')}"[:54].rstrip("-") + f"-{own}"
 
 
 def _spec(plan: Plan, role: Role, group: Group, cpu_step_m: int) -> dict[str, Any]:

@@ -27,16 +27,23 @@ class Slot(NamedTuple):
     def write(self, group: Group, cpu_step_m: int = 1) -> None:
         """Number and resources; memory that is not known (0) and limits that were left open stay as they are."""
         self.counted["replicas"] = group.replicas
-        resources = self.container.setdefault("resources", {})
+        resources = _inner(self.container, "resources", self.field)
         bare = not resources.get("requests") and not resources.get("limits")
         for amount, value in _amounts(group, cpu_step_m).items():
-            _set(resources.setdefault("requests", {}), amount, value)
-            if bare or amount in resources.get("limits", {}) or amount == GPU_RESOURCE:
-                _set(resources.setdefault("limits", {}), amount, value)
+            _set(_inner(resources, "requests", f"{self.field}: resources"), amount, value)
+            if bare or amount in (resources.get("limits") or {}) or amount == GPU_RESOURCE:
+                _set(_inner(resources, "limits", f"{self.field}: resources"), amount, value)
+
+    def has(self, group: Group, cpu_step_m: int = 1) -> bool:
+        """Whether it reads as what was written, where that told anything."""
+        now, wanted = self.read(), rounded(group, cpu_step_m)
+        memory = not wanted.memory_bytes or now.memory_bytes == wanted.memory_bytes
+        same_gpus = wanted.gpu is None or now.gpu == wanted.gpu
+        return memory and same_gpus and (now.replicas, now.cpu) == (wanted.replicas, wanted.cpu)
 
     def write_batch_size(self, batch_size: int, usual: int) -> None:
         """Where its environment has it. Raises InputError where that does not, and it is another than usual."""
-        for variable in self.container.get("env") or []:
+        for variable in self._env():
             if variable.get("name") == BATCH_SIZE_ENV:
                 if str(variable.get("value")) != str(batch_size):
                     variable["value"] = str(batch_size)
@@ -49,16 +56,25 @@ class Slot(NamedTuple):
 
     def read_batch_size(self, usual: int) -> int:
         """Of its environment; `usual` where that does not have it. Raises InputError for what is no whole number."""
-        for variable in self.container.get("env") or []:
+        for variable in self._env():
             if variable.get("name") == BATCH_SIZE_ENV:
                 return _count(variable.get("value"), f"{self.field}: {BATCH_SIZE_ENV}")
         return usual
 
+    def _env(self) -> list[Node]:
+        env = self.container.get("env") or []
+        if not isinstance(env, list):
+            raise InputError(f"{self.field}: env is {env!r:.60}, and a list was expected.", "Mend the manifest there.")
+        return [node(each, f"{self.field}: env") for each in env]
+
     def read(self) -> Group:
         """Raises InputError that names the field of what is no size."""
-        resources = self.container.get("resources") or {}
-        told = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         at = f"{self.field}: resources"
+        resources = node(self.container.get("resources") or {}, at)
+        told = {
+            **node(resources.get("limits") or {}, f"{at}.limits"),
+            **node(resources.get("requests") or {}, f"{at}.requests"),
+        }
         if "cpu" not in told:
             raise InputError(f"{at} have no cpu.", "Write what each replica requests, such as cpu: 500m.")
         memory = read_bytes(told["memory"], f"{at}.memory") if "memory" in told else 0
@@ -92,6 +108,13 @@ def node(value: Any, field: str) -> Node:
     if not isinstance(value, MutableMapping):
         raise InputError(f"{field} is {value!r:.60}, and a mapping was expected.", "Mend the manifest there.")
     return value
+
+
+def _inner(outer: Node, name: str, field: str) -> Node:
+    """A mapping within, made where there is nothing. Raises InputError where there is something else."""
+    if outer.get(name) is None:
+        outer[name] = {}
+    return node(outer[name], f"{field}.{name}")
 
 
 def _amounts(group: Group, cpu_step_m: int) -> dict[str, str | int]:

@@ -69,7 +69,7 @@ class SlurmExecutor(SlurmRenderer):
             since_s = self._clock()
             record = self._jobs.create(plan, since_s)
             try:
-                record = self._submitter.submit(record, plan, script, since_s)
+                record = self._submitter.submit(self._submitter.prepare(record, plan, script), plan, since_s)
             except InputError:
                 self._jobs.discard(record)
                 raise
@@ -84,21 +84,22 @@ class SlurmExecutor(SlurmRenderer):
         """
         if plan.migrate or plan.rebalance:
             raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
-        record = self._going_on(handle)
         if plan.kind == "launch" or plan.job.name != handle.job:
             raise InputError(
                 f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, and {handle.id} runs.",
                 "Make a plan that adjusts it.",
             )
-        if plan.kind == "keep" or carried_out(record, plan):
-            return
-        check_current(record, plan)
-        if rounded_allocation(plan.target) == rounded_allocation(record.last.plan.target):
-            return
-        check_cool_down(record, plan, self._clock())
-        script, plan = self.render(plan), plan.model_copy(update={"job": plan.job.with_absolute_path()})
-        with self._jobs.lock():
-            self._change(self._known(handle), plan, script)
+        with self._jobs.lock():  # another process may have changed it just now
+            record = self._going_on(handle)
+            if plan.kind == "keep" or carried_out(record, plan):
+                return
+            check_current(record, plan)
+            same = rounded_allocation(plan.target) == rounded_allocation(record.last.plan.target)
+            if same and self._there(record):
+                return
+            check_cool_down(record, plan, self._clock())
+            script, plan = self.render(plan), plan.model_copy(update={"job": plan.job.with_absolute_path()})
+            self._change(record, plan, script)
 
     def observe(self, handle: Handle) -> Metrics:
         """Of the replicas that run; a job in a queue has none."""
@@ -149,6 +150,13 @@ class SlurmExecutor(SlurmRenderer):
                         f"Plan {plan.id} was launched with other sizes.", "Give the changed plan an id of its own."
                     )
                 return Handle(executor=self.name, id=record.id, job=plan.job.name)
+        for other in self._jobs.named(plan.job.name):
+            record = self._submitter.recovered(other)
+            if record.starts and self._there(record):
+                raise InputError(
+                    f"There is a job {plan.job.name} already ({record.id}).",
+                    "Make a plan that adjusts it, or name the job otherwise.",
+                )
         return None
 
     def _change(self, record: SlurmRecord, plan: Plan, script: str) -> None:
@@ -156,9 +164,10 @@ class SlurmExecutor(SlurmRenderer):
         before comes back."""
         since_s = self._clock()
         self._submitter.check(record, plan, script)
+        record = self._submitter.prepare(record, plan, script)
         self._submitter.end(record)
         try:
-            record = self._submitter.submit(record, plan, script, since_s)
+            record = self._submitter.submit(record, plan, since_s)
         except InputError:
             self._submitter.resubmit(record, plan)
             raise
@@ -180,9 +189,11 @@ class SlurmExecutor(SlurmRenderer):
         else:
             told = self._cli.look(record.last.slurm_id)
             fault = self._start(record, number).fault()
-            status = told.status if told else ("failed" if fault else "finished")
+            status = told.status if told else ("finished" if self._start(record, number).finished else "failed")
             said = f"Slurm says {', '.join(dict.fromkeys(told.states))}. " if told else ""
             message = f"{said}{fault}".strip() if status == "failed" else ""
+            if status == "failed" and not message:
+                message = "Slurm knows it no more, and not all of its workers have told of their end."
         return Outcome(
             status=status, message=message, samples=self._trained(record), changes=record.changes,
             duration_s=max(0.0, self._clock() - record.began_s),

@@ -71,11 +71,12 @@ class SlurmCli:
         """Raises InputError for what Slurm would refuse; nothing is queued."""
         _check(self._run(["sbatch", "--test-only"], cwd=cwd, env=env, script=script), "sbatch")
 
-    def find(self, comment: str, name: str) -> list[str]:
-        """Ids of this user's jobs of that name and comment that wait or run."""
-        told = self._read(["squeue", "-h", "--me", f"--name={name}", "-o", "%i|%k"])
+    def find(self, mark: str) -> list[str]:
+        """Ids of this user's jobs that wait or run and have a word in their comment."""
+        told = self._read(["squeue", "-h", "--me", "-o", "%i|%k"])
         pairs = [line.split("|", 1) for line in told.stdout.splitlines() if "|" in line]
-        return sorted({job.partition("+")[0] for job, said in pairs if said == comment}, key=int)
+        ids = {job.partition("+")[0] for job, said in pairs if mark in said.split()}
+        return sorted(filter(str.isdecimal, ids), key=int)
 
     def look(self, job: str) -> SlurmJob | None:
         """How a job is; None where Slurm knows it no more."""

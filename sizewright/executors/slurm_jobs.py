@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from sizewright.errors import InputError, StoreError
+from sizewright.executors.plan_notes import is_hidden
 from sizewright.spec import Change, Outcome, Plan
 from sizewright.spec._base import Record
 
@@ -101,6 +102,25 @@ class SlurmJobs:
             if path.name.split(".")[1:2] == [plan.id] and (record := self.load(path.name)) and not record.outcome:
                 yield record
 
+    def named(self, name: str) -> Iterator[SlurmRecord]:
+        """All jobs of a name that nobody has stopped."""
+        for path in sorted(self.folder.glob(f"{name}.*")):
+            if path.name.split(".")[0] == name and (record := self.load(path.name)) and not record.outcome:
+                yield record
+
+    def write(self, record: SlurmRecord, number: int, files: dict[str, str]) -> None:
+        """Files of a start, by name."""
+        folder = self.start_folder(record, number)
+        with self._told():
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (folder / name).write_text(text, encoding="utf-8")
+
+    def read(self, record: SlurmRecord, number: int, name: str) -> str:
+        """One of them."""
+        with self._told():
+            return (self.start_folder(record, number) / name).read_text(encoding="utf-8")
+
     def start_folder(self, record: SlurmRecord, number: int) -> Path:
         """Where the replicas of a start tell of themselves."""
         return self.folder / record.id / f"start-{number}"
@@ -140,9 +160,9 @@ def check_secrets(plan: Plan, shown: Plan, env: dict[str, str]) -> dict[str, str
             "The command's words have a password in an address, which a script would tell to all.",
             "Put the address into a variable of command.env.",
         )
-    secret = {name: value for name, value in given.env.items() if "hidden" in hidden.env[name]}
+    secret = {name: value for name, value in given.env.items() if is_hidden(hidden.env[name])}
     for name, value in list(secret.items()):
-        if "hidden" in value:  # it comes from a plan that was written down
+        if is_hidden(value):  # it comes from a plan that was written down
             del secret[name]
             if name not in env:
                 raise InputError(

@@ -58,6 +58,14 @@ class SlurmRenderer(RenderOnly):
             )
         return script.text
 
+    def as_rendered(self, plan: Plan) -> Plan:
+        """The plan as its script really asks for it: in whole cores, with GPUs and the QOS that only a base has."""
+        script = SlurmScript(self.render(plan.model_copy(update={"kind": "launch"})))
+        target = regrouped(plan, [script.read(component) for component in range(script.components)]).target
+        qos = script.value(0, "--qos")
+        deploy = plan.job.deploy.model_copy(update={"priority_class": qos.strip("\"'")} if qos else {})
+        return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
+
     def parse(self, text: str) -> Plan:
         """The plan of a script that was rendered from it; where its sizes were changed since, with these.
 

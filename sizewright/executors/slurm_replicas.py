@@ -71,6 +71,12 @@ class SlurmReplicas:
                 return f"{told}. Its log: {place.folder / OUTPUT_FILE}"
         return ""
 
+    @property
+    def finished(self) -> bool:
+        """Whether all workers, or the chief, have told that they ended well."""
+        codes = [_text(p.folder / EXIT_FILE).strip() for p in self._places if p.role in ("worker", "chief")]
+        return bool(codes) and all(code == "0" for code in codes)
+
     def _metrics(self, place: _Place, at_s: float, used: Used) -> ReplicaMetrics:
         reading = self._reading(place)
         return ReplicaMetrics(

@@ -23,7 +23,9 @@ _WORD = re.compile(r"(?:[^\s\"'#]|\"[^\"]*\"|'[^']*'|(?<=\S)#)+")
 _SHORT = {
     "-n": "--ntasks", "-c": "--cpus-per-task", "-J": "--job-name", "-N": "--nodes", "-G": "--gpus", "-o": "--output",
 }  # fmt: skip
-_OF_NODES = ("--mem", "--nodes", "--ntasks-per-node", "--mem-per-gpu", "--gpus", "--gpus-per-node", "--ntasks-per-core")
+_OF_NODES = ("--mem", "--nodes", "--ntasks-per-node", "--mem-per-gpu", "--gpus", "--gpus-per-node", "--ntasks-per-core",
+    "--gres", "--gpus-per-socket",
+)  # fmt: skip
 """Sizes that say nothing of one replica."""
 _BATCH_SIZE = re.compile(rf"(\s*export\s+{BATCH_SIZE_ENV}=['\"]?)([^'\"\s;#]*)(.*)")
 
@@ -93,7 +95,10 @@ class SlurmScript:
         return self._lines[at.line][at.value] if at and at.value else None
 
     def set(self, component: int, option: str, value: str) -> None:
-        """Write an option where it stands, else behind the last of its component."""
+        """Write an option where it stands, else behind the last of its component. Raises InputError for a value that
+        would be more than one line."""
+        if len(value.splitlines()) > 1 or "\n" in value:
+            raise InputError(f"{self._field(component, option)} cannot have line breaks.", "Take them out of the plan.")
         at = self._components[component].get(option)
         if at is None or at.value is None:
             self._lines.insert(self._ends[component] or 1, f"#SBATCH {option}={value}")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sizewright.container import own_usage
-from sizewright.executors.plan_notes import HIDDEN
+from sizewright.executors.plan_notes import is_hidden
 from sizewright.executors.slurm_cli import SlurmCli
 from sizewright.executors.slurm_sizes import groups_of, regrouped, whole_cores
 from sizewright.progress import VARIABLE
@@ -102,7 +102,7 @@ def become(role: Role, first: int) -> None:
     for stale in (EXIT_FILE, _ASKED_FILE):  # of a start that Slurm has put into its queue again
         (told / stale).unlink(missing_ok=True)
     _tell(told / REPLICA_FILE, me)
-    env = {name: value for name, value in start.env.items() if HIDDEN not in value}  # those come from its submitter
+    env = {name: value for name, value in start.env.items() if not is_hidden(value)}  # those come from its submitter
     os.chdir(command.folder)
     env |= {VARIABLE: str(told), "SIZEWRIGHT_TASK": str(told)}
     os.execve("/bin/sh", ["sh", "-c", _SHELL, "sh", *start.words], os.environ | env)

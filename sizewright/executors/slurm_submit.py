@@ -19,6 +19,7 @@ from sizewright.spec import Plan
 from sizewright.training.command.session import RESTARTS_VARIABLE
 
 _GONE_S, _POLL_S = 180.0, 0.25
+_SCRIPT = "job.sh"
 
 
 class SlurmSubmitter:
@@ -31,32 +32,35 @@ class SlurmSubmitter:
         """Raises InputError for what Slurm would refuse."""
         self._cli.check(script, cwd=record.cwd, env=self._env(record, plan))
 
-    def submit(self, record: SlurmRecord, plan: Plan, script: str, since_s: float) -> SlurmRecord:
-        """One more start. Raises what Slurm says; then there is none."""
+    def prepare(self, record: SlurmRecord, plan: Plan, script: str) -> SlurmRecord:
+        """All that a start needs is written down, so that it can be submitted whatever happens next."""
         number = len(record.starts)
-        folder = self._jobs.start_folder(record, number)
-        folder.mkdir(parents=True, exist_ok=True)
-        shown = without_secrets(plan)
-        (folder / PLAN_FILE).write_text(shown.model_dump_json(exclude_defaults=True), encoding="utf-8")
-        text = _with_notes(script, plan, folder)
-        (folder / "job.sh").write_text(text, encoding="utf-8")
+        shown, text = without_secrets(plan), _with_notes(script, plan, self._jobs.start_folder(record, number))
+        self._jobs.write(record, number, {PLAN_FILE: shown.model_dump_json(exclude_defaults=True), _SCRIPT: text})
         record = record.model_copy(update={"submitting": plan.id})
         self._jobs.save(record)
+        return record
+
+    def submit(self, record: SlurmRecord, plan: Plan, since_s: float) -> SlurmRecord:
+        """One more start, which was prepared. Raises what Slurm says; then there is none."""
+        text = self._jobs.read(record, len(record.starts), _SCRIPT)
         try:
             slurm_id = self._cli.submit(text, cwd=record.cwd, env=self._env(record, plan))
-        except EngineError:  # it may have been taken all the same
-            found = self._found(record, plan.id, plan.job.name)
-            if not found:
+        except EngineError as error:  # it may have been taken all the same
+            try:
+                slurm_id = self._found(record, plan.id)
+            except SizewrightError:  # the next call looks for it before it submits anew
+                raise error from None
+            if not slurm_id:
                 raise
-            slurm_id = found
-        return self._with_start(record, Start(slurm_id=slurm_id, plan=shown, at_s=since_s))
+        return self._with_start(record, Start(slurm_id=slurm_id, plan=without_secrets(plan), at_s=since_s))
 
     def resubmit(self, record: SlurmRecord, plan: Plan) -> SlurmRecord:
         """Its last start once more, as it was; `plan` knows the secrets."""
         before = record.last.plan
-        script = (self._jobs.start_folder(record, len(record.starts) - 1) / "job.sh").read_text(encoding="utf-8")
+        script = self._jobs.read(record, len(record.starts) - 1, _SCRIPT)
         again = before.model_copy(update={"job": plan.job})
-        return self.submit(record, again, script, record.last.at_s)
+        return self.submit(self.prepare(record, again, script), again, record.last.at_s)
 
     def recovered(self, record: SlurmRecord) -> SlurmRecord:
         """One whose submitter died is as Slurm has it."""
@@ -67,7 +71,7 @@ class SlurmSubmitter:
         if not path.exists():
             return record
         plan = Plan.model_validate_json(path.read_text(encoding="utf-8"))
-        found = self._found(record, record.submitting, plan.job.name)
+        found = self._found(record, record.submitting)
         return self._with_start(record, Start(slurm_id=found, plan=plan, at_s=self._clock())) if found else record
 
     def end(self, record: SlurmRecord) -> None:
@@ -98,13 +102,11 @@ class SlurmSubmitter:
         self._jobs.save(record)
         return record
 
-    def _found(self, record: SlurmRecord, plan_id: str, name: str) -> str:
-        """The id of a job of this plan that Slurm has and the record has not."""
+    def _found(self, record: SlurmRecord, plan_id: str) -> str:
+        """The id of a job of this plan that Slurm has and the record has not. Raises what Slurm says: not to know is
+        not to have none."""
         known = {start.slurm_id for start in record.starts}
-        try:
-            found = [job for job in self._cli.find(f"{COMMENT}{plan_id}", name) if job not in known]
-        except SizewrightError:
-            return ""
+        found = [job for job in self._cli.find(f"{COMMENT}{plan_id}") if job not in known]
         return found[-1] if found else ""
 
     def _env(self, record: SlurmRecord, plan: Plan) -> dict[str, str]:
@@ -118,9 +120,9 @@ class SlurmSubmitter:
 def _with_notes(text: str, plan: Plan, folder: Path) -> str:
     """The script as it is submitted: which plan it carries out, and where its output goes unless it says so itself."""
     script = SlurmScript(text)
-    comment = script.value(0, "--comment")
-    if comment is None or comment.startswith(COMMENT):
-        script.set(0, "--comment", f"{COMMENT}{plan.id}")
+    own = [word for word in (script.value(0, "--comment") or "").strip("\"'").split() if not word.startswith(COMMENT)]
+    comment = " ".join([*own, f"{COMMENT}{plan.id}"])
+    script.set(0, "--comment", f'"{comment}"' if own else comment)
     output = script.value(0, "--output")
     if output is None or "/start-" in output:
         script.set(0, "--output", '"' + str(folder / "job.log").replace("%", "%%") + '"')

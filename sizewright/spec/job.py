@@ -66,7 +66,7 @@ class Deploy(Record):
 
     image: str = "registry.example.com/your-training:latest"
     command: tuple[str, ...] = ("python", "train.py")
-    namespace: str = "default"
+    namespace: str = Field("default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     priority_class: str | None = Field(
         None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
     )

@@ -11,7 +11,7 @@ from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec._shorthand import ONE_FOR_BOTH
 from sizewright.spec.bounds import RoleBounds
 from sizewright.spec.cluster import Quota
-from sizewright.spec.job import Job
+from sizewright.spec.job import Job, Prices
 from sizewright.spec.units import Bytes, Cores
 
 
@@ -35,6 +35,7 @@ class Rails(Record):
     evaluator: RoleRails = RoleRails()
     quota: Quota = Quota()
     budget: FiniteFloat | None = Field(None, ge=0, description="currency that all samples may cost as foretold")
+    prices: Prices | None = Field(None, description="that the budget is counted in; absent: those that the job tells")
     priority_classes: tuple[str, ...] | None = Field(None, description="that jobs may name")
     paused: bool = Field(False, description="no plan is carried out")
 
