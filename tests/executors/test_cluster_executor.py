@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from stand_in import StandIn, stand_in
 
 from sizewright.errors import EngineError, InputError, UnsupportedError
@@ -300,3 +301,50 @@ def test_without_a_cluster_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for options in ({}, {"context": "nowhere"}, {"kubeconfig": str(tmp_path / "gone")}):
         with pytest.raises(InputError, match=r"There is no cluster to talk to: .*\. Set KUBECONFIG, or pass a context"):
             get_executor("kubeflow", **options).launch(LAUNCH)
+
+
+def test_a_job_that_the_cluster_takes_back_neither_way_is_kept(server: StandIn, make: Make) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    server.fail("PATCH", "tfjobs/ctr", 500, times=99, after=1)
+    with pytest.raises(EngineError, match="default/ctr may be gone, and could not be brought back") as caught:
+        executor.adjust(handle, adjust(DEARER))
+    path = Path(caught.value.remedy.split(" is in ")[1].split(": once")[0])
+    kept = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert kept["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 1
+    assert kept["metadata"]["name"] == "ctr"
+
+
+def test_a_job_that_has_ended_is_not_started_anew(server: StandIn, make: Make) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    server.objects["TFJob", "default", "ctr"]["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    for target in (TWO, DEARER):
+        with pytest.raises(InputError, match="has ended: there is nothing to change"):
+            executor.adjust(handle, adjust(target))
+
+
+def test_what_a_base_adds_is_no_other_size(server: StandIn, make: Make, tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(get_executor("kubeflow").render(LAUNCH), encoding="utf-8")
+    bare = [tuple(g.model_copy(update={"memory_bytes": 0}) for g in groups) for groups in (ONE.worker, ONE.ps)]
+    plan = LAUNCH.model_copy(update={"target": ONE.model_copy(update={"worker": bare[0], "ps": bare[1]})})
+    executor = make(base=base)
+    assert executor.launch(plan) == executor.launch(plan)
+    with pytest.raises(InputError, match="was made of a base manifest"):
+        make().adjust(executor.launch(plan), adjust(TWO))
+    executor.adjust(executor.launch(plan), adjust(TWO))
+    assert workers(server) == 2
+
+
+def test_a_namespace_is_a_name() -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        Job(name="ctr", deploy={"namespace": "prod/tfjobs/other?x="})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", ["log", "metrics"])
+def test_what_cannot_be_read_ends_no_look(server: StandIn, make: Make, what: str) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    server.fail("GET", what, 503, times=99)
+    assert executor.observe(handle).allocation == ONE

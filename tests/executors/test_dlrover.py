@@ -144,7 +144,9 @@ def test_each_scale_plan_has_a_name_of_its_own() -> None:
         yaml.safe_load(OLD.render(first.model_copy(update={"id": name})))["metadata"]["name"]
         for name in ("p-1", "p-2", f"{JOB.name}-3")
     }
-    assert names == {"ctr-p-1", "ctr-p-2", "ctr-3"}
+    assert {name[:-9] for name in names} == {"ctr-p-1", "ctr-p-2", "ctr-3"}
+    long = [first.model_copy(update={"id": "p" * 70 + last}) for last in "ab"]
+    assert len({yaml.safe_load(OLD.render(each))["metadata"]["name"] for each in long}) == 2
     assert yaml.safe_load(OLD.render(first.model_copy(update={"kind": "launch"})))["kind"] == "ElasticJob"
     assert yaml.safe_load(DlroverExecutor(version="v0.5.1").render(first))["kind"] == "ElasticJob"
 

@@ -202,3 +202,60 @@ def test_ray_groups_may_be_scaled_between_lower_and_upper() -> None:
         for g in document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     ]
     assert told == [("worker", 2, 6, 9), ("ps", 2, 3, 4)]
+
+
+def test_sizes_that_are_shared_in_a_base_are_told(tmp_path: Path) -> None:
+    document = KubeflowExecutor().render(plan())
+    text = yaml.safe_load(document)
+    specs = text["spec"]["tfReplicaSpecs"]
+    specs["PS"]["template"] = specs["Worker"]["template"]  # written as an anchor and its alias
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.safe_dump(text), encoding="utf-8")
+    assert "&id001" in base.read_text(encoding="utf-8")
+    target = plan().target
+    other = target.ps[0].model_copy(update={"cpu": target.worker[0].cpu * 2})
+    made = plan().model_copy(update={"target": target.model_copy(update={"ps": (other,)})})
+    with pytest.raises(InputError, match=r"cannot have a size of its own: it shares"):
+        KubeflowExecutor(base=base).render(made)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("resources:", "resources: []\n            was:", "resources is \\[\\], and a mapping"),
+        ("env:", "env: [A=b]\n            was:", "env is 'A=b', and a mapping"),
+        ("annotations:", "annotations: text\n  was:", "carries no plan"),
+    ],
+)
+def test_what_is_no_mapping_is_told(right: str, wrong: str, says: str) -> None:
+    text = KubeflowExecutor().render(plan())
+    assert right in text
+    with pytest.raises(InputError, match=says):
+        KubeflowExecutor().parse(text.replace(right, wrong, 1))
+
+
+def test_what_no_allocation_has_is_told() -> None:
+    text = KubeflowExecutor().render(plan())
+    assert "value: '512'" in text
+    with pytest.raises(InputError, match="batch_size is 0"):
+        KubeflowExecutor().parse(text.replace("value: '512'", "value: '0'"))
+
+
+def test_rails_see_what_a_base_asks_for(tmp_path: Path) -> None:
+    document = yaml.safe_load(KubeflowExecutor().render(plan()))
+    specs = document["spec"]["tfReplicaSpecs"]
+    specs["Evaluator"] = {**specs["Worker"], "replicas": 50}
+    pod = specs["Worker"]["template"]["spec"]
+    pod["priorityClassName"] = "system-critical"
+    pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 8
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.dump(document, Dumper=_Plain), encoding="utf-8")
+    seen = KubeflowExecutor(base=base).as_rendered(plan())
+    assert seen.target.replicas("evaluator") == 50
+    assert seen.target.gpus() >= 8
+    assert seen.job.deploy.priority_class == "system-critical"
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True

@@ -5,6 +5,7 @@ import pytest
 from sizewright.errors import InputError
 from sizewright.executors import get_executor
 from sizewright.executors.plan_notes import HIDDEN, notes, read_notes, without_secrets
+from sizewright.executors.slurm_jobs import check_secrets
 from sizewright.spec import Allocation, Data, Deploy, Job, Plan
 from sizewright.spec.command import Command
 
@@ -49,10 +50,12 @@ def test_a_manifest_without_a_plan_is_refused(annotations: object) -> None:
     "words",
     [
         ("train", "--password=abc123"), ("train", "--db-token", "abc123"), ("train", "--api_key=abc123"),
-        ("train", "--url=s3://me:abc123@bucket/x"),
+        ("train", "--url=s3://me:abc123@bucket/x"), ("sh", "-c", "train --password=abc123"),
+        ("sh", "-c", "API_TOKEN=abc123 train"), ("env", "API_TOKEN=abc123", "train"), ("train", "--db-pass", "abc123"),
+        ("curl", "-H", "Authorization: Bearer abc123"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["kubeflow", "kuberay", "slurm"])
+@pytest.mark.parametrize("name", ["kubeflow", "kuberay", "slurm", "file"])
 def test_a_command_with_a_secret_is_not_rendered(words: tuple[str, ...], name: str) -> None:
     for job in (
         Job(name="ctr", deploy=Deploy(command=words)), Job(name="ctr", command=Command(run=words, rendezvous="hosts"))
@@ -65,10 +68,30 @@ def test_a_command_with_a_secret_is_not_rendered(words: tuple[str, ...], name: s
 
 
 def test_words_that_only_look_so_are_rendered() -> None:
-    words = ("train", "--tokenizer=bert", "--token-file", "/x", "--secret", "--epochs=3", "tokens", "https://host/x@y")
+    words = (
+        "train",
+        "--tokenizer=bert",
+        "--token-file",
+        "/x",
+        "--secret",
+        "--epochs=3",
+        "tokens",
+        "https://host/x@y",
+        "--bypass=1",
+        "--passes",
+        "3",
+        "--password=$PASSWORD",
+        "--max-tokens=512",
+    )
     assert "tokenizer" in get_executor("kubeflow").render(plan(Job(name="ctr", deploy=Deploy(command=words))))
 
 
 def test_a_priority_class_is_a_name() -> None:
     with pytest.raises(ValueError, match="priority_class"):
         Deploy(priority_class="high\n#SBATCH --uid=0")
+
+
+def test_an_ordinary_value_is_not_taken_for_a_secret() -> None:
+    command = Command(run=("python", "t.py"), rendezvous="hosts", env={"LAYERS": "hidden=64"})
+    made = plan(Job(name="ctr", command=command))
+    assert check_secrets(made, without_secrets(made), {"LAYERS": "other"}) == {}

@@ -34,7 +34,7 @@ COUNTS = st.integers(0, 2**53)
 SUMS = st.floats(0, 1e15)
 GROUPS = st.builds(
     Group, replicas=st.integers(0, 99), cpu=st.floats(0.01, 64), memory_bytes=COUNTS,
-    gpu=st.none() | st.builds(Gpu, kind=st.text(max_size=9), count=st.integers(1, 8)),
+    gpu=st.none() | st.builds(Gpu, kind=st.from_regex(r"\A[A-Za-z0-9][-A-Za-z0-9_.]{0,8}\Z"), count=st.integers(1, 8)),
 )  # fmt: skip
 SIDES = st.lists(GROUPS, max_size=2).map(tuple)
 ALLOCATIONS = st.builds(

@@ -7,7 +7,7 @@ import pytest
 
 from sizewright.errors import InputError, JobError
 from sizewright.executors.rails import check_rails
-from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Rails, RoleRails
+from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Prices, Rails, RoleRails
 from sizewright.spec.units import GIB
 
 JOB = Job(name="ctr", training={"samples": 36_000_000}, deploy=Deploy(priority_class="high"))  # type: ignore[arg-type]
@@ -101,3 +101,29 @@ def test_what_is_sought_is_sought_within_them() -> None:
     assert narrowed.bounds.worker.cpu == (0.5, 4.0), "both leave no room, and the rail refuses what is found"
     assert narrowed.bounds.ps == Job().bounds.ps
     assert Rails().narrow(Job(name="ctr")) == Job(name="ctr")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_throughput_that_is_none_is_within_no_budget(value: float) -> None:
+    expected = Estimate(value=value, lower=value, upper=value)
+    with pytest.raises(InputError, match="not foretold"):
+        check_rails(PLAN.model_copy(update={"expected": expected}), rails(budget=1e9))
+
+
+def test_the_rails_own_prices_count() -> None:
+    free = PLAN.job.model_copy(update={"prices": Prices(core_hour=0, gib_hour=0)})
+    plan = PLAN.model_copy(update={"job": free})
+    check_rails(plan, rails(budget=1))
+    with pytest.raises(InputError, match="the budget is 1"):
+        check_rails(plan, rails(budget=1, prices={"core_hour": 1}))
+
+
+def test_a_step_is_told_from_somewhere() -> None:
+    with pytest.raises(InputError, match="does not tell from what"):
+        check_rails(PLAN.model_copy(update={"kind": "adjust", "current": None}), rails(worker={"step": 1}))
+
+
+def test_unlimited_memory_is_within_no_bounds_of_memory() -> None:
+    bare = PLAN.target.model_copy(update={"ps": (PLAN.target.ps[0].model_copy(update={"memory_bytes": 0}),)})
+    with pytest.raises(InputError, match="not limited"):
+        check_rails(PLAN.model_copy(update={"target": bare}), rails(ps={"memory": [0, "4Gi"]}))

@@ -15,7 +15,7 @@ from sizewright.executors.slurm import SlurmExecutor
 from sizewright.executors.slurm_cli import SlurmJob, _bytes, _seconds
 from sizewright.executors.slurm_jobs import check_secrets
 from sizewright.executors.slurm_step import as_given, seats_of
-from sizewright.spec import Allocation, Group, Handle, Job, Plan
+from sizewright.spec import Allocation, Gpu, Group, Handle, Job, Plan
 from sizewright.spec.command import Command
 from sizewright.spec.units import GIB
 
@@ -207,3 +207,106 @@ def test_states_times_and_amounts_are_read() -> None:
     assert SlurmJob(("1",), ("OUT_OF_MEMORY",)).status == "failed"
     assert (_seconds("1-02:03:04"), _seconds("03:04.5"), _seconds("")) == (93784, 184.5, 0)
     assert (_bytes("7964K"), _bytes("1.5M"), _bytes("12"), _bytes("")) == (8155136, 1572864, 12, 0)
+
+
+@pytest.mark.parametrize("kind", ["x:1\ntouch owned #", "", "a b", "-x"])
+def test_kinds_of_gpus_are_names(kind: str) -> None:
+    with pytest.raises(ValueError, match="kind"):
+        Gpu(kind=kind, count=1)
+
+
+def test_no_value_of_a_script_has_a_line_of_its_own() -> None:
+    nasty = Gpu.model_construct(kind="x:1\ntouch owned #", count=1)
+    target = plan().target.model_copy(update={"worker": (Group(replicas=1, cpu=1, memory_bytes=GIB, gpu=nasty),)})
+    with pytest.raises(InputError, match="cannot have line breaks"):
+        SlurmExecutor().render(plan(target=target))
+
+
+def like_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commands that keep jobs as files with their comment in them; sbatch may be told to time out or say nothing."""
+    jobs = folder / "queue"
+    jobs.mkdir()
+    fake(
+        folder,
+        "sbatch",
+        f"""case $* in *--test-only*) cat >/dev/null; exit 0;; esac
+n=$(ls {jobs} | wc -l); n=$((n + 1))
+sed -n 's/^#SBATCH --comment=//p' | head -1 | tr -d '"' > {jobs}/$n
+if [ -e {folder}/silent ]; then rm {folder}/silent; echo 'sbatch: error: Socket timed out' >&2; exit 1; fi
+echo $n""",
+    )
+    fake(
+        folder,
+        "squeue",
+        f"""if [ -e {folder}/deaf ]; then echo 'error: Unable to contact slurm controller' >&2; exit 1; fi
+case $* in
+*--me*) for f in {jobs}/*; do [ -s $f ] && echo "${{f##*/}}|$(cat $f)"; done; true;;
+*) for last; do :; done; while [ $# -gt 0 ]; do [ "$1" = -j ] && j=$2; shift; done
+   [ -s {jobs}/$j ] && echo "$j|$j|PENDING"; true;;
+esac""",
+    )
+    fake(folder, "scancel", f"for last; do :; done; : > {jobs}/$last")
+    fake(folder, "sacct", "true")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return jobs
+
+
+def queued(jobs: Path) -> list[str]:
+    return [path.read_text().strip() for path in sorted(jobs.iterdir()) if path.read_text()]
+
+
+@pytest.mark.parametrize("base", [None, "#SBATCH --job-name=mine", '#SBATCH --comment="for the audit"'])
+@pytest.mark.parametrize("deaf", [False, True])
+def test_one_that_may_have_been_taken_is_not_submitted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str | None, deaf: bool
+) -> None:
+    jobs = like_slurm(tmp_path, monkeypatch)
+    options = {"folder": tmp_path / "jobs"}
+    if base:
+        lines = SlurmExecutor().render(plan()).split("\n")
+        kept = [line for line in lines if "--comment" not in line and "--job-name" not in line]
+        (tmp_path / "base.sh").write_text("\n".join([kept[0], base, *kept[1:]]))
+        options["base"] = tmp_path / "base.sh"
+    executor = get_executor("slurm", **options)
+    (tmp_path / "silent").touch()
+    if deaf:
+        (tmp_path / "deaf").touch()
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                executor.launch(plan())
+        (tmp_path / "deaf").unlink()
+    handle = executor.launch(plan())
+    assert executor.launch(plan()) == handle
+    assert len(queued(jobs)) == 1
+    assert "sizewright:p-1" in queued(jobs)[0].split()
+    with pytest.raises(InputError, match="There is a job ctr already"):
+        executor.launch(plan(id="p-9"))
+
+
+def test_a_change_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = like_slurm(tmp_path, monkeypatch)
+    executor = get_executor("slurm", folder=tmp_path / "jobs")
+    handle = executor.launch(plan())
+    more = plan(kind="adjust", id="p-2", workers=5)
+    (tmp_path / "silent").touch()
+    fake(
+        tmp_path,
+        "sbatch",
+        "case $* in *--test-only*) exit 0;; esac; echo 'sbatch: error: Socket timed out' >&2; exit 1",
+    )
+    with pytest.raises(EngineError):
+        executor.adjust(handle, more)
+    assert queued(jobs) == []
+    fake(tmp_path, "sbatch", f"{checks}; echo sizewright:back > {jobs}/7; echo 7")
+    executor.adjust(handle, plan(kind="adjust", id="p-3"))  # back to the sizes of before
+    assert queued(jobs) == ["sizewright:back"]
+
+
+def test_what_told_nothing_of_its_end_did_not_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = like_slurm(tmp_path, monkeypatch)
+    executor = get_executor("slurm", folder=tmp_path / "jobs")
+    handle = executor.launch(plan())
+    for path in jobs.iterdir():
+        path.write_text("")
+    outcome = executor.stop(handle)
+    assert (outcome.status, outcome.message[:25]) == ("failed", "Slurm knows it no more, a")
