@@ -222,7 +222,7 @@ def test_sizes_that_are_shared_in_a_base_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("resources:", "resources: []\n            was:", "resources is \\[\\], and a mapping"),
+        ("resources:", "resources: [cpu]\n            was:", "resources is .*cpu.*, and a mapping"),
         ("env:", "env: [A=b]\n            was:", "env is 'A=b', and a mapping"),
         ("annotations:", "annotations: text\n  was:", "carries no plan"),
     ],

@@ -288,12 +288,8 @@ def test_a_change_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyte
     executor = get_executor("slurm", folder=tmp_path / "jobs")
     handle = executor.launch(plan())
     more = plan(kind="adjust", id="p-2", workers=5)
-    (tmp_path / "silent").touch()
-    fake(
-        tmp_path,
-        "sbatch",
-        "case $* in *--test-only*) exit 0;; esac; echo 'sbatch: error: Socket timed out' >&2; exit 1",
-    )
+    checks = "case $* in *--test-only*) exit 0;; esac"
+    fake(tmp_path, "sbatch", f"{checks}; echo 'sbatch: error: Socket timed out' >&2; exit 1")
     with pytest.raises(EngineError):
         executor.adjust(handle, more)
     assert queued(jobs) == []
