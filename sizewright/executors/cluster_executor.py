@@ -154,16 +154,14 @@ class ClusterExecutor(ManifestExecutor):
         """Whether the job has ended, well or not; waits at most about `timeout_s` seconds for it."""
         if handle.id in self._outcomes or self.ended(self._known(handle)):
             return True
-        until_s = time.monotonic() + timeout_s
-        if timeout_s < 1:  # what watches are counted in
-            time.sleep(timeout_s)
-            return False
-        name = handle.id.partition("/")[2]
-        events = self.api.watch(self.api_version, self.kind, _namespace(handle), name, timeout_s)
-        if any(self.ended(event) for event in events):
-            return True
-        time.sleep(max(0.0, until_s - time.monotonic()))  # the server may end a watch at once
-        return handle.id in self._outcomes or self.ended(self._known(handle)) is not None
+        until_s, name = time.monotonic() + timeout_s, handle.id.partition("/")[2]
+        while handle.id not in self._outcomes and (left_s := until_s - time.monotonic()) > 0:
+            if left_s >= 1:  # what watches are counted in
+                events = self.api.watch(self.api_version, self.kind, _namespace(handle), name, left_s)
+                if any(self.ended(event) for event in events):
+                    return True
+            time.sleep(min(1.0, max(0.0, until_s - time.monotonic())))  # the server may end a watch at once
+        return handle.id in self._outcomes
 
     def stop(self, handle: Handle) -> Outcome:
         """Delete the job, if it still runs; a second stop returns the same outcome."""

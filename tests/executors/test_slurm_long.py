@@ -154,7 +154,7 @@ def test_a_job_is_launched_observed_changed_and_stopped_by_several_processes(tmp
     assert (outcome.status, [c.kind for c in outcome.changes]) == ("stopped", ["restart"])
     assert outcome.samples >= seen.samples_trained
     assert SlurmExecutor(folder=tmp_path / "jobs").stop(handle) == outcome
-    assert SlurmCli().find("sizewright:p-2", "ctr") == []
+    assert SlurmCli().find("sizewright:p-2") == []
 
 
 def test_what_slurm_refuses_leaves_the_job_as_it_is(tmp_path: Path) -> None:
@@ -165,9 +165,12 @@ def test_what_slurm_refuses_leaves_the_job_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Slurm refused it: sbatch said: .*not available"):
         executor.adjust(handle, adjusting(tmp_path, too_much))
     until(executor, handle, lambda m: m.samples_trained > before and m.allocation is not None)
-    with pytest.raises(InputError, match="Slurm refused it"):
-        executor.launch(launching(tmp_path, too_much).model_copy(update={"id": "p-9"}))
+    second = launching(tmp_path, too_much).model_copy(update={"id": "p-9"})
+    with pytest.raises(InputError, match=r"There is a job ctr already \(ctr\.p-1\)"):
+        executor.launch(second)
     assert executor.stop(handle).changes == ()
+    with pytest.raises(InputError, match="Slurm refused it"):
+        executor.launch(second)
 
 
 def test_one_that_slurm_refuses_only_then_brings_the_job_of_before_back(
