@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sizewright.api import (
+        allocate,
         apply,
         compare_priors,
         drift,
@@ -45,6 +46,7 @@ _HOMES = {
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
     "Trial": "sizewright.datasets.trials",
+    "allocate": "sizewright.api",
     "apply": "sizewright.api",
     "compare_priors": "sizewright.api",
     "drift": "sizewright.api",
@@ -73,6 +75,7 @@ __all__ = [
     "Recommendation",
     "SizewrightError",
     "Trial",
+    "allocate",
     "apply",
     "compare_priors",
     "drift",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sizewright.api.allocating import allocate
 from sizewright.api.applying import Application, apply, manifest
 from sizewright.api.inputs import (
     DEFAULT_STORE,
@@ -49,6 +50,7 @@ __all__ = [
     "TRACKING_VARIABLE",
     "Application",
     "JobLike",
+    "allocate",
     "apply",
     "assign_job",
     "check_log",

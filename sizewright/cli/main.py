@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from sizewright.cli import apply, bank, history, init, memory, models, profile, recommend, retrain, schema, trials, tune
+from sizewright.cli import (
+    allocate,
+    apply,
+    bank,
+    history,
+    init,
+    memory,
+    models,
+    profile,
+    recommend,
+    retrain,
+    schema,
+    trials,
+    tune,
+)
 from sizewright.cli import run as run_verb
 
 app = typer.Typer(
@@ -24,6 +38,7 @@ app.command("recommend")(recommend.recommend)
 app.command("run")(run_verb.run)
 app.command("tune")(tune.tune)
 app.command("apply")(apply.apply)
+app.command("allocate")(allocate.allocate)
 app.command("memory")(memory.memory)
 app.command("retrain")(retrain.retrain)
 app.add_typer(trials.app, name="trials")

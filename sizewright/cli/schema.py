@@ -21,19 +21,21 @@ class Kind(str, Enum):
     trial = "trial"
     memory = "memory"
     rails = "rails"
+    jobs = "jobs"
+    division = "division"
 
 
 def schema(
     kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job,
     output: Output = Format.json,
 ) -> None:
-    """Print the JSON Schema of a job file, a cluster file, guard rails or a result; as a table, its keys."""
+    """Print the JSON Schema of a job, cluster or jobs file, of guard rails or of a result; as a table, its keys."""
     from pydantic import BaseModel
 
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import keys_table
     from sizewright.datasets.trials import Trial
-    from sizewright.spec import Cluster, Job, MemoryReport, Plan, Rails, Recommendation
+    from sizewright.spec import Cluster, Division, Job, MemoryReport, Plan, Queue, Rails, Recommendation
 
     records: dict[Kind, type[BaseModel]] = {
         Kind.job: Job,
@@ -43,9 +45,11 @@ def schema(
         Kind.trial: Trial,
         Kind.memory: MemoryReport,
         Kind.rails: Rails,
+        Kind.jobs: Queue,
+        Kind.division: Division,
     }
     text = records[kind].model_json_schema(
-        mode="validation" if kind in (Kind.job, Kind.cluster, Kind.rails) else "serialization"
+        mode="validation" if kind in (Kind.job, Kind.cluster, Kind.rails, Kind.jobs) else "serialization"
     )
     data = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | text
     show_data(data, output, lambda console: console.print(keys_table(text)))

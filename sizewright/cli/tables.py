@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _WORDS = (
     "",
     "job",
+    "decision",
+    "resource",
+    "policy",
     "started",
     "aliases",
     "made",
@@ -41,7 +44,7 @@ _WORDS = (
 
 def trials_table(trials: Sequence[Trial]) -> Table:
     """One row a trial."""
-    table = _table(
+    table = new_table(
         "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "held by", "status"
     )
     for t in trials:
@@ -56,7 +59,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
 
 def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
     """One row a table and model; the least error of each table is marked."""
-    table = _table(
+    table = new_table(
         f"Models from {trials} space-filling trials (median error; 90 % intervals)",
         "table", "model", "error near the best", "anywhere", "coverage", "interval score", "fitted",
     )  # fmt: skip
@@ -74,13 +77,13 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
 
 def history_table(runs: Sequence[FinishedJob]) -> Table:
     """One row a finished job."""
-    table = _table(
+    table = new_table(
         "Finished jobs (replicas × cores)", "job", "started", "status", "workers", "PS", "samples/s", "expected",
         "peak of a worker", "of a PS",
     )  # fmt: skip
     for run in runs:
         longest = max(run.stretches, key=lambda stretch: stretch.duration_s, default=None)
-        sizes = [_sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
+        sizes = [sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
         rates = [f"{rate:,.0f}" if rate else "–" for rate in (run.throughput, run.expected and run.expected.value)]
         peaks = (run.worker.memory_peak_bytes, run.ps.memory_peak_bytes)
         bytes_ = [format_bytes(peak) if peak else "–" for peak in peaks]
@@ -91,7 +94,7 @@ def history_table(runs: Sequence[FinishedJob]) -> Table:
 
 def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row a registered prior, the newest first."""
-    table = _table("Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning")
+    table = new_table("Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning")
     for row in rows:
         errors = (row.get(f"metric.held_out_{name}") for name in ("job_mdape", "coverage"))
         shares = ["–" if told is None else f"{float(told):.1%}" for told in errors]
@@ -102,7 +105,9 @@ def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def priors_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row a registered prior and family."""
-    table = _table("Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage")
+    table = new_table(
+        "Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage"
+    )
     for row in rows:
         shares = [f"{row[name]:.1%}" for name in ("mdape", "regret", "coverage")]
         table.add_row(str(row["version"]), row["family"], f"{row['jobs']:.0f}", *shares)
@@ -136,12 +141,12 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
 
 def _candidates(answer: Recommendation, job: Job) -> Table:
     title = f"{answer.job}: throughput against cost ({job.objective}; replicas × cores)"
-    table = _table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
+    table = new_table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
     for row in answer.alternatives:
         rate = row.throughput
         table.add_row(
             "→" if row.chosen else "",
-            *(_sized_role(row.allocation, role) for role in ("worker", "ps")),
+            *(sized_role(row.allocation, role) for role in ("worker", "ps")),
             str(row.allocation.batch_size),
             f"{rate.value:,.0f}",
             f"{rate.lower:,.0f}–{rate.upper:,.0f}",
@@ -153,13 +158,13 @@ def _candidates(answer: Recommendation, job: Job) -> Table:
 
 
 def _sizes(answer: Recommendation) -> Table:
-    table = _table("What to ask for (replicas × cores)", "", "workers", "memory of each", "PS", "memory of each")
+    table = new_table("What to ask for (replicas × cores)", "", "workers", "memory of each", "PS", "memory of each")
     for name in ("target", "lower", "upper", "uncapped"):
         allocation: Allocation = getattr(answer, name)
         cells = []
         for role in ("worker", "ps"):
             groups = getattr(allocation, role)
-            cells += [_sized_role(allocation, role), format_bytes(groups[0].memory_bytes) if groups else "–"]
+            cells += [sized_role(allocation, role), format_bytes(groups[0].memory_bytes) if groups else "–"]
         table.add_row(name, *cells, style="bold green" if name == "target" else "")
     return table
 
@@ -180,7 +185,7 @@ def _print_expected(console: Console, answer: Recommendation) -> None:
 
 def print_memory(console: Console, report: MemoryReport) -> None:
     """Table by table, then per server."""
-    table = _table(f"{report.job}: memory of the tables ({report.optimizer})", *_MEMORY_COLUMNS)
+    table = new_table(f"{report.job}: memory of the tables ({report.optimizer})", *_MEMORY_COLUMNS)
     for t in report.tables:
         rows = f"{t.rows:,}" if t.rows_lower == t.rows_upper else f"{t.rows:,} ({t.rows_lower:,}–{t.rows_upper:,})"
         sizes = (t.weight_bytes, t.state_bytes, t.index_bytes, t.total_bytes)
@@ -189,7 +194,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     table.add_section()
     table.add_row("all", f"{sum(t.rows for t in report.tables):,}", "", "", "", format_bytes(total), style="bold")
     console.print(table)
-    servers = _table("Per server, margin included", "PS", "memory of each", "")
+    servers = new_table("Per server, margin included", "PS", "memory of each", "")
     for option in report.servers:
         least = option.ps == report.least_ps
         note = "fewest that fit" if least else "" if option.fits else "does not fit the bounds"
@@ -208,7 +213,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
 
 def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) -> None:
     """The data card, then one row a base shape."""
-    table = _table("Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes")
+    table = new_table("Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes")
     jobs = list(card["jobs"].values())
     for base in dict.fromkeys(told["base"] for told in jobs):
         mine = [told for told in jobs if told["base"] == base]
@@ -241,7 +246,7 @@ def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) ->
 
 def keys_table(schema: dict[str, Any]) -> Table:
     """Every key of every record of a JSON Schema, with what it means."""
-    table = _table(str(schema["title"]), "record", "key", "meaning")
+    table = new_table(str(schema["title"]), "record", "key", "meaning")
     records = {schema["title"]: schema} | schema.get("$defs", {})
     for name, record in records.items():
         for key, told in record.get("properties", {}).items():
@@ -252,7 +257,8 @@ def keys_table(schema: dict[str, Any]) -> Table:
 _MEMORY_COLUMNS = ("table", "rows", "weights", "state", "index", "total")
 
 
-def _table(title: str, *columns: str) -> Table:
+def new_table(title: str, *columns: str) -> Table:
+    """Numbers to the right, words to the left."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(
@@ -267,7 +273,8 @@ def _sized(replicas: int, cores: float | None) -> str:
     return f"{replicas} × {cores:g}" if cores else f"{replicas} × –"
 
 
-def _sized_role(allocation: Allocation, role: str) -> str:
+def sized_role(allocation: Allocation, role: str) -> str:
+    """`4 × 2`: replicas × cores."""
     groups = getattr(allocation, role)
     return _sized(groups[0].replicas, groups[0].cpu) if groups else "–"
 

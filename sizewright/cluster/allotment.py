@@ -19,6 +19,8 @@ class Allotment:
     """(J,): columns of the problem; 0 is nothing."""
     value: float
     """Worth of the choice, as the policy counts it."""
+    worth: Floats
+    """(J, K): how the policy counts it, for each column; −inf where nothing is offered."""
     bound: float | None = None
     """No choice within the capacity is worth more; absent where the policy proves nothing."""
     prices: Floats | None = None
@@ -27,6 +29,10 @@ class Allotment:
     """Jobs that may not be put off and yet were, since all of them together do not fit."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+
+    def total(self, choice: Ints) -> float:
+        """What another choice of columns (J,) would be worth to the policy."""
+        return float(self.worth[np.arange(len(choice)), choice].sum())
 
     @property
     def gap(self) -> float | None:
@@ -40,4 +46,4 @@ class Allotment:
 def chosen(problem: Problem, policy: str, choice: NDArray[np.integer], **proof: object) -> Allotment:
     """The allotment of a choice, with its worth in the problem's values."""
     columns = np.asarray(choice, dtype=np.intp)
-    return Allotment(policy, columns, problem.total(columns), **proof)  # type: ignore[arg-type]
+    return Allotment(policy, columns, problem.total(columns), problem.worth, **proof)  # type: ignore[arg-type]

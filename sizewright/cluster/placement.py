@@ -16,7 +16,7 @@ class Servers:
 
     names: Sequence[str]
     kinds: Sequence[str]
-    """(S,): the kind of their GPUs, or of the server."""
+    """(S,): of their GPUs; empty where they have none, so that any job may have replicas there."""
     capacity: Floats
     """(S, R)."""
 
@@ -43,7 +43,7 @@ class Placement:
     """Where the replicas of jobs are; a job's groups are placed all or not at all."""
 
     def __init__(self, servers: Servers, *, mixes: bool = False) -> None:
-        """`mixes`: one job's replicas may be on servers of several kinds."""
+        """`mixes`: one job's replicas may be on servers of several kinds of GPUs."""
         self.servers, self.mixes = servers, mixes
         self.free = servers.capacity.copy()
         self.open: Bools = np.ones(len(servers.names), dtype=bool)
@@ -91,12 +91,13 @@ class Placement:
 
     def _choices(self, before: list[tuple[Replicas, Held]]) -> list[Bools]:
         """Servers of one kind at a time, those of the kind that it is on first, then that with most to give."""
-        if self.mixes:
+        kinds = [kind for kind in dict.fromkeys(self._kinds.tolist()) if kind]
+        if self.mixes or len(kinds) < 2:
             return [np.ones(len(self._kinds), dtype=bool)]
         here = {str(self._kinds[server]) for _, held in before for server in held}
-        room = {kind: float(self.free[self._kinds == kind].sum()) for kind in dict.fromkeys(self._kinds.tolist())}
+        room = {kind: float(self.free[self._kinds == kind].sum()) for kind in kinds}
         ordered = sorted(room, key=lambda kind: (kind not in here, -room[kind]))
-        return [self._kinds == kind for kind in ordered]
+        return [(self._kinds == kind) | (self._kinds == "") for kind in ordered]
 
     def _all(
         self, groups: Sequence[Replicas], before: list[tuple[Replicas, Held]], allowed: Bools, prefer: Prefer

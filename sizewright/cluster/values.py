@@ -34,7 +34,7 @@ HORIZON_S = 900.0
 
 def weighted_progress(facts: Facts, current: Ints, units: Floats, least: Ints) -> Floats:
     """(J, K): work done a second over the power `WEIGHT` of the work left, both in units × seconds of the job's least
-    candidate; `units` (J, K) are those of the first resource.
+    candidate; `units` (J, K) are what a candidate takes: its dominant share, or units of a resource.
 
     Jobs that could share units of one size are so compared by what a unit brings in each.
     """

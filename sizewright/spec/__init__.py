@@ -3,6 +3,7 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.bounds import Bounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
+from sizewright.spec.division import Division, LeftOut, ResourceUse, Share
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
@@ -10,6 +11,7 @@ from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.outcome import Change, Failure, Outcome, Status
 from sizewright.spec.plan import Plan
+from sizewright.spec.queue import Candidate, Queue, QueuedJob
 from sizewright.spec.rails import Rails, RoleRails
 from sizewright.spec.recommendation import (
     Alternative,
@@ -27,12 +29,14 @@ __all__ = [
     "Allocation",
     "Alternative",
     "Bounds",
+    "Candidate",
     "Capabilities",
     "Change",
     "ChangeCost",
     "Cluster",
     "Data",
     "Deploy",
+    "Division",
     "Estimate",
     "Evidence",
     "Executor",
@@ -42,6 +46,7 @@ __all__ = [
     "Handle",
     "HostKind",
     "Job",
+    "LeftOut",
     "LimitedBy",
     "MemoryReport",
     "Metrics",
@@ -52,17 +57,21 @@ __all__ = [
     "Plan",
     "Prediction",
     "Prices",
+    "Queue",
+    "QueuedJob",
     "Quota",
     "Rails",
     "Recommendation",
     "Remedy",
     "ReplicaMetrics",
+    "ResourceUse",
     "Resources",
     "RestoresReplicas",
     "Role",
     "RoleBounds",
     "RoleRails",
     "ServerOption",
+    "Share",
     "ShowsDifference",
     "SimilarJob",
     "Status",

@@ -12,7 +12,11 @@ from pydantic_core import ErrorDetails
 
 from sizewright.errors import JobError
 
-_WRITE = {"job": "Write one with: sizewright init", "cluster": "`sizewright schema cluster` lists its keys."}
+_WRITE = {
+    "job": "Write one with: sizewright init",
+    "cluster": "`sizewright schema cluster` lists its keys.",
+    "jobs": "`sizewright schema jobs` lists its keys.",
+}
 
 
 class Record(BaseModel):

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
+from sizewright.cluster.allocators._cuts import Cuts
 from sizewright.cluster.allocators._ladder import climb, hull, steps_by
 from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 
@@ -92,22 +92,21 @@ def _least(needs: Floats, worth: Floats, capacity: Floats, start: Floats, box: f
     value, slope, choice = at(start)
     best = Prices(start, value, choice)
     size = np.maximum(start, 1e-12) * box
-    cuts, sides = [np.append(slope, -1.0)], [float(slope @ start) - value]
+    cuts, unit = Cuts(np.maximum(start, 1e-12)), max(abs(value), 1e-300)
+    cuts.add(start, value, slope, unit)
     for _ in range(MOST_CUTS):
         low, high = np.maximum(best.each - size, 0.0), best.each + size
-        bounds = [*zip(low, high, strict=True), (None, None)]
-        found = linprog(np.append(np.zeros(len(start)), 1.0), A_ub=np.array(cuts), b_ub=np.array(sides), bounds=bounds)
-        if found.status != 0 or found.x is None or found.fun is None:
+        found = cuts.least(low, high, unit)
+        if found is None:
             break
-        price = found.x[:-1]
+        price, floor = found
         inside = ((price > low) | (low == 0)) & (price < high)
-        if (best.bound - found.fun <= TOLERANCE * abs(best.bound) and inside.all()) or time.perf_counter() > until:
+        if (best.bound - floor <= TOLERANCE * abs(best.bound) and inside.all()) or time.perf_counter() > until:
             break
         value, slope, choice = at(price)
-        cuts.append(np.append(slope, -1.0))
-        sides.append(float(slope @ price) - value)
+        cuts.add(price, value, slope, unit)
         if value < best.bound:
-            size = size * (1.5 if best.bound - value > 0.25 * (best.bound - found.fun) else 1.0)
+            size = size * (1.5 if best.bound - value > 0.25 * (best.bound - floor) else 1.0)
             best = Prices(price, value, choice)
         else:
             size = size * 0.5

@@ -30,7 +30,7 @@ class Default(Allocator):
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""
         if problem.facts is not None:
-            values = weighted_progress(problem.facts, problem.current, problem.needs[:, :, 0], problem.least)
+            values = weighted_progress(problem.facts, problem.current, problem.share, problem.least)
             problem = valued(problem, values)
         return replace(self._solved(problem, until), policy=self.name)
 

@@ -1,0 +1,98 @@
+"""Jobs that share a cluster, as the allocation problem takes them: from a jobs file and what it names."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from sizewright.api.inputs import load_job
+from sizewright.api.sizing import recommend
+from sizewright.cluster.tables import JobTable
+from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
+from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
+from sizewright.spec._base import load_yaml, parse
+from sizewright.spec.queue import CandidateRow
+
+
+def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | None) -> tuple[
+    list[JobTable], dict[str, Job], list[LeftOut]
+]:  # fmt: skip
+    """Tables and jobs by name; jobs that nothing is known of are left out.
+
+    Raises JobError or InputError for files that are not what they should be.
+    """
+    tables, jobs, left_out = list[JobTable](), dict[str, Job](), list[LeftOut]()
+    for number, queued in enumerate(queue.jobs):
+        job = load_job(queued.job)
+        answer = _answer(job, queued, cluster, store, prior)
+        if isinstance(answer, LeftOut):
+            left_out.append(answer)
+            continue
+        candidates, requested = answer
+        jobs.setdefault(job.name, job)
+        samples = float(job.training.samples)
+        left = queued.samples_left or samples
+        table = JobTable(
+            name=job.name, candidates=candidates, samples_left=left, samples=max(samples, left),
+            current=_current(queued, job), requested=requested, arrived_s=queued.arrived or float(number),
+            restart_s=queued.restart, change_price=queued.change_price, may_wait=queued.may_wait,
+        )  # fmt: skip
+        tables.append(table)
+    return tables, jobs, left_out
+
+
+def _answer(
+    job: Job, queued: QueuedJob, cluster: Cluster, store: str | None, prior: str | None
+) -> tuple[tuple[Candidate, ...], Allocation | None] | LeftOut:
+    """Candidates, and the one that is asked for."""
+    if queued.candidates:
+        return queued.candidates, None
+    if queued.table:
+        return _rows(queued.table, job), None
+    told = "its recommendation"
+    try:
+        found = _read(queued.recommendation, job) if queued.recommendation else None
+        found = found or recommend(job, store=store, cluster=cluster, prior=prior)
+    except (NoTrialsError, NotEnoughDataError) as error:
+        return LeftOut(job=job.name, what="the job", why=f"nothing tells how fast it is: {error.message}")
+    if found.target is None:
+        remedy = f" ({found.remedies[0].text})" if found.remedies else ""
+        return LeftOut(job=job.name, what="the job", why=f"{told} is '{found.status}'{remedy}")
+    return tuple(
+        Candidate(
+            allocation=each.allocation, throughput=each.throughput.value,
+            interval=(each.throughput.lower, each.throughput.upper),
+        )
+        for each in found.alternatives
+    ), found.target  # fmt: skip
+
+
+def _read(path: str, job: Job) -> Recommendation:
+    found = parse(Recommendation, load_yaml(path, "recommendation"), path)
+    if found.job != job.name:
+        raise InputError(f"{path} is the recommendation for {found.job}, and the job is {job.name}.", "Name its own.")
+    return found
+
+
+def _rows(path: str, job: Job) -> tuple[Candidate, ...]:
+    """Empty cells are absent."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            rows = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"Cannot read the table {path} of {job.name}: {error}.", "Check the path.") from None
+    if rows and None in rows[0]:
+        raise InputError(f"{path} has more cells in row 1 than columns.", "Correct that row.")
+    return tuple(
+        parse(CandidateRow, row, f"{path}, row {number}").candidate(job.training.batch_size)
+        for number, row in enumerate(rows, 1)
+    )
+
+
+def _current(queued: QueuedJob, job: Job) -> Allocation | None:
+    if not isinstance(queued.current, str):
+        return queued.current
+    plan = Plan.load(queued.current)
+    if plan.job.name != job.name:
+        raise InputError(f"{queued.current} is a plan for {plan.job.name}, and the job is {job.name}.", "Name its own.")
+    return plan.target

@@ -1,0 +1,83 @@
+"""The jobs file of a cluster: which jobs share it, what each could use, and what it has now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, FiniteFloat, model_validator
+
+from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec.allocation import Allocation, Gpu, Group
+from sizewright.spec.units import Bytes, Cores, Seconds
+
+
+class Candidate(Record):
+    """One allocation that a job could have."""
+
+    allocation: Allocation
+    throughput: FiniteFloat = Field(description="samples/s")
+    value: FiniteFloat | None = Field(None, description="what it is worth to you, for --value own")
+    interval: tuple[FiniteFloat, FiniteFloat] | None = Field(None, description="of the throughput, at 90 %")
+
+
+class CandidateRow(Record):
+    """A candidate as a row of a CSV file."""
+
+    workers: int = Field(ge=1)
+    worker_cpu: Cores = Field(gt=0)
+    worker_memory: Bytes = Field(0, ge=0)
+    worker_gpu: int = Field(0, ge=0)
+    ps: int = Field(0, ge=0)
+    ps_cpu: Cores = Field(1.0, gt=0)
+    ps_memory: Bytes = Field(0, ge=0)
+    gpu_kind: str = "gpu"
+    batch_size: int | None = Field(None, ge=1)
+    throughput: FiniteFloat
+    value: FiniteFloat | None = None
+
+    def candidate(self, batch_size: int) -> Candidate:
+        """With the job's batch size where the row has none."""
+        gpu = Gpu(kind=self.gpu_kind, count=self.worker_gpu) if self.worker_gpu else None
+        worker = Group(replicas=self.workers, cpu=self.worker_cpu, memory_bytes=self.worker_memory, gpu=gpu)
+        ps = (Group(replicas=self.ps, cpu=self.ps_cpu, memory_bytes=self.ps_memory),) if self.ps else ()
+        allocation = Allocation(worker=(worker,), ps=ps, batch_size=self.batch_size or batch_size)
+        return Candidate(allocation=allocation, throughput=self.throughput, value=self.value)
+
+
+class QueuedJob(Record):
+    """A job that waits or runs. Its candidates are those of its recommendation, or of a table of your own."""
+
+    job: str = Field(description="its job file")
+    recommendation: str | None = Field(None, description="its answer: `sizewright recommend JOB -o json > FILE`")
+    table: str | None = Field(None, description="a CSV file of candidates instead: sizes, throughput, and value")
+    candidates: tuple[Candidate, ...] = Field((), description="the candidates themselves instead")
+    current: Allocation | str | None = Field(None, description="what it has now, or the plan it runs by; absent: waits")
+    samples_left: FiniteFloat | None = Field(None, gt=0, description="absent: all of the job's samples")
+    arrived: Seconds = Field(0.0, description="on any clock that all jobs share; absent: in the order of the file")
+    restart: Seconds = Field(90.0, ge=0, description="a running job stands still so long when it is changed")
+    change_price: FiniteFloat = Field(0.0, ge=0, description="what a change takes off its value, for --value own")
+    may_wait: bool = Field(True, description="false: a running job keeps at least its least candidate")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> QueuedJob:
+        given = [name for name in ("recommendation", "table", "candidates") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"has {given[0]} and {given[1]}: give one of them")
+        return self
+
+
+class Queue(Record):
+    """All jobs that share a cluster."""
+
+    jobs: tuple[QueuedJob, ...] = Field(min_length=1)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Queue:
+        """Read a jobs file; paths in it count from its folder. Raises JobError with one sentence for every mistake."""
+        queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), Path(path).parent
+        return cls(jobs=tuple(each.model_copy(update=_within(folder, each)) for each in queue.jobs))
+
+
+def _within(folder: Path, job: QueuedJob) -> dict[str, str]:
+    paths = {name: getattr(job, name) for name in ("job", "recommendation", "table", "current")}
+    return {name: str(folder / path) for name, path in paths.items() if isinstance(path, str)}
