@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         recommend,
         retrain,
         run,
+        simulate,
         tune,
     )
     from sizewright.datasets.trials import Trial
@@ -62,6 +63,7 @@ _HOMES = {
     "recommend": "sizewright.api",
     "retrain": "sizewright.api",
     "run": "sizewright.api",
+    "simulate": "sizewright.api",
     "tune": "sizewright.api",
 }
 
@@ -91,6 +93,7 @@ __all__ = [
     "recommend",
     "retrain",
     "run",
+    "simulate",
     "tune",
 ]
 

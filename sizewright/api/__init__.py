@@ -33,6 +33,7 @@ from sizewright.api.running import (
     run,
     tune,
 )
+from sizewright.api.simulating import simulate
 from sizewright.api.sizing import (
     memory,
     plan,
@@ -71,5 +72,6 @@ __all__ = [
     "recommend",
     "retrain",
     "run",
+    "simulate",
     "tune",
 ]

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from sizewright.cli.tables import new_table, sized_role
 from sizewright.cluster.tables import amount, named
+from sizewright.spec.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from sizewright.spec import Division
+    from sizewright.spec.simulation import Simulation
 
 
 def shares_table(division: Division) -> Table:
@@ -43,3 +45,33 @@ def resources_table(division: Division) -> Table:
             named(each.resource), amount(each.resource, each.capacity), amount(each.resource, each.used), use, brings
         )
     return made
+
+
+def simulation_table(simulation: Simulation) -> Table:
+    """One row a policy and load; ± is half the 95 % interval over the seeds."""
+    several = any(row.seeds > 1 for row in simulation.rows)
+    made = new_table(
+        f"{simulation.jobs:,} jobs replayed: how long they wait and take, what is used, what is done to them",
+        "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
+        "stopped", "changed", "decides in",
+    )  # fmt: skip
+    for row in simulation.rows:
+        told = {name: each.value for name, each in row.figures.items()}
+        half = (row.figures["jct_s"].upper - told["jct_s"]) / told["jct_s"] if told["jct_s"] else 0.0
+        times = [format_seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
+        made.add_row(
+            row.policy, f"{row.load:g}", format_seconds(told["queueing_s"]), format_seconds(told["jct_s"]),
+            *([f"{half:.0%}" if row.seeds > 1 else "–"] if several else []), *times, f"{told['use']:.0%}",
+            f"{told['fairness']:.2f}", f"{told['preemptions']:,.0f}", f"{told['changes']:,.0f}",
+            f"{told['decision_p99_s'] * 1e3:.1f} ms",
+        )  # fmt: skip
+    return made
+
+
+def unfinished(simulation: Simulation) -> list[str]:
+    """A sentence for each policy that left jobs undone."""
+    return [
+        f"{row.policy} at load {row.load:g}: {row.figures['unfinished'].value:,.0f} jobs were not done by the end"
+        for row in simulation.rows
+        if row.figures["unfinished"].value > 0
+    ]

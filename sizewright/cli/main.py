@@ -19,6 +19,7 @@ from sizewright.cli import (
     recommend,
     retrain,
     schema,
+    simulate,
     trials,
     tune,
 )
@@ -39,6 +40,7 @@ app.command("run")(run_verb.run)
 app.command("tune")(tune.tune)
 app.command("apply")(apply.apply)
 app.command("allocate")(allocate.allocate)
+app.command("simulate")(simulate.simulate)
 app.command("memory")(memory.memory)
 app.command("retrain")(retrain.retrain)
 app.add_typer(trials.app, name="trials")

@@ -8,7 +8,6 @@ from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.problem import ROUNDING, Floats, Problem
 from sizewright.cluster.tables import JobTables, amount, named
 
-
 BY_REQUEST = ("fifo", "sjf")
 """Policies that give what is asked for, or nothing."""
 

@@ -64,6 +64,20 @@ def read_trace(path: str | Path, kind: str | None = None) -> Trace:
     )
 
 
+def read_demand(path: str | Path) -> Floats:
+    """(T,): servers that inference needs, step by step, from the column `servers` of a CSV file.
+
+    Raises InputError where it has none, or a value that is negative or no number.
+    """
+    frame = _frame(Path(path))
+    if "servers" not in frame:
+        raise InputError(f"{path} has no column servers.", "Give the servers that inference needs, a row a step.")
+    demand = pd.to_numeric(frame["servers"], errors="coerce").to_numpy(float)
+    if not len(demand) or not (np.isfinite(demand) & (demand >= 0)).all():
+        raise InputError(f"{path} holds a demand that is negative or no number.", "Correct it.")
+    return demand
+
+
 def _frame(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, low_memory=False)

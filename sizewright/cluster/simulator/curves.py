@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from sizewright.cluster.problem import Floats, Ints
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
+from sizewright.errors import InputError
+from sizewright.spec import Recommendation
+from sizewright.spec._base import load_yaml, parse
 
 Curve = Callable[[Floats], Floats]
 """Multiples of what the user asked for → speed over that with what the user asked for."""
@@ -17,14 +22,68 @@ Curve = Callable[[Floats], Floats]
 
 def power_law(power: float) -> Curve:
     """k^power: 1 scales perfectly, 0 not at all."""
-    return lambda multiples: multiples**power
+    return _Power(power)
+
+
+@dataclass(frozen=True)
+class _Power:
+    power: float
+
+    def __call__(self, multiples: Floats) -> Floats:
+        return np.asarray(multiples**self.power)
+
+
+@dataclass(frozen=True)
+class _Table:
+    sizes: Floats
+    speeds: Floats
+    at: float
+
+    def __call__(self, multiples: Floats) -> Floats:
+        told = np.interp(multiples * self.at, self.sizes, self.speeds)
+        return np.asarray(told / np.interp(self.at, self.sizes, self.speeds))
 
 
 def measured(sizes: Floats, speeds: Floats, at: float) -> Curve:
     """A measured table of one job's speeds, linear between its sizes and level beyond; the user asked for size `at`."""
     order = np.argsort(sizes)
-    sizes, speeds = sizes[order], speeds[order]
-    return lambda multiples: np.interp(multiples * at, sizes, speeds) / np.interp(at, sizes, speeds)
+    return _Table(sizes[order], speeds[order], at)
+
+
+def curves_in(path: str | Path) -> list[Curve]:
+    """Of a CSV file with `size` and `throughput`, and `job` where there are several; or of a recommendation (JSON),
+    whose sizes are the cores of its alternatives. The user of each is taken to have asked for its middle size, or for
+    the recommendation's target.
+
+    Raises InputError for a file that is neither, or for a curve of fewer than two sizes.
+    """
+    if Path(path).suffix == ".csv":
+        return _in_table(Path(path))
+    found = parse(Recommendation, load_yaml(path, "recommendation"), str(path))
+    if found.target is None or len(found.alternatives) < 2:
+        raise InputError(f"{path} tells no speeds at several sizes.", "Take one that is 'ok', with its alternatives.")
+    sizes = np.array([each.allocation.cores() for each in found.alternatives])
+    speeds = np.array([each.throughput.value for each in found.alternatives])
+    return [measured(sizes, speeds, found.target.cores())]
+
+
+def _in_table(path: Path) -> list[Curve]:
+    try:
+        frame = pd.read_csv(path)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"Cannot read the curves {path}: {error}.", "Check the path.") from None
+    if missing := {"size", "throughput"} - set(frame.columns):
+        raise InputError(f"{path} has no column {sorted(missing)[0]}.", "Give size, throughput and, of several, job.")
+    numbers = frame[["size", "throughput"]].apply(pd.to_numeric, errors="coerce")
+    if frame.empty or not ((numbers > 0) & np.isfinite(numbers)).all(axis=None):
+        raise InputError(f"{path} holds a size or throughput that is not above 0.", "Correct it.")
+    made = []
+    for name, rows in numbers.groupby(frame["job"] if "job" in frame else np.zeros(len(frame))):
+        if rows["size"].nunique() < 2 or rows["size"].duplicated().any():
+            raise InputError(f"The curve {name} of {path} needs several sizes, each once.", "Measure more sizes.")
+        sizes, speeds = rows["size"].to_numpy(float), rows["throughput"].to_numpy(float)
+        made.append(measured(sizes, speeds, float(np.sort(sizes)[len(sizes) // 2])))
+    return made
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class Loaned(Placed):
         return True
 
 
-def servers_of(kinds: Sequence[tuple[str, int, Floats]]) -> Servers:
+def equal_servers(kinds: Sequence[tuple[str, int, Sequence[float]]]) -> Servers:
     """Servers of several kinds: a name, how many, and the capacity (R,) of each."""
     names = [f"{kind}-{number}" for kind, count, _ in kinds for number in range(count)]
     told = [kind for kind, count, _ in kinds for _ in range(count)]

@@ -1,0 +1,149 @@
+"""Replaying a trace under several policies, side by side, one after the other or on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sizewright.api.inputs import load_cluster
+from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.divide import resources_of, servers_of
+from sizewright.cluster.placement import Servers
+from sizewright.cluster.reclaim import RECLAIMS
+from sizewright.cluster.simulator.curves import Curve, Elasticity, curves_in
+from sizewright.cluster.simulator.engine import Settings
+from sizewright.cluster.simulator.report import rows_of, run_of
+from sizewright.cluster.simulator.scenario import Loans, Scenario, simulated
+from sizewright.cluster.tables import GPU
+from sizewright.datasets.traces import Trace, read_trace
+from sizewright.errors import InputError
+from sizewright.spec import Cluster
+from sizewright.spec.simulation import SimulatedRun, Simulation
+
+Progress = Callable[[SimulatedRun, int], None]
+
+
+def simulate(
+    trace: Trace | str | Path,
+    *,
+    policies: Sequence[str] = ("default", "slope", "sjf", "fifo"),
+    loads: Sequence[float] = (0.9,),
+    seeds: int = 1,
+    jobs: int | None = None,
+    kind: str | None = None,
+    days: tuple[float, float] | None = None,
+    cluster: Cluster | str | Path | None = None,
+    mixes: bool = False,
+    elasticity: Elasticity | None = None,
+    curves: str | Path | None = None,
+    settings: Settings | None = None,
+    loans: Loans | None = None,
+    parallel: bool = False,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> Simulation:
+    """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
+
+    The capacity follows from the load, or is that of a `cluster`, on whose servers replicas are placed. `days` (from,
+    until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
+    (`elasticity`) or those of `curves`, a CSV file or a recommendation. With `parallel`, or the `address` of a
+    cluster, runs go side by side on Ray. `progress` is told each run as it ends, and how many there will be.
+
+    Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
+    """
+    told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
+    for name in policies:
+        get_allocator(name)
+    if seeds < 1 or not policies or not loads:
+        raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
+    resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in told.needs]
+    hosts = load_cluster(cluster)
+    base = Scenario(
+        policy="", jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
+        servers=_servers(hosts, resources) if hosts else None, mixes=mixes, loans=_checked(loans),
+    )  # fmt: skip
+    scenarios = [
+        replace(base, policy=policy, load=load, seed=seed)
+        for load in loads for seed in range(seeds) for policy in policies
+    ]  # fmt: skip
+    shapes = curves_in(curves) if curves else None
+    run = partial(_run, told, shapes, resources)
+    if parallel or address:
+        from sizewright.api.sweeps import on_ray
+
+        found = on_ray(run, scenarios, address)
+    else:
+        found = map(run, scenarios)
+    runs, notes = _collected(found, scenarios, progress)
+    return Simulation(
+        trace=str(trace) if not isinstance(trace, Trace) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
+        runs=tuple(runs), assumptions=_assumptions(told, base, bool(shapes)), notes=tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _part_of(trace: Trace, days: tuple[float, float] | None) -> Trace:
+    part = trace.between(days[0] * 86400, days[1] * 86400) if days else trace
+    if not len(part):
+        raise InputError("No job of the trace came in that time.", "Give other days, as in --days 0-15.")
+    return part
+
+
+def _checked(loans: Loans | None) -> Loans | None:
+    if loans and loans.reclaim not in RECLAIMS:
+        raise InputError(f"There is no way to reclaim called '{loans.reclaim}'.", f"Known: {', '.join(RECLAIMS)}.")
+    return loans
+
+
+def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
+    """The cluster's servers in the resources of the trace, which names no kinds of GPUs."""
+    servers, known = servers_of(cluster), resources_of(cluster)
+    columns = {
+        name: [i for i, each in enumerate(known) if each == name or (name == "gpu" and each.startswith(GPU))]
+        for name in resources
+    }  # fmt: skip
+    if missing := [name for name, found in columns.items() if not found]:
+        raise InputError(f"Jobs of the trace need {missing[0]}, and the cluster has none.", "Add it to its hosts.")
+    capacity = np.stack([servers.capacity[:, columns[name]].sum(axis=1) for name in resources], axis=1)
+    return replace(servers, capacity=capacity)
+
+
+def _run(
+    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], scenario: Scenario
+) -> tuple[SimulatedRun, tuple[str, ...]]:
+    found = simulated(trace, scenario, curves)
+    return run_of(found, resources), found.notes
+
+
+def _collected(
+    found: Iterator[tuple[SimulatedRun, tuple[str, ...]]], scenarios: Sequence[Any], progress: Progress | None
+) -> tuple[list[SimulatedRun], list[str]]:
+    runs, notes = [], list[str]()
+    for run, told in found:
+        runs.append(run)
+        notes += told
+        if progress:
+            progress(run, len(scenarios))
+    order = {(each.load, each.seed, each.policy): number for number, each in enumerate(scenarios)}
+    return sorted(runs, key=lambda run: order[run.load, run.seed, run.policy]), notes
+
+
+def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
+    """What the trace does not tell."""
+    e = base.elasticity
+    told = [f"{e.share:.0%} of the jobs are elastic, at {', '.join(f'{m:g}' for m in e.multiples)} × what they had"]
+    if not curved:
+        told.append(f"speeds grow as a power of the size, {e.powers[0]:g} to {e.powers[1]:g}, drawn for each job")
+    told.append(f"policies know durations with a lognormal error of {e.error:g}")
+    told.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
+    if base.jobs:
+        told.append(
+            f"{base.jobs:,} jobs are drawn from {len(trace):,}: a rate of {base.jobs / len(trace):.3g} × its own"
+        )
+    if base.loans and base.loans.demand is None:
+        told.append("inference needs 42 to 95 % of its servers over a day")
+    return tuple(told)

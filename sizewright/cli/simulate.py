@@ -1,0 +1,162 @@
+"""`sizewright simulate`: a trace replayed under several policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import Output
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sizewright.cluster.simulator.scenario import Loans
+    from sizewright.spec.simulation import SimulatedRun, Simulation
+
+_Text = Optional[str]  # noqa: UP045
+_Number = Optional[float]  # noqa: UP045
+_Whole = Optional[int]  # noqa: UP045
+
+
+def simulate(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A CSV file, plain, of Philly or of Alibaba's PAI.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="One or several, such as default,slope,aryl; `all` for all.")
+    ] = "default,slope,sjf,fifo",
+    load: Annotated[str, typer.Option("--load", help="One or several: the capacity follows from it.")] = "0.9",
+    cluster: Annotated[_Text, typer.Option("--cluster", help="Cluster file, on whose servers jobs are placed.")] = None,
+    mixes: Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")] = False,
+    jobs: Annotated[_Whole, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
+    days: Annotated[_Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
+    kind: Annotated[_Text, typer.Option("--kind", help="plain, philly or alibaba, if its columns do not tell.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many draws of what the trace does not tell.")] = 1,
+    elastic: Annotated[float, typer.Option("--elastic", min=0, max=1, help="Share of jobs that are elastic.")] = 1.0,
+    error: Annotated[float, typer.Option("--error", min=0, help="Of the known durations, lognormal.")] = 0.5,
+    curves: Annotated[
+        _Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
+    ] = None,
+    every: Annotated[float, typer.Option("--every", min=0, help="Seconds between decisions.")] = 300.0,
+    until: Annotated[_Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
+    keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
+    failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,
+    inference: Annotated[_Whole, typer.Option("--inference", min=1, help="Inference servers that are lent.")] = None,
+    server: Annotated[float, typer.Option("--server", min=0.01, help="GPUs or cores of one, own and lent.")] = 8.0,
+    demand: Annotated[_Text, typer.Option("--demand", help="CSV: inference servers needed, every 5 minutes.")] = None,
+    reclaim: Annotated[
+        str, typer.Option("--reclaim", help="least-cost, smallest-count, random or exact.")
+    ] = "least-cost",
+    parallel: Annotated[bool, typer.Option("--parallel", help="Side by side on all cores, by Ray.")] = False,
+    address: Annotated[_Text, typer.Option("--address", help="Side by side on this Ray cluster.")] = None,
+    figure: Annotated[_Text, typer.Option("--figure", help="Draw it into this file (.png, .svg, .pdf).")] = None,
+    output: Output = Format.table,
+) -> None:
+    """Replay a trace of jobs under several policies, side by side: queueing, completion times, use, fairness."""
+    from sizewright import api
+    from sizewright.cli.output import show
+    from sizewright.cluster.allocators.registry import ALLOCATORS
+    from sizewright.cluster.simulator.curves import Elasticity
+    from sizewright.cluster.simulator.engine import Settings
+
+    if figure:
+        _check_figure(figure)
+    told = api.simulate(
+        trace, policies=list(ALLOCATORS) if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
+        seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
+        elasticity=Elasticity(share=elastic, error=error),
+        settings=Settings(
+            every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
+            failures_a_day=failures,
+        ),
+        loans=_loans(inference, server, demand, reclaim), parallel=parallel, address=address, progress=_Shown(),
+    )  # fmt: skip
+    if figure:
+        _draw(told, figure)
+    show(told, output, lambda console: _print(console, told))
+
+
+class _Shown:
+    """Each run on stderr as it ends."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, run: SimulatedRun, count: int) -> None:
+        from sizewright.cli.output import stderr
+        from sizewright.spec.units import format_seconds
+
+        self.number += 1
+        took = format_seconds(run.figures["jct_s"])
+        stderr().print(f"{self.number}/{count} {run.policy}, load {run.load:g}, seed {run.seed}: jobs take {took}")
+
+
+def _list(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    from sizewright.errors import InputError
+
+    try:
+        return [float(part) for part in _list(text)]
+    except ValueError:
+        raise InputError(f"{option} {text} holds what is no number.", f"Write it like {option} 0.7,0.9.") from None
+
+
+def _days(text: str | None) -> tuple[float, float] | None:
+    from sizewright.errors import InputError
+
+    if text is None:
+        return None
+    first, _, last = text.partition("-")
+    try:
+        found = float(first), float(last)
+    except ValueError:
+        raise InputError(f"--days {text} is no range.", "Write it like --days 30-45.") from None
+    return found
+
+
+def _loans(servers: int | None, units: float, demand: str | None, reclaim: str) -> Loans | None:
+    from sizewright.cluster.simulator.scenario import Loans
+    from sizewright.datasets.traces import read_demand
+    from sizewright.errors import InputError
+
+    if servers is None:
+        if demand:
+            raise InputError("--demand is of inference servers.", "Say how many there are: --inference 520.")
+        return None
+    return Loans(servers, units, read_demand(demand) if demand else None, reclaim=reclaim)
+
+
+def _check_figure(path: str) -> None:
+    """Before the simulation, which may take long."""
+    import importlib.util
+    from pathlib import Path
+
+    from sizewright.errors import InputError, MissingExtraError
+
+    if Path(path).suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{path} is no picture that can be drawn.", "Name it .png, .svg or .pdf.")
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError(f"There is no folder for {path}.", "Make it, or name another.")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("plots", "matplotlib")
+
+
+def _draw(told: Simulation, path: str) -> None:
+    from sizewright.cli.output import stderr
+    from sizewright.cluster.simulator.figures import draw
+
+    draw(told).savefig(path, dpi=150)
+    stderr().print(f"The figure is in {path}")
+
+
+def _print(console: Console, told: Simulation) -> None:
+    from sizewright.cli.cluster_tables import simulation_table, unfinished
+
+    console.print(simulation_table(told))
+    for text in told.assumptions:
+        console.print(f"assumes: {text}", style="dim")
+    for text in (*unfinished(told), *told.notes):
+        console.print(text, style="yellow")

@@ -1,0 +1,72 @@
+"""Pictures of a simulation: completion times and queueing by load, and how completion times are spread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sizewright.errors import MissingExtraError
+from sizewright.spec.simulation import Simulation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
+_MARKS = "osD^v<>pP*Xhd8"
+
+
+def draw(simulation: Simulation) -> Figure:
+    """Raises MissingExtraError without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("plots", "matplotlib") from None
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, 2)
+    for axes, (name, label) in zip(panels.flat, _SHOWN.items(), strict=False):
+        _by_load(axes, simulation, name, label)
+    _spread(panels[1, 1], simulation)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
+    figure.suptitle(f"{simulation.jobs:,} jobs under {len(labels)} policies")
+    return figure
+
+
+def _policies(simulation: Simulation) -> list[str]:
+    return list(dict.fromkeys(row.policy for row in simulation.rows))
+
+
+def _by_load(axes: Axes, simulation: Simulation, name: str, label: str) -> None:
+    """Points beside one another, with intervals over the seeds; lines join the loads."""
+    unit = 3600.0 if name.endswith("_s") else 1.0
+    policies = _policies(simulation)
+    loads = sorted({row.load for row in simulation.rows})
+    for number, policy in enumerate(policies):
+        told = {row.load: row.figures[name] for row in simulation.rows if row.policy == policy}
+        x = np.arange(len(loads)) + (number - (len(policies) - 1) / 2) * 0.6 / max(len(policies), 1)
+        middle = np.array([told[load].value for load in loads]) / unit
+        ends = np.array([[told[load].lower, told[load].upper] for load in loads]).T / unit
+        axes.errorbar(
+            x, middle, np.abs(ends - middle), label=policy, marker=_MARKS[number % len(_MARKS)], markersize=5,
+            linewidth=0.8, capsize=2, color=f"C{number % 10}",
+        )  # fmt: skip
+    axes.set_xticks(np.arange(len(loads)), [f"load {load:g}" for load in loads])
+    axes.set(ylabel=label, ylim=(0, None))
+    axes.grid(axis="y", alpha=0.3)
+
+
+def _spread(axes: Axes, simulation: Simulation) -> None:
+    """Of the first seed at the highest load."""
+    load = max(row.load for row in simulation.rows)
+    seed = min(run.seed for run in simulation.runs)
+    for number, policy in enumerate(_policies(simulation)):
+        for run in simulation.runs:
+            if (run.policy, run.load, run.seed) == (policy, load, seed) and run.completion_s:
+                hours = np.maximum(np.array(run.completion_s) / 3600, 1e-3)
+                axes.plot(hours, np.linspace(0, 1, len(hours)), color=f"C{number % 10}", linewidth=1.2)
+    axes.set(xscale="log", xlabel=f"completion time (h) at load {load:g}", ylabel="share of the jobs", ylim=(0, 1))
+    axes.grid(alpha=0.3)

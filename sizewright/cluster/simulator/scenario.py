@@ -1,0 +1,141 @@
+"""One case of a sweep: a trace under a policy, at a load, with a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.loaning import lendable
+from sizewright.cluster.placement import Servers
+from sizewright.cluster.problem import Floats
+from sizewright.cluster.reclaim import RECLAIMS
+from sizewright.cluster.simulator.curves import Curve, Elasticity, scaled, workload_of
+from sizewright.cluster.simulator.engine import Settings, Simulation
+from sizewright.cluster.simulator.outcome import Result
+from sizewright.cluster.simulator.supply import Loaned, Placed, Supply, equal_servers
+from sizewright.cluster.simulator.workload import Workload
+from sizewright.datasets.traces import Trace
+from sizewright.errors import InputError
+
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Loans:
+    """Inference servers that are lent while their own demand is low."""
+
+    servers: int
+    units: float = 8.0
+    """Of the first resource, in each server, own ones too."""
+    demand: Floats | None = None
+    """(T,): servers that inference needs, step by step; absent: a day between 42 and 95 %, as Aryl's cluster has."""
+    step_s: float = 300.0
+    reclaim: str = "least-cost"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to simulate; `capacity` (R,) and `servers` are told by the load where they are absent."""
+
+    policy: str
+    load: float = 0.9
+    seed: int = 0
+    jobs: int | None = None
+    """Drawn from the trace, in the same time; absent: its own."""
+    elasticity: Elasticity = field(default_factory=Elasticity)
+    settings: Settings = field(default_factory=Settings)
+    servers: Servers | None = None
+    mixes: bool = False
+    loans: Loans | None = None
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A scenario, what came of it, and the capacity (R,) of the cluster's own servers."""
+
+    scenario: Scenario
+    result: Result
+    capacity: Floats
+    notes: tuple[str, ...] = ()
+
+
+def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None = None) -> Simulated:
+    """Run it. The same scenario gives the same result, decision times aside.
+
+    Raises InputError for policies that there are not, and for a cluster that lacks a resource of the trace.
+    """
+    policy = get_allocator(scenario.policy)
+    if scenario.jobs:
+        trace, _ = scaled(trace, scenario.jobs, seed=scenario.seed)
+    workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)
+    supply, capacity = _supply(trace, workload, scenario)
+    workload, notes = _that_fit(workload, capacity)
+    settings = replace(scenario.settings, seed=scenario.seed)
+    result = Simulation(workload, supply, policy, settings).run()
+    return Simulated(scenario, result, capacity, (*trace.notes, *notes, *_longer(trace)))
+
+
+def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
+    """(R,): so much that the jobs, with what their users asked for, would use the share `load` of it while they come.
+
+    In whole GPUs and cores; raises InputError for a load of 0 or less.
+    """
+    if not load > 0:
+        raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
+    span_s = max(float(trace.arrived_s[-1]), 1.0)
+    return np.array([np.ceil((trace.duration_s * trace.needs[name]).sum() / span_s / load) for name in resources])
+
+
+def inference_day(servers: int, steps: int, step_s: float, seed: int) -> Floats:
+    """(T,): servers that inference needs: 42 to 95 % of them in the course of a day, with noise of 1 %.
+
+    The range is that of arXiv 2202.07896; the shape, a cosine, is a reconstruction.
+    """
+    rng, time = np.random.default_rng(seed), np.arange(steps) * step_s
+    use = 0.685 - 0.265 * np.cos(2 * np.pi * time / DAY_S) + rng.normal(0.0, 0.01, steps)
+    return np.asarray(np.clip(use, 0.0, 1.0) * servers)
+
+
+def _supply(trace: Trace, workload: Workload, scenario: Scenario) -> tuple[Supply, Floats]:
+    if scenario.loans is not None:
+        return _loaned(trace, workload, scenario, scenario.loans)
+    if scenario.servers is not None:
+        return Placed(scenario.servers, mixes=scenario.mixes), scenario.servers.capacity.sum(axis=0)
+    capacity = capacity_at(trace, scenario.load, workload.resources)
+    return Supply(capacity), capacity
+
+
+def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) -> tuple[Supply, Floats]:
+    if len(workload.resources) > 1:
+        raise InputError(
+            f"Loaned servers are of one resource; this trace has {', '.join(workload.resources)}.",
+            "Leave out columns of the trace.",
+        )
+    own = int(np.ceil(capacity_at(trace, scenario.load, workload.resources)[0] / loans.units))
+    span_s = float(trace.arrived_s[-1]) + float(trace.duration_s.max())
+    demand, day = loans.demand, max(int(DAY_S / loans.step_s), 1)
+    if demand is None:
+        demand = inference_day(loans.servers, int(span_s / loans.step_s) + 2 * day, loans.step_s, scenario.seed)
+    lent = lendable(demand, loans.servers, day)
+    servers = equal_servers([("own", own, [loans.units]), ("lent", loans.servers, [loans.units])])
+    supply = Loaned(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
+    return supply, np.array([own * loans.units])
+
+
+def _that_fit(workload: Workload, capacity: Floats) -> tuple[Workload, list[str]]:
+    """Without jobs of which no candidate fits into the cluster, which would wait for ever."""
+    fits = (workload.needs <= capacity * (1 + 1e-9)).all(axis=2) & workload.offered
+    fits[:, 0] = False
+    can = np.asarray(fits.any(axis=1))
+    if can.all():
+        return workload, []
+    return workload.only(can), [f"{int((~can).sum())} jobs are left out: the cluster is too small for them"]
+
+
+def _longer(trace: Trace) -> list[str]:
+    """Jobs that run on after the last one came."""
+    longer = int((trace.duration_s > trace.arrived_s[-1]).sum())
+    return [f"{longer} jobs take longer than all of the trace: they are run to their end"] if longer else []
