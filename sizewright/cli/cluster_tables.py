@@ -53,8 +53,9 @@ def simulation_table(simulation: Simulation) -> Table:
     made = new_table(
         f"{simulation.jobs:,} jobs replayed: how long they wait and take, what is used, what is done to them",
         "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
-        "stopped", "changed", "decides in",
+        "stopped", "changed", "decides",
     )  # fmt: skip
+    made.collapse_padding = True
     for row in simulation.rows:
         told = {name: each.value for name, each in row.figures.items()}
         half = (row.figures["jct_s"].upper - told["jct_s"]) / told["jct_s"] if told["jct_s"] else 0.0

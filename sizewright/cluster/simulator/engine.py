@@ -74,7 +74,8 @@ class Simulation:
 
     def _pass(self, until_s: float) -> None:
         before = self.state.now_s
-        self.offered_s += self.capacity * (until_s - before)
+        if before < self.state.counted_until_s:
+            self.offered_s += self.capacity * (until_s - before)
         self.state.advance(until_s)
         self._fail(until_s - before)
         self.capacity = self.supply.at(until_s, self.state)

@@ -38,7 +38,7 @@ class Result:
     work_s: Floats
     """(N,): seconds that each job takes with what its user asked for."""
     used: Floats
-    """(R,): share of what there was that was allocated."""
+    """(R,): share of what there was that was allocated, while jobs came; to the end, where all came at once."""
     decisions: tuple[Decision, ...]
 
     @property

@@ -25,7 +25,9 @@ class State:
         self.preemptions, self.changes = np.zeros(N, dtype=np.intp), np.zeros(N, dtype=np.intp)
         self.since_save_s: Floats = np.zeros(N)
         self.used = np.zeros(len(workload.resources))
-        """(R,): ∫ allocated dt."""
+        """(R,): ∫ allocated dt, while jobs come."""
+        last_s = float(workload.arrived_s[-1]) if N else 0.0
+        self.counted_until_s = last_s if last_s > self.now_s else np.inf
 
     @property
     def running(self) -> Ints:
@@ -64,7 +66,8 @@ class State:
         held = np.minimum(ends, until_s) - self.now_s
         trained = np.maximum(np.minimum(ends, until_s) - np.maximum(self.now_s, self.stalled_until[jobs]), 0.0)
         needs = self.workload.needs[jobs, column[runs]]
-        self.used += held @ needs
+        if self.now_s < self.counted_until_s:
+            self.used += held @ needs
         self.attained[jobs] += held * needs[:, 0]
         self.ran_s[jobs] += held
         self.since_save_s[jobs] += trained

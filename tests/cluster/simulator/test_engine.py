@@ -1,0 +1,132 @@
+"""Time in the simulator: what is done when, what a change costs, and that nothing is made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
+from workloads import random_workload, workload_of
+
+from sizewright.cluster.allocators.registry import ALLOCATORS, get_allocator
+from sizewright.cluster.simulator.engine import Settings, Simulation
+from sizewright.cluster.simulator.outcome import Result
+from sizewright.cluster.simulator.supply import Supply
+from sizewright.cluster.simulator.workload import Workload
+from sizewright.errors import InputError
+
+AT_ONCE = Settings(every_s=0.0, window_s=60.0)
+
+
+def run(workload: Workload, capacity: float, policy: str = "default", settings: Settings = AT_ONCE) -> Result:
+    return Simulation(workload, Supply(np.array([capacity])), get_allocator(policy), settings).run()
+
+
+def floor_s(work: np.ndarray, servers: float, power: float) -> float:
+    """The least mean completion time of jobs that are all there at the start: heSRPT (Berg, Vesilo and
+    Harchol-Balter 2020), whose shares are exact for speeds k**power."""
+    left, now, total = np.sort(work)[::-1].astype(float), 0.0, 0.0
+    while len(left):
+        i, m = np.arange(1, len(left) + 1), len(left)
+        share = (i / m) ** (1 / (1 - power)) - ((i - 1) / m) ** (1 / (1 - power))
+        speed = (share * servers) ** power
+        step = left[-1] / speed[-1]
+        now, total, left = now + step, total + now + step, (left - step * speed)[:-1]
+    return total / len(work)
+
+
+@pytest.mark.parametrize("policy", sorted(ALLOCATORS))
+def test_no_policy_beats_the_exact_floor_of_jobs_that_are_there_at_the_start(policy: str) -> None:
+    work = np.random.default_rng(4).lognormal(6, 1.2, 40)
+    workload = workload_of(work, power=0.7, sizes=np.arange(1, 101), asked=10)
+    jct_s = run(workload, 100.0, policy, Settings(every_s=1.0, window_s=60.0)).figures()["jct_s"]
+    assert jct_s >= floor_s(work, 100.0, 0.7) * (1 - 1e-9)
+
+
+def test_the_default_is_near_to_the_exact_floor() -> None:
+    work = np.random.default_rng(4).lognormal(6, 1.2, 40)
+    workload = workload_of(work, power=0.7, sizes=np.arange(1, 101), asked=10)
+    jct_s = run(workload, 100.0, "default", Settings(every_s=1.0, window_s=60.0)).figures()["jct_s"]
+    assert jct_s <= floor_s(work, 100.0, 0.7) * 1.15
+
+
+def test_the_floor_of_one_job_is_its_work_at_full_speed() -> None:
+    assert floor_s(np.array([100.0]), 16.0, 0.5) == pytest.approx(25.0)
+    assert run(workload_of(100.0, power=0.5, sizes=[16]), 16.0).figures()["jct_s"] == pytest.approx(25.0)
+
+
+def test_rigid_jobs_are_served_as_a_pencil_would_have_it() -> None:
+    workload = workload_of([100, 50, 10], arrived=[0, 10, 20], power=1.0, sizes=[2], elastic=False)
+    fifo = run(workload, 2.0, "fifo")
+    assert list(fifo.finished_s) == pytest.approx([50, 75, 80])
+    assert list(fifo.waited_s) == pytest.approx([0, 40, 55])
+    sjf = run(workload, 2.0, "sjf", Settings(every_s=0.0, preempts=False))
+    assert list(sjf.finished_s) == pytest.approx([50, 80, 55])
+
+
+def test_a_preempted_job_loses_its_restart_and_one_that_is_scaled_its_change() -> None:
+    rigid = workload_of([100, 10], arrived=[0, 20], power=1.0, sizes=[2], elastic=False, restart_s=7.0)
+    assert list(run(rigid, 2.0, "sjf").finished_s) == pytest.approx([50 + 5 + 7, 25])
+    scaled = workload_of([100, 10], arrived=[0, 20], power=0.5, sizes=[1, 2], elastic=True, change_s=3.0)
+    result = run(scaled, 2.0, "slope")
+    assert list(result.changes) == [2, 0]
+    assert result.finished_s[1] == pytest.approx(30.0)
+    assert result.finished_s[0] == pytest.approx(33 + (100 - 20 * 2**0.5 - 7) / 2**0.5)
+
+
+@pytest.mark.parametrize("policy", sorted(ALLOCATORS))
+@of_hypothesis(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), every_s=st.sampled_from([0.0, 30.0, 300.0]), preempts=st.booleans())
+def test_all_work_is_done_and_no_more_is_given_than_there_is(
+    policy: str, seed: int, every_s: float, preempts: bool
+) -> None:
+    workload = random_workload(seed, change_s=2.0, restart_s=5.0)
+    result = run(workload, 16.0, policy, Settings(every_s=every_s, window_s=60.0, preempts=preempts))
+    assert np.isfinite(result.finished_s).all()
+    assert (result.finished_s >= workload.arrived_s + workload.work / workload.speed.max() - 1e-6).all()
+    assert np.allclose(result.finished_s - result.arrived_s, result.waited_s + result.ran_s, atol=1e-6)
+    assert 0 < result.used[0] <= 1 + 1e-9
+    if not preempts:
+        assert not result.preemptions.any()
+
+
+def test_the_same_seed_gives_the_same_result_and_another_does_not() -> None:
+    workload = random_workload(3, 60, restart_s=20.0)
+    settings = [Settings(every_s=30.0, failures_a_day=40.0, seed=seed) for seed in (1, 1, 2)]
+    first, again, other = (run(workload, 16.0, settings=each).finished_s for each in settings)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_failures_cost_time_and_lose_no_job() -> None:
+    workload = random_workload(3, 60, restart_s=20.0)
+    well, badly = (
+        run(workload, 16.0, settings=Settings(every_s=30.0, failures_a_day=rate, saved_every_s=60.0)).figures()
+        for rate in (0.0, 200.0)
+    )
+    assert badly["unfinished"] == 0
+    assert badly["jct_s"] > well["jct_s"]
+
+
+def test_an_end_that_was_set_leaves_jobs_undone_and_says_so() -> None:
+    workload = workload_of([100, 1000], power=1.0, sizes=[1], elastic=False)
+    figures = run(workload, 2.0, "fifo", Settings(every_s=0.0, until_s=200.0)).figures()
+    assert (figures["unfinished"], figures["jct_s"]) == (1.0, 100.0)
+
+
+def test_one_job_alone_is_even_and_use_is_what_was_given() -> None:
+    figures = run(workload_of([100.0, 100.0], power=1.0, sizes=[1], elastic=False), 4.0, "fifo").figures()
+    assert figures["fairness"] == pytest.approx(1.0)
+    assert figures["use"] == pytest.approx(0.5)
+    assert figures["makespan_s"] == pytest.approx(100.0)
+
+
+def test_a_workload_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match="work is 0, negative"):
+        workload_of([10.0, 0.0])
+    good = random_workload(1)
+    with pytest.raises(InputError, match="order of arrival"):
+        Workload(**(vars(good) | {"arrived_s": good.arrived_s[::-1]}))
+    with pytest.raises(InputError, match="does nothing"):
+        Workload(**(vars(good) | {"requested": np.zeros(30, dtype=np.intp)}))
