@@ -65,7 +65,7 @@ def allocate(
     answer, places = divide(problem, servers, allocator, time_limit_s, mixes=mixes)
     shares = tuple(_share(problem, answer, job, records, servers, places) for job in range(len(problem.candidates)))
     return Division(
-        policy=policy, valued_by=values or _own_values(policy, answer), value=answer.value, bound=answer.bound,
+        policy=policy, valued_by=values or _values(problem, answer), value=answer.value, bound=answer.bound,
         gap=_finite(answer.gap), seconds=answer.seconds, resources=_resources(problem, answer), shares=shares,
         left_out=(*left_out, *problem.left_out), notes=answer.notes,
     )  # fmt: skip
@@ -78,8 +78,9 @@ def _most(cluster: Cluster, resources: list[str], capacity: np.ndarray) -> np.nd
     return np.array([c if q is None else min(c, float(q)) for c, q in zip(capacity, told, strict=True)])
 
 
-def _own_values(policy: str, answer: Allotment) -> str:
-    return "progress" if policy not in ("default", "aryl", "sia", "weighted-greedy") else f"{policy}'s own values"
+def _values(tables: JobTables, answer: Allotment) -> str:
+    same = np.array_equal(answer.worth, tables.problem.worth)
+    return "progress" if same else f"{answer.policy}'s own values"
 
 
 def _finite(gap: float | None) -> float | None:

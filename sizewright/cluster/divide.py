@@ -103,10 +103,13 @@ def _without(problem: Problem, choice: Ints, jobs: list[int]) -> Problem:
 
 def _proved(problem: Problem, first: Allotment, choice: Ints, answer: Allotment) -> Allotment:
     """The choice by the values, the bound and the prices that were found before anything was placed; by the problem's
-    values where the policy has no bound."""
-    worth = first.worth if first.bound is not None else problem.worth
-    counted = replace(problem, values=np.where(problem.offered, worth, 0.0), change_price=np.zeros(len(choice)))
-    bound, prices = first.bound, first.prices
+    values where the policy has no bound, or one that is of some candidates only."""
+    counted, bound, prices = problem, first.bound, first.prices
+    if bound is not None and np.isfinite(first.worth[problem.offered]).all():
+        values = np.where(problem.offered, first.worth, 0.0)
+        counted = replace(problem, values=values, change_price=np.zeros(len(choice)))
+    else:
+        bound = prices = None
     if bound is None or prices is None:
         found = prices_of(counted, float("inf"))
         bound, prices = found.bound if bound is None else bound, found.each

@@ -90,25 +90,28 @@ def _frame(path: Path) -> pd.DataFrame:
     return frame
 
 
+_FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
+    "no time of arrival, or none that is a number": lambda frame, _: ~np.isfinite(frame["arrived_s"]),
+    "a duration that is 0, negative or unknown": lambda frame, _: (
+        ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0))
+    ),
+    "a negative amount of a resource": lambda frame, resources: (frame[resources] < 0).any(axis=1),
+    "nothing of any resource": lambda frame, resources: ~(frame[resources] > 0).any(axis=1),
+    "the name of an earlier one": lambda frame, _: frame["job"].duplicated(),
+}
+
+
 def _tidy(frame: pd.DataFrame, source: str) -> Trace:
     """Sorted, without what has no time, nothing or the name of another; what was done is noted."""
     notes = []
-    times = frame[["arrived_s", "duration_s"]].apply(pd.to_numeric, errors="coerce")
-    frame = frame.assign(**times)
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in frame]
-    needs = frame[resources].apply(pd.to_numeric, errors="coerce").fillna(0.0)
-    frame = frame.assign(**needs)
-    for why, wrong in (
-        ("no time of arrival, or none that is a number", ~np.isfinite(frame["arrived_s"])),
-        ("a duration that is 0, negative or unknown", ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0))),
-        ("a negative amount of a resource", (needs < 0).any(axis=1)),
-        ("nothing of any resource", ~(needs > 0).any(axis=1)),
-        ("the name of an earlier one", frame["job"].duplicated()),
-    ):
-        left_out = wrong & frame.index.isin(frame.index)
-        if left_out.any():
-            notes.append(f"{int(left_out.sum())} jobs are left out: they have {why}")
-            frame, needs = frame[~wrong], needs[~wrong]
+    numbers = frame[["arrived_s", "duration_s", *resources]].apply(pd.to_numeric, errors="coerce").astype(float)
+    frame = frame[["job"]].join(numbers.fillna(dict.fromkeys(resources, 0.0)))
+    for why, fault in _FAULTS.items():
+        wrong = fault(frame, resources)
+        if wrong.any():
+            notes.append(f"{int(wrong.sum())} jobs are left out: they have {why}")
+            frame = frame[~wrong]
     return _sorted(frame, [name for name in resources if (frame[name] > 0).any()], notes, source)
 
 

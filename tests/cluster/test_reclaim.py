@@ -14,9 +14,7 @@ from sizewright.cluster.reclaim import RECLAIMS, Base, exact, least_cost, preemp
 
 def drawn(seed: int, servers: int = 9, jobs: int = 12) -> Base:
     rng = np.random.default_rng(seed)
-    return {
-        f"job-{j}": frozenset(rng.choice(servers, rng.integers(1, 4), replace=False).tolist()) for j in range(jobs)
-    }
+    return {f"job-{j}": frozenset(rng.choice(servers, rng.integers(1, 4), replace=False).tolist()) for j in range(jobs)}
 
 
 def lost(name: str, seed: int, count: int) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sizewright.cluster.allotment import Allotment
+from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.facts import Facts
 from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.errors import InputError
@@ -27,6 +27,8 @@ class Allocator:
         Raises InputError where the policy goes by facts that the problem lacks.
         """
         started = time.perf_counter()
+        if not len(problem.jobs):
+            return chosen(problem, self.name, np.zeros(0, dtype=np.intp), bound=0.0, prices=np.zeros(problem.shape[2]))
         problem, released = _release(_without_giants(problem))
         answer = self.choose(problem, started + time_limit_s)
         if not problem.fits(answer.choice):
