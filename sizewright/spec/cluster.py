@@ -15,7 +15,7 @@ class HostKind(Record):
     """Equal hosts."""
 
     kind: str
-    count: int = Field(1, ge=1, le=1_000_000)
+    count: int = Field(1, ge=0, le=1_000_000)
     cpu: Cores = Field(gt=0)
     memory_bytes: Bytes = Field(gt=0, alias="memory")
     gpu: Gpu | None = None
@@ -61,9 +61,9 @@ class Cluster(Record):
     @property
     def largest_cpu(self) -> float:
         """Cores of the largest host: no replica can have more."""
-        return max(host.cpu for host in self.hosts)
+        return max((host.cpu for host in self.hosts if host.count), default=0.0)
 
     @property
     def largest_memory_bytes(self) -> int:
         """Bytes of the largest host."""
-        return max(host.memory_bytes for host in self.hosts)
+        return max((host.memory_bytes for host in self.hosts if host.count), default=0)

@@ -1,0 +1,186 @@
+"""What `allocate` answers, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sizewright.cluster.allocators.registry import ALLOCATORS
+from sizewright.spec import Division, Plan, Recommendation
+
+CLUSTER = {"hosts": [{"kind": "s", "count": 4, "cpu": 16, "memory": "64Gi"}]}
+HEADER = "workers,worker_cpu,worker_memory,ps,ps_cpu,ps_memory,throughput,value\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cluster of 64 cores and three jobs; the first of them runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
+    for number, name in enumerate("abc", 1):
+        Path(f"{name}.yaml").write_text(f"name: ctr-{name}\ntraining: {{samples: {10**8 * number}}}\n")
+        rows = [f"{w},4,4Gi,1,2,8Gi,{1000 * w**0.7:.1f},{w * number}\n" for w in (1, 2, 4, 8)]
+        Path(f"{name}.csv").write_text(HEADER + "".join(rows))
+    queue([{"current": allocation(4)}, {}, {}])
+    return tmp_path
+
+
+def allocation(workers: int) -> dict[str, Any]:
+    worker, ps = ({"replicas": n, "cpu": c, "memory": m} for n, c, m in ((workers, 4, "4Gi"), (1, 2, "8Gi")))
+    for group in (worker, ps):
+        group["memory_bytes"] = group.pop("memory")
+    return {"worker": [worker], "ps": [ps], "batch_size": 512}
+
+
+def queue(told: list[dict[str, Any]]) -> None:
+    jobs = [{"job": f"{name}.yaml", "table": f"{name}.csv"} | more for name, more in zip("abc", told, strict=False)]
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
+
+
+def divided(call: Callable[..., Any], *options: str) -> Division:
+    told = call("allocate", "cluster.yaml", "jobs.yaml", "-o", "json", *options)
+    assert told.code == 0, told.err
+    return Division.model_validate(json.loads(told.out))
+
+
+def test_each_job_gets_a_plan_and_a_reason(folder: Path, call: Callable[..., Any]) -> None:
+    division = divided(call, "--out", "plans")
+    assert [share.job for share in division.shares] == ["ctr-a", "ctr-b", "ctr-c"]
+    assert division.gap is not None
+    assert division.gap <= 1e-3
+    cpu = next(each for each in division.resources if each.resource == "cpu")
+    assert (cpu.capacity, cpu.used <= 64) == (64, True)
+    assert cpu.next_unit
+    for share in division.shares:
+        assert share.why.endswith(".")
+        assert share.plan is not None
+        assert share.plan.target == share.allocation
+        assert sum(held.get("worker", 0) for held in share.servers.values()) == share.allocation.replicas("worker")
+    assert division.shares[0].decision in ("adjust", "keep")
+    written = sorted(Path("plans").glob("*.yaml"))
+    assert [Plan.load(path).job.name for path in written] == [
+        share.job for share in division.shares if share.decision != "keep"
+    ]
+
+
+@pytest.mark.parametrize("policy", sorted(ALLOCATORS))
+def test_every_policy_divides_it(folder: Path, call: Callable[..., Any], policy: str) -> None:
+    if policy == "dynamic":
+        told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", policy)
+        assert told.code == 1
+        assert "for one resource; there are 2" in told.err
+        return
+    division = divided(call, "--policy", policy)
+    assert all(each.used <= each.capacity * (1 + 1e-9) for each in division.resources)
+    assert division.policy == policy
+
+
+def test_the_table_says_who_gets_what_and_why(folder: Path, call: Callable[..., Any]) -> None:
+    told = call("allocate", "cluster.yaml", "jobs.yaml")
+    for text in ("Who gets what", "ctr-b", "next unit brings", "• ctr-c: ", "counted by default", "cores"):
+        assert text in told.out
+
+
+def test_your_own_values_decide(folder: Path, call: Callable[..., Any]) -> None:
+    division = divided(call, "--value", "own")
+    assert division.valued_by == "own"
+    assert division.shares[2].allocation.replicas("worker") == 8
+    assert division.value == pytest.approx(8 * 3 + 4 * 2 + 2 * 1)
+
+
+def test_manifests_for_a_platform(folder: Path, call: Callable[..., Any]) -> None:
+    told = call("allocate", "cluster.yaml", "jobs.yaml", "--out", "plans", "--executor", "volcano")
+    assert told.code == 0
+    assert "volcano plans are in plans" in told.err
+    assert yaml.safe_load(Path("plans/ctr-b.yaml").read_text())["kind"] == "Job"
+
+
+def test_recommendations_and_plans_are_read(folder: Path, call: Callable[..., Any], example: Path, store: Path) -> None:
+    text = call("recommend", example, "--store", store, "-o", "json").out
+    answer = Recommendation.model_validate_json(text)
+    Path("answer.json").write_text(text)
+    Path("job.yaml").write_text(example.read_text())
+    Path("jobs.yaml").write_text("jobs: [{job: job.yaml, recommendation: answer.json}]")
+    division = divided(call)
+    (share,) = division.shares
+    assert share.candidates == len(answer.alternatives)
+    assert share.plan.expected.lower < share.plan.expected.value
+    Path("plan.yaml").write_text(yaml.safe_dump(json.loads(share.plan.model_dump_json())))
+    Path("jobs.yaml").write_text("jobs: [{job: job.yaml, recommendation: answer.json, current: plan.yaml}]")
+    assert divided(call).shares[0].decision == "keep"
+
+
+def test_a_job_without_trials_is_left_out_and_the_others_are_not(folder: Path, call: Callable[..., Any]) -> None:
+    Path("jobs.yaml").write_text("jobs: [{job: a.yaml}, {job: b.yaml, table: b.csv}]")
+    division = divided(call)
+    assert [(left.job, left.what) for left in division.left_out] == [("ctr-a", "the job")]
+    assert "nothing tells how fast it is" in division.left_out[0].why
+    assert [share.decision for share in division.shares] == ["launch"]
+    assert "left out: ctr-a" in call("allocate", "cluster.yaml", "jobs.yaml").out
+
+
+def test_what_does_not_fit_or_is_there_twice_is_told(folder: Path, call: Callable[..., Any]) -> None:
+    Path("b.csv").write_text(HEADER + "64,4,4Gi,1,2,8Gi,9000,1\n")
+    Path("c.csv").write_text(HEADER + "1,4,4Gi,1,2,8Gi,-5,1\n2,4,4Gi,1,2,8Gi,500,1\n")
+    jobs = [{"job": f"{name}.yaml", "table": f"{name}.csv"} for name in "aabc"]
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
+    told = {(left.job, left.why.split(":")[0]) for left in divided(call).left_out}
+    assert told == {
+        ("ctr-a", "another one has its name"), ("ctr-b", "none of its 1 candidates can be had"),
+        ("ctr-c", "it trains nothing"),
+    }  # fmt: skip
+
+
+def test_a_cluster_of_nothing_leaves_all_out(folder: Path, call: Callable[..., Any]) -> None:
+    Path("cluster.yaml").write_text(yaml.safe_dump({"hosts": [{"kind": "s", "count": 0, "cpu": 1, "memory": 1}]}))
+    division = divided(call)
+    assert division.shares == ()
+    assert {left.job for left in division.left_out} == {"ctr-a", "ctr-b", "ctr-c"}
+    assert "a job can have 0" in division.left_out[0].why
+
+
+def test_ten_milliseconds_are_enough_for_an_answer(folder: Path, call: Callable[..., Any]) -> None:
+    assert len(divided(call, "--time-limit", "0.01").plans) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--policy", "best"), "There is no policy 'best'"),
+        (("--policy", "aryl", "--value", "own"), "aryl has values of its own"),
+        (("--value", "best"), "There are no values 'best'"),
+        (("--executor", "kubeflow"), "--out plans"),
+        (("--time-limit", "0"), "time limit above 0"),
+    ],
+)
+def test_options_that_cannot_be(folder: Path, call: Callable[..., Any], options: tuple[str, ...], told: str) -> None:
+    result = call("allocate", "cluster.yaml", "jobs.yaml", *options)
+    assert result.code == 1
+    assert told in result.err
+
+
+@pytest.mark.parametrize(
+    ("jobs", "told"),
+    [
+        ("jobs: []", "at least 1 item"),
+        ("jobs: [{job: none.yaml}]", "No job file at"),
+        ("jobs: [{job: a.yaml, table: none.csv}]", "Cannot read the table"),
+        ("jobs: [{job: a.yaml, table: a.csv, recommendation: r.json}]", "has recommendation and table"),
+        ("jobs: [{job: a.yaml, recommendation: none.json}]", "No recommendation file"),
+        ("jobs: [{job: a.yaml, tabel: a.csv}]", "did you mean 'table'"),
+        ("jobs: [{job: a.yaml, table: cluster.yaml}]", "row 1"),
+        ("jobs: [{job: a.yaml, table: a.csv, current: b.yaml}]", "b.yaml"),
+        ("jobs: [{job: a.yaml, table: a.csv, samples_left: -1}]", "samples_left"),
+    ],
+)
+def test_jobs_files_that_cannot_be(folder: Path, call: Callable[..., Any], jobs: str, told: str) -> None:
+    Path("jobs.yaml").write_text(jobs)
+    result = call("allocate", "cluster.yaml", "jobs.yaml")
+    assert result.code == 1
+    assert told in result.err
+    assert "Traceback" not in result.err
