@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sizewright.api.allocating import allocate
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from sizewright.api.applying import Application, apply, manifest
 from sizewright.api.inputs import (
     DEFAULT_STORE,
@@ -33,13 +35,19 @@ from sizewright.api.running import (
     run,
     tune,
 )
-from sizewright.api.simulating import simulate
 from sizewright.api.sizing import (
     memory,
     plan,
     profile,
     recommend,
 )
+
+if TYPE_CHECKING:
+    from sizewright.api.allocating import allocate
+    from sizewright.api.simulating import simulate
+
+_LATER = {"allocate": "sizewright.api.allocating", "simulate": "sizewright.api.simulating"}
+"""Loaded when first used: they need more than sizing one job does."""
 
 __all__ = [
     "DEFAULT_STORE",
@@ -75,3 +83,9 @@ __all__ = [
     "simulate",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'sizewright.api' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -90,7 +90,7 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     memory = grid.workers * c.worker_memory_bytes + grid.ps * c.ps_memory_bytes
     allowed = (cores <= c.cluster.cpu_limit + 1e-9) & (memory <= c.cluster.memory_limit_bytes)
     have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
-    excess = np.maximum(cores / c.cluster.cpu_limit, memory / c.cluster.memory_limit_bytes)
+    excess = np.maximum(cores / max(c.cluster.cpu_limit, 1e-9), memory / max(c.cluster.memory_limit_bytes, 1))
     least = np.flatnonzero(left)[np.argmin(excess[left])]
     need = f"{cores[least]:g} cores and {write_bytes(memory[least])}"
     return Verdict(

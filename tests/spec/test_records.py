@@ -164,7 +164,7 @@ def test_limits_of_a_cluster(tmp_path: Path) -> None:
         ("hosts: [{kind: a, cpu: 4, memory: .nan}]", "nan is not memory"),
         ("hosts: [{kind: a, cpu: 4, memory: 0}]", "'hosts.0.memory'"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi, network_gbps: .inf}]", "finite"),
-        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: 0}]", "'hosts.0.count'"),
+        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: -1}]", "'hosts.0.count'"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi}]\nquota: {cpu: -1}", "'quota.cpu'"),
     ],
 )
