@@ -34,7 +34,9 @@ def improved(problem: Problem, open_: Bools, start: Ints, gap: float, limit_s: f
     return choice, bound if np.isfinite(bound) else np.inf
 
 
-_OPTIONS: dict[str, bool | int] = {"output_flag": False, "threads": 1, "random_seed": 0}
+_OPTIONS: dict[str, bool | int] = {
+    "output_flag": False, "threads": 1, "random_seed": 0, "mip_allow_restart": False,
+}  # fmt: skip
 
 
 def _program(problem: Problem, jobs: Ints, columns: Ints) -> highspy.HighsLp:

@@ -13,7 +13,7 @@ from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.errors import InputError
 
 MOST_STATES = 4_000_000
-"""Jobs × units: a byte or two each."""
+"""Jobs × units, two bytes each; beyond, prices are as good."""
 
 
 class Dynamic(Allocator):
@@ -25,15 +25,14 @@ class Dynamic(Allocator):
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
         units, capacity = units_of(problem)
-        choice = _best(problem, units, capacity, until)
+        few = len(units) * (capacity + 1) <= MOST_STATES
+        choice = _best(problem, units, capacity, until) if few else None
         if choice is not None:
             value = problem.total(choice)
             return chosen(problem, self.name, choice, bound=value)
         answer = Lagrangian().choose(problem, until)
-        return chosen(
-            problem, self.name, answer.choice, bound=answer.bound, prices=answer.prices,
-            notes=("out of time: by prices instead",),
-        )  # fmt: skip
+        notes = ("out of time: by prices instead" if few else "too many units for a programme: by prices instead",)
+        return chosen(problem, self.name, answer.choice, bound=answer.bound, prices=answer.prices, notes=notes)
 
 
 def units_of(problem: Problem) -> tuple[Ints, int]:
@@ -46,9 +45,9 @@ def units_of(problem: Problem) -> tuple[Ints, int]:
     scaled = np.round(needs * 1000)
     unit = int(np.gcd.reduce(scaled.astype(np.int64), axis=None)) or 1
     capacity = int(problem.capacity[0] * (1 + ROUNDING) * 1000 / unit)
-    if np.abs(scaled - needs * 1000).max(initial=0.0) > 1e-6 or len(needs) * (capacity + 1) > MOST_STATES:
+    if np.abs(scaled - needs * 1000).max(initial=0.0) > 1e-6:
         raise InputError(
-            f"Needs of {problem.resources[0]} have no common unit that is coarse enough for the dynamic programme.",
+            f"Needs of {problem.resources[0]} have no common unit of a thousandth or more.",
             "Round them up, or take mip or lagrangian.",
         )
     return (scaled / unit).astype(np.intp), capacity

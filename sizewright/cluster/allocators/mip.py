@@ -16,11 +16,15 @@ from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.problem import Bools, Problem
 
 
+SLICES = (0.2, 1.0)
+"""Of the time that is left: what the first search finds leaves less open to the second."""
+
+
 class Mip(Allocator):
     """Begins with prices and repair; where their gap is too wide, HiGHS searches what the prices leave open.
 
-    A candidate whose loss at the prices exceeds the whole gap is in no better choice (pegging), so that HiGHS is given
-    the others only.
+    A candidate whose loss at the prices exceeds the whole gap is in no choice that is better by more than the gap which
+    is wanted (pegging), so that HiGHS is given the others only.
     """
 
     name = "mip"
@@ -34,13 +38,22 @@ class Mip(Allocator):
         prices = prices_of(problem, until)
         start = polished(problem, prices, repaired(problem, prices.each, prices.choice), self.gap, until)
         answer = chosen(problem, self.name, start, bound=prices.bound, prices=prices.each)
-        if (answer.gap or 0.0) <= self.gap or time.perf_counter() >= until:
-            return answer
-        open_ = _open(problem, prices, answer.value)
-        choice, bound = improved(problem, open_, start, self.gap, until - time.perf_counter())
-        if problem.fits(choice) and problem.total(choice) > answer.value:
-            answer = replace(answer, choice=choice, value=problem.total(choice))
-        return replace(answer, bound=max(min(prices.bound, bound), answer.value))
+        for share in SLICES:
+            left_s = until - time.perf_counter()
+            if (answer.gap or 0.0) <= self.gap or left_s <= 0:
+                break
+            answer = self._searched(problem, prices, answer, share * left_s)
+        return answer
+
+    def _searched(self, problem: Problem, prices: Prices, before: Allotment, limit_s: float) -> Allotment:
+        """As good or better: what HiGHS finds among the candidates of choices that are better by more than the gap."""
+        enough = before.value + 0.99 * self.gap * abs(before.value)
+        found, bound = improved(problem, _open(problem, prices, enough), before.choice, self.gap, limit_s)
+        answer = before
+        if problem.fits(found) and problem.total(found) > before.value:
+            answer = replace(before, choice=found, value=problem.total(found))
+        assert before.bound is not None  # that of the prices at least
+        return replace(answer, bound=min(before.bound, max(bound, enough, answer.value)))
 
 
 def _open(problem: Problem, prices: Prices, value: float) -> Bools:

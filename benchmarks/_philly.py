@@ -1,0 +1,28 @@
+"""Fifteen days of Microsoft's Philly trace (Jeon et al., ATC 2019).
+
+Read where it lies (`$SIZEWRIGHT_SHARED/data/philly`), never copied. Days 55 to 70 of it, which nothing was tuned on; durations are cut at five
+days, since what a few jobs of weeks do would drown all the others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sizewright.datasets.traces import Trace, read_trace
+
+DAYS = (55.0, 70.0)
+DAY_S = 86400.0
+LONGEST_S = 5 * DAY_S
+
+
+def philly() -> Trace:
+    path = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "philly" / "philly.csv.gz"
+    if not path.is_file():
+        sys.exit(f"No trace at {path}: set SIZEWRIGHT_SHARED to the folder that holds data/philly.")
+    part = read_trace(path).between(DAYS[0] * DAY_S, DAYS[1] * DAY_S)
+    return replace(part, duration_s=np.minimum(part.duration_s, LONGEST_S))
