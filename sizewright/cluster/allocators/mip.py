@@ -15,7 +15,6 @@ from sizewright.cluster.allocators._repair import repaired
 from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.problem import Bools, Problem
 
-
 SLICES = (0.2, 1.0)
 """Of the time that is left: what the first search finds leaves less open to the second."""
 
