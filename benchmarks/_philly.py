@@ -1,7 +1,7 @@
 """Fifteen days of Microsoft's Philly trace (Jeon et al., ATC 2019).
 
-Read where it lies (`$SIZEWRIGHT_SHARED/data/philly`), never copied. Days 55 to 70 of it, which nothing was tuned on; durations are cut at five
-days, since what a few jobs of weeks do would drown all the others.
+Read where it lies (`$SIZEWRIGHT_SHARED/data/philly`), never copied. Days 55 to 70 of it, on which nothing was tuned;
+durations are cut at five days, since what a few jobs of weeks do would drown all the others.
 """
 
 from __future__ import annotations

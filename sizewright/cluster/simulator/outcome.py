@@ -39,6 +39,8 @@ class Result:
     """(N,): seconds that each job takes with what its user asked for."""
     used: Floats
     """(R,): share of what there was that was allocated, while jobs came; to the end, where all came at once."""
+    allocated: Floats
+    """(R,): ∫ allocated dt, in units × seconds, over the same time."""
     decisions: tuple[Decision, ...]
 
     @property
@@ -87,5 +89,5 @@ def result_of(workload: Workload, state: State, decisions: list[Decision], offer
         used = np.where(offered_s > 0, state.used / offered_s, 0.0)
     return Result(
         policy, workload.arrived_s, state.started_s, state.finished_s, state.waited_s, state.ran_s, state.preemptions,
-        state.changes, workload.work / workload.speed[rows, workload.requested], used, tuple(decisions),
+        state.changes, workload.work / workload.speed[rows, workload.requested], used, state.used, tuple(decisions),
     )  # fmt: skip

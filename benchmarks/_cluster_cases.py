@@ -1,0 +1,143 @@
+"""The cases of the cluster benchmark: who schedules which jobs on what, each a whole simulation.
+
+Setting of all: jobs and arrivals drawn from Philly anew for each seed; policies know durations with a lognormal error
+of σ .5; a change takes 10 s, a restart after a preemption 63 s (Aryl's); decisions are 300 s apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks._philly import philly
+from benchmarks._report import QUICK
+from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.loaning import lendable
+from sizewright.cluster.problem import Bools, Floats
+from sizewright.cluster.simulator.curves import Elasticity, scaled, workload_of
+from sizewright.cluster.simulator.engine import Settings, Simulation
+from sizewright.cluster.simulator.outcome import Result
+from sizewright.cluster.simulator.scenario import DAY_S, Scenario, capacity_at, inference_day, simulated
+from sizewright.cluster.simulator.supply import Loaned, Supply, equal_servers
+from sizewright.cluster.simulator.workload import Workload
+from sizewright.datasets.traces import Trace
+
+JOBS = 600 if QUICK else 3_000
+SETTINGS = Settings(every_s=300.0)
+STEP_S, PER_SERVER = 300.0, 8.0
+OF_ARYL = Elasticity(share=1.0, multiples=(0.5, 0.75, 1.0, 1.5, 2.0), powers=(0.85, 1.0))
+"""Elastic jobs of arXiv 2202.07896 scale nearly linearly, here from half to twice what they ask for (our reading)."""
+
+
+class Case(NamedTuple):
+    """One simulation."""
+
+    kind: str
+    policy: str
+    load: float
+    seed: int
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Its figures."""
+    return {**case._asdict(), **_KINDS[case.kind](case)}
+
+
+def efficiency(result: Result) -> float:
+    """Mean over the jobs of how fast each was done over how fast it would be, alone, with what its user asks for."""
+    return float(np.mean(result.work_s / (result.finished_s - result.arrived_s)))
+
+
+def _policies(case: Case) -> dict[str, float]:
+    """All jobs are elastic, a quarter to four times what their users ask for, with power laws of .6 to .95."""
+    result = simulated(philly(), Scenario(case.policy, case.load, case.seed, JOBS, Elasticity(), SETTINGS)).result
+    return result.figures() | {"efficiency": efficiency(result)}
+
+
+def _loaning(case: Case) -> dict[str, float]:
+    """`neither:fifo`: rigid jobs on own servers; `loaning`, `elastic` and `both` with lent servers, elastic jobs, both.
+
+    As many own and inference servers as 443 to 520; a job may use both. Of the jobs, 5 % with a third of all
+    GPU-seconds are elastic. Use is of all servers, with inference's own demand.
+    """
+    how, _, policy = case.policy.partition(":")
+    trace, _ = scaled(philly(), JOBS, seed=case.seed)
+    own = int(np.ceil(capacity_at(trace, case.load, ["gpu"])[0] / PER_SERVER))
+    inference, day = max(round(own * 520 / 443), 1), int(DAY_S / STEP_S)
+    steps = int((trace.arrived_s[-1] + trace.duration_s.max()) / STEP_S) + 20 * day
+    demand = inference_day(inference, steps, STEP_S, case.seed)
+    lent = lendable(demand, inference, day)[3 * day :]  # days before tell the forecast's errors
+    if how not in ("loaning", "both"):
+        lent = np.zeros_like(lent)
+    workload = workload_of(trace, OF_ARYL, seed=case.seed)
+    elastic = _a_third(trace) if how in ("elastic", "both") else np.zeros(len(trace), dtype=bool)
+    servers = equal_servers([("own", own, [PER_SERVER]), ("lent", inference, [PER_SERVER])])
+    supply = Loaned(servers, own, lent, STEP_S, seed=case.seed)
+    settings = replace(SETTINGS, preempts=policy != "fifo")
+    result = Simulation(_rigid(workload, ~elastic), supply, get_allocator(policy), settings).run()
+    span_s = float(trace.arrived_s[-1])
+    while_jobs_come = demand[3 * day : 3 * day + int(span_s / STEP_S)]
+    used = result.allocated[0] / PER_SERVER / span_s + float(while_jobs_come.mean())
+    return result.figures() | {
+        "overall_use": used / (own + inference), "reclaimed_from": float(supply.log.preempted),
+        "shrunk": float(supply.log.shrunk), "lent": float(lent[: int(span_s / STEP_S)].mean() / inference),
+    }  # fmt: skip
+
+
+def _a_third(trace: Trace) -> Bools:
+    """(N,): the 5 % of the jobs, next to each other in order of their GPU-seconds, that hold nearest to a third."""
+    area = trace.duration_s * trace.needs["gpu"]
+    order, count = np.argsort(-area), max(round(0.05 * len(area)), 1)
+    held = np.convolve(area[order], np.ones(count), mode="valid") / area.sum()
+    first = int(np.abs(held - 1 / 3).argmin())
+    chosen = np.zeros(len(area), dtype=bool)
+    chosen[order[first : first + count]] = True
+    return chosen
+
+
+def _rigid(workload: Workload, fixed: Bools) -> Workload:
+    """The same, with what their users ask for alone offered for some of the jobs (N,)."""
+    rows, offered, base = np.arange(len(workload)), workload.offered.copy(), workload.base.copy()
+    asked = workload.requested
+    offered[fixed] = False
+    offered[fixed, 0] = True
+    offered[rows[fixed], asked[fixed]] = True
+    base[fixed] = workload.replicas[rows, asked][fixed]
+    return replace(workload, offered=offered, base=base)
+
+
+def _stages(case: Case) -> dict[str, float]:
+    """Users ask for the right size × lognormal (median 5, σ .7), a fifth of them for half, as in the three-stage proof;
+    what is beyond twice the right size speeds nothing up. The capacity is such that the load is by what they ask for.
+
+    `static`: what they ask for, first come first served. `stages`: `default` over a quarter to four times the right
+    size. `sized`: the right size from the start, first come first served.
+    """
+    trace, _ = scaled(philly(), JOBS, seed=case.seed)
+    rng, N = np.random.default_rng(case.seed), len(trace)
+    asked = np.where(rng.random(N) < 0.2, 0.5, rng.lognormal(np.log(5.0), 0.7, N))
+    powers = rng.uniform(0.6, 0.95, N)
+    multiples = np.concatenate([np.zeros((N, 1)), np.tile([0.25, 0.5, 1.0, 2.0], (N, 1)), asked[:, None]], axis=1)
+    speed = np.where(multiples > 0, np.minimum(multiples, 2.0) ** powers[:, None], 0.0)
+    needs = (multiples * trace.needs["gpu"][:, None])[:, :, None]
+    column = {"static": 5, "sized": 3, "stages": 3}[case.policy]
+    offered = np.ones(speed.shape, dtype=bool)
+    offered[:, 5] = False
+    if case.policy != "stages":
+        offered[:, 1:] = np.arange(1, 6) == column
+    elasticity, span_s = Elasticity(), float(trace.arrived_s[-1])
+    known = trace.duration_s * rng.lognormal(0, elasticity.error, N)
+    workload = Workload(
+        trace.jobs, ["core"], trace.arrived_s, trace.duration_s, known,
+        speed, needs, offered, np.full(N, column), np.ones(speed.shape, dtype=np.intp), np.ones(N, dtype=np.intp),
+        np.full(N, elasticity.change_s), np.full(N, elasticity.restart_s),
+    )  # fmt: skip
+    capacity: Floats = (trace.duration_s / speed[:, 5]) @ needs[:, 5] / span_s / case.load
+    policy = get_allocator("default" if case.policy == "stages" else "fifo")
+    settings = replace(SETTINGS, preempts=case.policy == "stages")
+    return Simulation(workload, Supply(np.maximum(capacity, needs.max())), policy, settings).run().figures()
+
+
+_KINDS = {"policies": _policies, "loaning": _loaning, "stages": _stages}

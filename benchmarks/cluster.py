@@ -1,0 +1,131 @@
+"""The papers' own comparisons in simulation, at loads of .7, .9 and 1.1, over seeds, with intervals.
+
+Gains are 1 − ours / theirs (0.32 is a third less) for times, ours / theirs − 1 for efficiency and use; ratios are
+theirs / ours; each of means over the seeds, with 95 % intervals in the details. See `_cluster_cases.py` for each setting; what the papers do not give is reconstructed there.
+
+- Huawei (arXiv 2109.03389): its greedy, of which little is told, is taken to be first-come-minimum-then-double.
+  `queueing_gain_vs_greedy`, `efficiency_gain_vs_greedy`: ours (`default`) against it at .9; and against slope greedy.
+- Aryl (arXiv 2202.07896): loaning and elasticity against neither, at .9. `overall_use` counts all servers.
+- DLRover-RM (arXiv 2304.01468): three stages against users' static sizes, at .9.
+- `default_vs_best_published`: by how much the mean completion time of `default` exceeds that of the best published
+  policy at the load where it does so most; `default_vs_best_on_average`: against the one that is best over all loads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks._cluster_cases import JOBS, Case, run
+from benchmarks._measured import on_all_cores
+from benchmarks._report import QUICK, finish
+from sizewright.cluster.allocators.registry import ALLOCATORS
+
+LOADS = (0.7, 0.9, 1.1)
+SEEDS = range(2 if QUICK else 8)
+PUBLISHED = tuple(sorted(set(ALLOCATORS) - {"default", "lagrangian", "mip", "dynamic"}))
+"""The others go by values that they are given."""
+LOANING = ("neither:fifo", "loaning:fifo", "elastic:aryl", "both:aryl", "both:default")
+TARGETS = {
+    "queueing_gain_vs_greedy": ">= 0.32", "efficiency_gain_vs_greedy": ">= 0.24", "queueing_gain_vs_slope": "a few %",
+    "efficiency_gain_vs_slope": "a few %", "loaning_queueing_ratio": ">= 1.53", "loaning_jct_ratio": ">= 1.50",
+    "loaning_use_gain": ">= 0.269", "stages_jct_gain": ">= 0.31", "default_vs_best_published": "<= 0.02",
+    "default_vs_best_on_average": "< 0",
+}  # fmt: skip
+STAGES = ("static", "stages", "sized")
+
+
+def _less(ratio: float) -> float:
+    return 1 - ratio
+
+
+def _more(ratio: float) -> float:
+    return ratio - 1
+
+
+def _times(ratio: float) -> float:
+    return 1 / ratio
+
+
+COMPARED: dict[str, tuple[str, str, str, str, Callable[[float], float]]] = {
+    "queueing_gain_vs_greedy": ("policies", "default", "doubling", "queueing_s", _less),
+    "efficiency_gain_vs_greedy": ("policies", "default", "doubling", "efficiency", _more),
+    "queueing_gain_vs_slope": ("policies", "default", "slope", "queueing_s", _less),
+    "efficiency_gain_vs_slope": ("policies", "default", "slope", "efficiency", _more),
+    "loaning_queueing_ratio": ("loaning", "both:default", "neither:fifo", "queueing_s", _times),
+    "loaning_jct_ratio": ("loaning", "both:default", "neither:fifo", "jct_s", _times),
+    "loaning_use_gain": ("loaning", "both:default", "neither:fifo", "overall_use", _more),
+    "stages_jct_gain": ("stages", "stages", "static", "jct_s", _less),
+    "mip_queueing_gain_vs_greedy": ("policies", "progress-mip", "doubling", "queueing_s", _less),
+    "mip_efficiency_gain_vs_greedy": ("policies", "progress-mip", "doubling", "efficiency", _more),
+    "aryl_loaning_queueing_ratio": ("loaning", "both:aryl", "neither:fifo", "queueing_s", _times),
+    "aryl_loaning_jct_ratio": ("loaning", "both:aryl", "neither:fifo", "jct_s", _times),
+    "aryl_loaning_use_gain": ("loaning", "both:aryl", "neither:fifo", "overall_use", _more),
+    "sized_jct_gain": ("stages", "sized", "static", "jct_s", _less),
+}
+"""By name: kind of case, ours, theirs, what is compared, and how the ratio of ours to theirs is told."""
+Rows = dict[tuple[str, str, float, int], dict[str, Any]]
+
+
+def main() -> None:
+    cases = [
+        Case(kind, policy, load, seed)
+        for kind, policies in (("policies", ("default", *PUBLISHED)), ("loaning", LOANING), ("stages", STAGES))
+        for load in LOADS for policy in policies for seed in SEEDS
+    ]  # fmt: skip
+    rows: Rows = {(r["kind"], r["policy"], r["load"], r["seed"]): r for r in on_all_cores(run, cases)}
+    _print(rows)
+    by_load = {load: {name: _compared(rows, load, *told) for name, told in COMPARED.items()} for load in LOADS}
+    for load, told in by_load.items():
+        for name, (mean, lower, upper) in told.items():
+            print(f"load {load:g}  {name:<36}{mean:8.3f}  ({lower:.3f} to {upper:.3f})")
+    figures = {name: told[0] for name, told in by_load[0.9].items()} | _default(rows)
+    intervals = {name: told[1:] for name, told in by_load[0.9].items()}
+    others = {f"{load:g}": told for load, told in by_load.items() if load != 0.9}
+    finish("cluster", figures, TARGETS, {"jobs": JOBS, "intervals": intervals, "at": others, "means": _means(rows)})
+
+
+def _compared(
+    rows: Rows, load: float, kind: str, ours: str, theirs: str, what: str, form: Callable[[float], float]
+) -> tuple[float, float, float]:
+    """Of the means over the seeds, with the 95 % interval of a bootstrap over the seeds, which are paired."""
+    ours_, theirs_ = (np.array([rows[kind, policy, load, seed][what] for seed in SEEDS]) for policy in (ours, theirs))
+    drawn = np.random.default_rng(0).integers(len(ours_), size=(2000, len(ours_)))
+    ratios = ours_[drawn].mean(axis=1) / theirs_[drawn].mean(axis=1)
+    ends = sorted(form(float(np.quantile(ratios, q))) for q in (0.025, 0.975))
+    return form(float(ours_.mean() / theirs_.mean())), ends[0], ends[1]
+
+
+def _default(rows: Rows) -> dict[str, float]:
+    """Mean completion times over the seeds, load by load and over all loads."""
+    jct = {
+        policy: np.array([np.mean([rows["policies", policy, load, seed]["jct_s"] for seed in SEEDS]) for load in LOADS])
+        for policy in ("default", *PUBLISHED)
+    }
+    best = np.min([jct[policy] for policy in PUBLISHED], axis=0)
+    relative = {policy: float(np.mean(jct["default"] / jct[policy])) - 1 for policy in PUBLISHED}
+    return {
+        "default_vs_best_published": float(np.max(jct["default"] / best)) - 1,
+        "default_vs_best_on_average": max(relative.values()),
+    }
+
+
+def _means(rows: Rows) -> dict[str, dict[str, float]]:
+    told: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (kind, policy, load, _), row in rows.items():
+        for name in ("queueing_s", "jct_s", "jct_p99_s", "use", "overall_use", "efficiency", "preemptions", "lent"):
+            if name in row:
+                told[f"{kind} {load:g} {policy}"][name].append(row[name])
+    return {case: {name: round(float(np.mean(v)), 4) for name, v in told[case].items()} for case in told}
+
+
+def _print(rows: Rows) -> None:
+    for case, figures in _means(rows).items():
+        print(f"{case:<34}" + "  ".join(f"{name} {value:,.4g}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()
