@@ -1,7 +1,8 @@
 """The papers' own comparisons in simulation, at loads of .7, .9 and 1.1, over seeds, with intervals.
 
 Gains are 1 − ours / theirs (0.32 is a third less) for times, ours / theirs − 1 for efficiency and use; ratios are
-theirs / ours; each of means over the seeds, with 95 % intervals in the details. See `_cluster_cases.py` for each setting; what the papers do not give is reconstructed there.
+theirs / ours; each of means over the seeds, with 95 % intervals in the details. See `_cluster_cases.py` for each
+setting; what the papers do not give is reconstructed there.
 
 - Huawei (arXiv 2109.03389): its greedy, of which little is told, is taken to be first-come-minimum-then-double.
   `queueing_gain_vs_greedy`, `efficiency_gain_vs_greedy`: ours (`default`) against it at .9; and against slope greedy.
