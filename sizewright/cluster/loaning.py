@@ -14,11 +14,24 @@ FEW = 24
 """Forecasts before whose errors are known nothing is lent."""
 
 
+PERIODS = 7
+"""So many of the last are averaged."""
+RECENT = 6
+"""Steps that tell by how much this period differs from those before."""
+
+
 def forecast(seen: Floats, period: int) -> float:
-    """The next value of a series that repeats itself by `period`: as it is now, and the change of a period ago."""
-    if len(seen) <= period:
+    """The next value of a series that repeats itself by `period`.
+
+    As it was at this time of the periods before, on average, and by as much higher as the last steps were.
+    """
+    now = len(seen)
+    recent = min(RECENT, period, now)
+    before = [now - back * period for back in range(1, PERIODS + 1) if now - back * period >= recent]
+    if not before:
         return float(seen[-1])
-    return float(seen[-1] + seen[-period] - seen[-period - 1])
+    shifts = [seen[at] - seen[at - recent : at].mean() for at in before]
+    return float(seen[-recent:].mean() + np.mean(shifts))
 
 
 def lendable(demand: Floats, servers: int, period: int) -> Ints:

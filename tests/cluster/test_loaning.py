@@ -38,6 +38,9 @@ def test_nothing_is_lent_before_errors_are_known_and_headroom_is_kept() -> None:
     assert lent[-1] == 100 - 40 - HEADROOM * 100
 
 
-def test_the_forecast_repeats_the_change_of_a_day_ago() -> None:
-    assert forecast(np.array([1.0, 5.0, 2.0, 6.0]), 2) == 3.0
+def test_the_forecast_is_as_far_above_the_last_steps_as_the_days_before() -> None:
+    assert forecast(np.array([1.0, 5.0, 2.0, 6.0]), 2) == 4.0 + (2.0 - 3.0)
     assert forecast(np.array([7.0]), 2) == 7.0
+    steps = np.arange(4 * DAY) / DAY
+    wave = 50 + 20 * np.sin(2 * np.pi * steps) + 10 * np.floor(steps)
+    assert forecast(wave[:-1], DAY) == pytest.approx(wave[-1], abs=0.1)

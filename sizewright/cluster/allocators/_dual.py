@@ -14,7 +14,7 @@ import numpy as np
 
 from sizewright.cluster.allocators._cuts import Cuts
 from sizewright.cluster.allocators._ladder import climb, hull, steps_by
-from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.cluster.problem import ROUNDING, Bools, Floats, Ints, Problem
 
 TOLERANCE = 1e-5
 """Of the dual's value: it is exact enough for a gap of a thousandth."""
@@ -32,6 +32,16 @@ class Prices:
     bound: float
     choice: Ints
     """(J,)."""
+
+
+def open_at(problem: Problem, each: Floats, bound: float, value: float) -> Bools:
+    """(J, K): candidates that a choice worth more than `value` may contain, told by prices `each` (R,) and `bound`.
+
+    One whose loss at the prices exceeds all that the bound leaves is in no such choice (pegging).
+    """
+    left = problem.worth - problem.needs @ each
+    loss = left.max(axis=1, keepdims=True) - left
+    return np.asarray(problem.offered & (loss <= (bound - value) * (1 + 1e-9)))
 
 
 def prices_of(problem: Problem, until: float, seed: int = 0) -> Prices:

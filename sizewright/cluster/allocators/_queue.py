@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from sizewright.cluster.problem import ROUNDING, Ints, Problem
@@ -14,11 +12,19 @@ def served(problem: Problem, order: Ints, wanted: Ints, *, strict: bool) -> Ints
 
     Jobs that may not be put off hold their floor beforehand.
     """
-    choice = problem.floor.copy()
+    asks = order[(wanted[order] != problem.floor[order]) & problem.offered[order, wanted[order]]]
+    return grown(problem, problem.floor, asks, wanted, strict=strict)
+
+
+def grown(problem: Problem, choice: Ints, asks: Ints, wanted: Ints, *, strict: bool = False) -> Ints:
+    """(J,): `choice`, with what is `wanted` (J,) for each job of `asks`, in their order, that fits beside the others.
+
+    `strict` ends at the first that does not.
+    """
+    choice = choice.copy()
     slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
     rows = np.arange(len(choice))
     more = problem.needs[rows, wanted] - problem.needs[rows, choice]
-    asks = order[(wanted[order] != choice[order]) & problem.offered[order, wanted[order]]]
     while len(asks):
         exceeds = (np.cumsum(more[asks], axis=0) > slack).any(axis=1)
         taken = int(exceeds.argmax()) if exceeds.any() else len(asks)
@@ -29,9 +35,3 @@ def served(problem: Problem, order: Ints, wanted: Ints, *, strict: bool) -> Ints
         asks = asks[taken:]
         asks = asks[(more[asks] <= slack).all(axis=1)]
     return choice
-
-
-def first_that_fits(problem: Problem, choice: Ints, job: int, columns: Iterable[int]) -> int:
-    """The first of the columns that fits beside what the others have; what the job has where none does."""
-    slack = problem.capacity * (1 + ROUNDING) - problem.used(choice) + problem.needs[job, choice[job]]
-    return next((c for c in columns if problem.offered[job, c] and (problem.needs[job, c] <= slack).all()), choice[job])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, by_arrival
-from sizewright.cluster.allocators._queue import first_that_fits, served
+from sizewright.cluster.allocators._queue import grown, served
 from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.problem import Ints, Problem
 
@@ -20,18 +20,24 @@ class Doubling(Allocator):
         """See `Allocator`."""
         order = by_arrival(problem)
         choice = served(problem, order, problem.least, strict=False)
-        growing = [int(job) for job in order if choice[job] > 0]
-        while growing:
-            growing = [job for job in growing if _double(problem, choice, job)]
+        doubled = _doubled(problem)
+        growing = order[choice[order] > 0]
+        while len(growing):
+            before = choice[growing]
+            wanted = choice.copy()
+            wanted[growing] = doubled[growing, before]
+            choice = grown(problem, choice, growing, wanted)
+            growing = growing[choice[growing] != before]
         return chosen(problem, self.name, choice)
 
 
-def _double(problem: Problem, choice: Ints, job: int) -> bool:
-    """Whether a candidate of twice the dominant share, or the largest below it that gains, was there and fit."""
-    share, now = problem.share[job], choice[job]
-    above = np.flatnonzero(problem.offered[job] & (share > share[now]) & (share <= 2 * share[now] * (1 + 1e-9)))
-    above = above[problem.worth[job, above] > problem.worth[job, now]]
-    if not len(above):
-        return False
-    choice[job] = first_that_fits(problem, choice, job, [int(above[share[above].argmax()])])
-    return bool(choice[job] != now)
+def _doubled(problem: Problem) -> Ints:
+    """(J, K): of each candidate the one of twice its dominant share, or the largest below that gains; else itself."""
+    share, worth = problem.share, problem.worth
+    found = np.tile(np.arange(share.shape[1]), (len(share), 1))
+    for column in range(1, share.shape[1]):
+        now = share[:, [column]]
+        better = problem.offered & (share > now) & (share <= 2 * now * (1 + 1e-9)) & (worth > worth[:, [column]])
+        largest = np.where(better, share, -1.0).argmax(axis=1)
+        found[:, column] = np.where(better.any(axis=1), largest, column)
+    return found

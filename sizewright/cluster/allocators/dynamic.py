@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator
+from sizewright.cluster.allocators._dual import open_at
 from sizewright.cluster.allocators.lagrangian import Lagrangian
 from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.cluster.problem import ROUNDING, Bools, Floats, Ints, Problem
 from sizewright.errors import InputError
 
 MOST_STATES = 4_000_000
@@ -17,7 +19,11 @@ MOST_STATES = 4_000_000
 
 
 class Dynamic(Allocator):
-    """The best choice, where there is one resource and it comes in units; within the time limit."""
+    """The best choice, where there is one resource and it comes in units; within the time limit.
+
+    Begins with prices and repair: the programme is left the jobs of which prices leave more than one candidate open to
+    a better choice (Balas and Zemel's core).
+    """
 
     name = "dynamic"
     origin = "Bellman 1957"
@@ -25,14 +31,21 @@ class Dynamic(Allocator):
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
         units, capacity = units_of(problem)
-        few = len(units) * (capacity + 1) <= MOST_STATES
-        choice = _best(problem, units, capacity, until) if few else None
-        if choice is not None:
-            value = problem.total(choice)
-            return chosen(problem, self.name, choice, bound=value)
-        answer = Lagrangian().choose(problem, until)
-        notes = ("out of time: by prices instead" if few else "too many units for a programme: by prices instead",)
-        return chosen(problem, self.name, answer.choice, bound=answer.bound, prices=answer.prices, notes=notes)
+        answer = replace(Lagrangian().choose(problem, until), policy=self.name)
+        assert answer.bound is not None  # that of the prices
+        assert answer.prices is not None
+        open_ = open_at(problem, answer.prices, answer.bound, answer.value)
+        choice = open_.argmax(axis=1)
+        core = np.flatnonzero(open_.sum(axis=1) > 1)
+        left = capacity - int(np.delete(units[np.arange(len(units)), choice], core).sum())
+        if len(core) * (left + 1) > MOST_STATES:
+            return replace(answer, notes=("too many units for a programme: by prices instead",))
+        found = _best(problem.worth[core], units[core], open_[core], left, until)
+        if found is None:
+            return replace(answer, notes=("out of time: by prices instead",))
+        choice[core] = found
+        best = max(answer.choice, choice, key=problem.total)
+        return chosen(problem, self.name, best, bound=problem.total(best), prices=answer.prices)
 
 
 def units_of(problem: Problem) -> tuple[Ints, int]:
@@ -53,7 +66,7 @@ def units_of(problem: Problem) -> tuple[Ints, int]:
     return (scaled / unit).astype(np.intp), capacity
 
 
-def _best(problem: Problem, units: Ints, capacity: int, until: float) -> Ints | None:
+def _best(worth: Floats, units: Ints, open_: Bools, capacity: int, until: float) -> Ints | None:
     """Job by job the best worth of every capacity, then back along what was taken; None when out of time."""
     J = len(units)
     best: Floats = np.zeros(capacity + 1)
@@ -62,9 +75,9 @@ def _best(problem: Problem, units: Ints, capacity: int, until: float) -> Ints | 
         if time.perf_counter() > until:
             return None
         after = np.full(capacity + 1, -np.inf)
-        for column in np.flatnonzero(problem.offered[job] & (units[job] <= capacity)):
+        for column in np.flatnonzero(open_[job] & (units[job] <= capacity)):
             need = units[job, column]
-            candidate = best[: capacity + 1 - need] + problem.worth[job, column]
+            candidate = best[: capacity + 1 - need] + worth[job, column]
             better = candidate > after[need:]
             after[need:][better] = candidate[better]
             taken[job, need:][better] = column

@@ -5,26 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import numpy as np
-
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators._dual import Prices, prices_of
+from sizewright.cluster.allocators._dual import Prices, open_at, prices_of
 from sizewright.cluster.allocators._highs import improved
 from sizewright.cluster.allocators._polish import polished
 from sizewright.cluster.allocators._repair import repaired
 from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Bools, Problem
+from sizewright.cluster.problem import Problem
 
 SLICES = (0.2, 1.0)
 """Of the time that is left: what the first search finds leaves less open to the second."""
 
 
 class Mip(Allocator):
-    """Begins with prices and repair; where their gap is too wide, HiGHS searches what the prices leave open.
-
-    A candidate whose loss at the prices exceeds the whole gap is in no choice that is better by more than the gap which
-    is wanted (pegging), so that HiGHS is given the others only.
-    """
+    """Begins with prices and repair; where their gap is too wide, HiGHS searches what the prices leave open to choices
+    that are better by more than the gap which is wanted."""
 
     name = "mip"
     origin = "HiGHS"
@@ -47,16 +42,10 @@ class Mip(Allocator):
     def _searched(self, problem: Problem, prices: Prices, before: Allotment, limit_s: float) -> Allotment:
         """As good or better: what HiGHS finds among the candidates of choices that are better by more than the gap."""
         enough = before.value + 0.99 * self.gap * abs(before.value)
-        found, bound = improved(problem, _open(problem, prices, enough), before.choice, self.gap, limit_s)
+        open_ = open_at(problem, prices.each, prices.bound, enough)
+        found, bound = improved(problem, open_, before.choice, self.gap, limit_s)
         answer = before
         if problem.fits(found) and problem.total(found) > before.value:
             answer = replace(before, choice=found, value=problem.total(found))
         assert before.bound is not None  # that of the prices at least
         return replace(answer, bound=min(before.bound, max(bound, enough, answer.value)))
-
-
-def _open(problem: Problem, prices: Prices, value: float) -> Bools:
-    """(J, K): candidates that a choice worth more than `value` may contain."""
-    left = problem.worth - problem.needs @ prices.each
-    loss = left.max(axis=1, keepdims=True) - left
-    return np.asarray(problem.offered & (loss <= (prices.bound - value) * (1 + 1e-9)))
