@@ -25,10 +25,15 @@ from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 
 JOBS = 600 if QUICK else 3_000
+LOAN_JOBS = 600 if QUICK else 11_700
+"""At about the rate of the trace: servers are lent whole, so that a small cluster tells little."""
 SETTINGS = Settings(every_s=300.0)
 STEP_S, PER_SERVER = 300.0, 8.0
 OF_ARYL = Elasticity(share=1.0, multiples=(0.5, 0.75, 1.0, 1.5, 2.0), powers=(0.85, 1.0))
 """Elastic jobs of arXiv 2202.07896 scale nearly linearly, here from half to twice what they ask for (our reading)."""
+
+
+QUOTA = 0.05
 
 
 class Case(NamedTuple):
@@ -51,8 +56,12 @@ def efficiency(result: Result) -> float:
 
 
 def _policies(case: Case) -> dict[str, float]:
-    """All jobs are elastic, a quarter to four times what their users ask for, with power laws of .6 to .95."""
-    result = simulated(philly(), Scenario(case.policy, case.load, case.seed, JOBS, Elasticity(), SETTINGS)).result
+    """All jobs are elastic, with power laws of .6 to .95.
+
+    `minimum`: what users ask for is the least, and may double twice. `around`: a quarter to four times of it.
+    """
+    elasticity = Elasticity(multiples=_MULTIPLES[case.kind])
+    result = simulated(philly(), Scenario(case.policy, case.load, case.seed, JOBS, elasticity, SETTINGS)).result
     return result.figures() | {"efficiency": efficiency(result)}
 
 
@@ -60,10 +69,11 @@ def _loaning(case: Case) -> dict[str, float]:
     """`neither:fifo`: rigid jobs on own servers; `loaning`, `elastic` and `both` with lent servers, elastic jobs, both.
 
     As many own and inference servers as 443 to 520; a job may use both. Of the jobs, 5 % with a third of all
-    GPU-seconds are elastic. Use is of all servers, with inference's own demand.
+    GPU-seconds are elastic. Use is of all servers, with inference's own demand; `demanded_use` is what it would be were
+    all jobs, as their users ask for them, done as they come, or all that is there in use.
     """
     how, _, policy = case.policy.partition(":")
-    trace, _ = scaled(philly(), JOBS, seed=case.seed)
+    trace, _ = scaled(philly(), LOAN_JOBS, seed=case.seed)
     own = int(np.ceil(capacity_at(trace, case.load, ["gpu"])[0] / PER_SERVER))
     inference, day = max(round(own * 520 / 443), 1), int(DAY_S / STEP_S)
     steps = int((trace.arrived_s[-1] + trace.duration_s.max()) / STEP_S) + 20 * day
@@ -80,9 +90,11 @@ def _loaning(case: Case) -> dict[str, float]:
     span_s = float(trace.arrived_s[-1])
     while_jobs_come = demand[3 * day : 3 * day + int(span_s / STEP_S)]
     used = result.allocated[0] / PER_SERVER / span_s + float(while_jobs_come.mean())
+    demanded = min(case.load * own, own + float(lent.mean())) + float(while_jobs_come.mean())
     return result.figures() | {
-        "overall_use": used / (own + inference), "reclaimed_from": float(supply.log.preempted),
-        "shrunk": float(supply.log.shrunk), "lent": float(lent[: int(span_s / STEP_S)].mean() / inference),
+        "overall_use": used / (own + inference), "demanded_use": demanded / (own + inference),
+        "reclaimed_from": float(supply.log.preempted), "shrunk": float(supply.log.shrunk),
+        "lent": float(lent[: int(span_s / STEP_S)].mean() / inference),
     }  # fmt: skip
 
 
@@ -110,34 +122,47 @@ def _rigid(workload: Workload, fixed: Bools) -> Workload:
 
 def _stages(case: Case) -> dict[str, float]:
     """Users ask for the right size × lognormal (median 5, σ .7), a fifth of them for half, as in the three-stage proof;
-    what is beyond twice the right size speeds nothing up. The capacity is such that the load is by what they ask for.
+    what is beyond twice the right size speeds nothing up. The load is by what they ask for, of which nobody is given
+    more than `QUOTA` of the cluster.
 
     `static`: what they ask for, first come first served. `stages`: `default` over a quarter to four times the right
     size. `sized`: the right size from the start, first come first served.
     """
-    trace, _ = scaled(philly(), JOBS, seed=case.seed)
+    trace, _ = scaled(philly(), LOAN_JOBS, seed=case.seed)
     rng, N = np.random.default_rng(case.seed), len(trace)
+    gpus, powers = trace.needs["gpu"], rng.uniform(0.6, 0.95, len(trace))
     asked = np.where(rng.random(N) < 0.2, 0.5, rng.lognormal(np.log(5.0), 0.7, N))
-    powers = rng.uniform(0.6, 0.95, N)
+    asked = np.minimum(asked, np.maximum(QUOTA * _capacity(trace, asked, powers, case.load) / gpus, 0.5))
+    capacity = np.array([_capacity(trace, asked, powers, case.load)])
     multiples = np.concatenate([np.zeros((N, 1)), np.tile([0.25, 0.5, 1.0, 2.0], (N, 1)), asked[:, None]], axis=1)
-    speed = np.where(multiples > 0, np.minimum(multiples, 2.0) ** powers[:, None], 0.0)
-    needs = (multiples * trace.needs["gpu"][:, None])[:, :, None]
+    needs = (multiples * gpus[:, None])[:, :, None]
     column = {"static": 5, "sized": 3, "stages": 3}[case.policy]
-    offered = np.ones(speed.shape, dtype=bool)
+    offered = np.ones(multiples.shape, dtype=bool)
     offered[:, 5] = False
     if case.policy != "stages":
         offered[:, 1:] = np.arange(1, 6) == column
-    elasticity, span_s = Elasticity(), float(trace.arrived_s[-1])
-    known = trace.duration_s * rng.lognormal(0, elasticity.error, N)
+    elasticity = Elasticity()
     workload = Workload(
-        trace.jobs, ["core"], trace.arrived_s, trace.duration_s, known,
-        speed, needs, offered, np.full(N, column), np.ones(speed.shape, dtype=np.intp), np.ones(N, dtype=np.intp),
+        trace.jobs, ["core"], trace.arrived_s, trace.duration_s,
+        trace.duration_s * rng.lognormal(0, elasticity.error, N), _speed(multiples, powers[:, None]), needs, offered,
+        np.full(N, column), np.ones(multiples.shape, dtype=np.intp), np.ones(N, dtype=np.intp),
         np.full(N, elasticity.change_s), np.full(N, elasticity.restart_s),
     )  # fmt: skip
-    capacity: Floats = (trace.duration_s / speed[:, 5]) @ needs[:, 5] / span_s / case.load
     policy = get_allocator("default" if case.policy == "stages" else "fifo")
     settings = replace(SETTINGS, preempts=case.policy == "stages")
     return Simulation(workload, Supply(np.maximum(capacity, needs.max())), policy, settings).run().figures()
 
 
-_KINDS = {"policies": _policies, "loaning": _loaning, "stages": _stages}
+def _speed(multiples: Floats, powers: Floats) -> Floats:
+    """Of the right size, 1."""
+    return np.asarray(np.where(multiples > 0, np.minimum(multiples, 2.0) ** powers, 0.0))
+
+
+def _capacity(trace: Trace, asked: Floats, powers: Floats, load: float) -> float:
+    """Of which jobs with what is asked for them (N,) use the share `load` while they come."""
+    area = trace.duration_s / _speed(asked, powers) * asked * trace.needs["gpu"]
+    return float(area.sum() / trace.arrived_s[-1] / load)
+
+
+_MULTIPLES = {"minimum": (1.0, 2.0, 4.0), "around": (0.25, 0.5, 1.0, 2.0, 4.0)}
+_KINDS = {"minimum": _policies, "around": _policies, "loaning": _loaning, "stages": _stages}

@@ -6,10 +6,13 @@ setting; what the papers do not give is reconstructed there.
 
 - Huawei (arXiv 2109.03389): its greedy, of which little is told, is taken to be first-come-minimum-then-double.
   `queueing_gain_vs_greedy`, `efficiency_gain_vs_greedy`: ours (`default`) against it at .9; and against slope greedy.
-- Aryl (arXiv 2202.07896): loaning and elasticity against neither, at .9. `overall_use` counts all servers.
+  What users ask for is the least that a job can do with; the `around_…` figures let it shrink to a quarter as well.
+- Aryl (arXiv 2202.07896): loaning and elasticity against neither, at .9; in the details also at 1.6, where the own
+  servers alone can no longer do it. `overall_use` counts all servers.
 - DLRover-RM (arXiv 2304.01468): three stages against users' static sizes, at .9.
 - `default_vs_best_published`: by how much the mean completion time of `default` exceeds that of the best published
-  policy at the load where it does so most; `default_vs_best_on_average`: against the one that is best over all loads.
+  policy at the load, and with the sizes, where it does so most; `default_vs_best_on_average`: against the one that is
+  best over all loads.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._cluster_cases import JOBS, Case, run
+from benchmarks._cluster_cases import JOBS, LOAN_JOBS, Case, run
 from benchmarks._measured import on_all_cores
 from benchmarks._report import QUICK, finish
 from sizewright.cluster.allocators.registry import ALLOCATORS
 
 LOADS = (0.7, 0.9, 1.1)
+BEYOND = 1.6
+"""Loaning alone."""
+SIZES = ("minimum", "around")
 SEEDS = range(2 if QUICK else 8)
 PUBLISHED = tuple(sorted(set(ALLOCATORS) - {"default", "lagrangian", "mip", "dynamic"}))
 """The others go by values that they are given."""
@@ -52,16 +58,21 @@ def _times(ratio: float) -> float:
 
 
 COMPARED: dict[str, tuple[str, str, str, str, Callable[[float], float]]] = {
-    "queueing_gain_vs_greedy": ("policies", "default", "doubling", "queueing_s", _less),
-    "efficiency_gain_vs_greedy": ("policies", "default", "doubling", "efficiency", _more),
-    "queueing_gain_vs_slope": ("policies", "default", "slope", "queueing_s", _less),
-    "efficiency_gain_vs_slope": ("policies", "default", "slope", "efficiency", _more),
+    "queueing_gain_vs_greedy": ("minimum", "default", "doubling", "queueing_s", _less),
+    "efficiency_gain_vs_greedy": ("minimum", "default", "doubling", "efficiency", _more),
+    "queueing_gain_vs_slope": ("minimum", "default", "slope", "queueing_s", _less),
+    "efficiency_gain_vs_slope": ("minimum", "default", "slope", "efficiency", _more),
+    "around_queueing_gain_vs_greedy": ("around", "default", "doubling", "queueing_s", _less),
+    "around_efficiency_gain_vs_greedy": ("around", "default", "doubling", "efficiency", _more),
+    "around_jct_gain_vs_greedy": ("around", "default", "doubling", "jct_s", _less),
+    "jct_gain_vs_greedy": ("minimum", "default", "doubling", "jct_s", _less),
+    "jct_gain_vs_slope": ("minimum", "default", "slope", "jct_s", _less),
     "loaning_queueing_ratio": ("loaning", "both:default", "neither:fifo", "queueing_s", _times),
     "loaning_jct_ratio": ("loaning", "both:default", "neither:fifo", "jct_s", _times),
     "loaning_use_gain": ("loaning", "both:default", "neither:fifo", "overall_use", _more),
     "stages_jct_gain": ("stages", "stages", "static", "jct_s", _less),
-    "mip_queueing_gain_vs_greedy": ("policies", "progress-mip", "doubling", "queueing_s", _less),
-    "mip_efficiency_gain_vs_greedy": ("policies", "progress-mip", "doubling", "efficiency", _more),
+    "mip_queueing_gain_vs_greedy": ("minimum", "progress-mip", "doubling", "queueing_s", _less),
+    "mip_efficiency_gain_vs_greedy": ("minimum", "progress-mip", "doubling", "efficiency", _more),
     "aryl_loaning_queueing_ratio": ("loaning", "both:aryl", "neither:fifo", "queueing_s", _times),
     "aryl_loaning_jct_ratio": ("loaning", "both:aryl", "neither:fifo", "jct_s", _times),
     "aryl_loaning_use_gain": ("loaning", "both:aryl", "neither:fifo", "overall_use", _more),
@@ -72,21 +83,33 @@ Rows = dict[tuple[str, str, float, int], dict[str, Any]]
 
 
 def main() -> None:
+    kinds = {**dict.fromkeys(SIZES, ("default", *PUBLISHED)), "loaning": LOANING, "stages": STAGES}
     cases = [
         Case(kind, policy, load, seed)
-        for kind, policies in (("policies", ("default", *PUBLISHED)), ("loaning", LOANING), ("stages", STAGES))
-        for load in LOADS for policy in policies for seed in SEEDS
+        for kind, policies in kinds.items()
+        for load in (*LOADS, BEYOND) if load in LOADS or kind == "loaning"
+        for policy in policies for seed in SEEDS
     ]  # fmt: skip
     rows: Rows = {(r["kind"], r["policy"], r["load"], r["seed"]): r for r in on_all_cores(run, cases)}
     _print(rows)
-    by_load = {load: {name: _compared(rows, load, *told) for name, told in COMPARED.items()} for load in LOADS}
+    by_load = {
+        load: {
+            name: _compared(rows, load, *told) for name, told in COMPARED.items() if (told[0], told[1], load, 0) in rows
+        }
+        for load in (*LOADS, BEYOND)
+    }
     for load, told in by_load.items():
         for name, (mean, lower, upper) in told.items():
             print(f"load {load:g}  {name:<36}{mean:8.3f}  ({lower:.3f} to {upper:.3f})")
     figures = {name: told[0] for name, told in by_load[0.9].items()} | _default(rows)
     intervals = {name: told[1:] for name, told in by_load[0.9].items()}
     others = {f"{load:g}": told for load, told in by_load.items() if load != 0.9}
-    finish("cluster", figures, TARGETS, {"jobs": JOBS, "intervals": intervals, "at": others, "means": _means(rows)})
+    finish(
+        "cluster",
+        figures,
+        TARGETS,
+        {"jobs": JOBS, "loan_jobs": LOAN_JOBS, "intervals": intervals, "at": others, "means": _means(rows)},
+    )
 
 
 def _compared(
@@ -101,11 +124,13 @@ def _compared(
 
 
 def _default(rows: Rows) -> dict[str, float]:
-    """Mean completion times over the seeds, load by load and over all loads."""
+    """Mean completion times over the seeds, load by load and over all loads, with either choice of sizes."""
     jct = {
-        policy: np.array([np.mean([rows["policies", policy, load, seed]["jct_s"] for seed in SEEDS]) for load in LOADS])
+        policy: np.array([
+            np.mean([rows[kind, policy, load, seed]["jct_s"] for seed in SEEDS]) for kind in SIZES for load in LOADS
+        ])
         for policy in ("default", *PUBLISHED)
-    }
+    }  # fmt: skip
     best = np.min([jct[policy] for policy in PUBLISHED], axis=0)
     relative = {policy: float(np.mean(jct["default"] / jct[policy])) - 1 for policy in PUBLISHED}
     return {
@@ -117,7 +142,17 @@ def _default(rows: Rows) -> dict[str, float]:
 def _means(rows: Rows) -> dict[str, dict[str, float]]:
     told: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (kind, policy, load, _), row in rows.items():
-        for name in ("queueing_s", "jct_s", "jct_p99_s", "use", "overall_use", "efficiency", "preemptions", "lent"):
+        for name in (
+            "queueing_s",
+            "jct_s",
+            "jct_p99_s",
+            "use",
+            "overall_use",
+            "demanded_use",
+            "efficiency",
+            "preemptions",
+            "lent",
+        ):
             if name in row:
                 told[f"{kind} {load:g} {policy}"][name].append(row[name])
     return {case: {name: round(float(np.mean(v)), 4) for name, v in told[case].items()} for case in told}
