@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from sizewright.spec import Job
 
+SIZEWRIGHT = Path(sys.executable).with_name("sizewright")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
@@ -48,3 +50,16 @@ def test_mistakes_in_the_pipeline_are_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     done = subprocess.run([*script, "no.yaml", "--samples", "-5"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
+
+
+def test_a_cluster_is_divided_and_its_trace_replayed(tmp_path: Path) -> None:
+    cluster, trace = EXAMPLES / "cluster", EXAMPLES / "cluster" / "trace.csv"
+    words = ["allocate", cluster / "cluster.yaml", cluster / "jobs.yaml", "--out", tmp_path]
+    told = subprocess.run([SIZEWRIGHT, *words], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    assert len(list(tmp_path.glob("*.yaml"))) == 3
+    words = ["simulate", trace, "--policy", "default,fifo", "-o", "json"]
+    told = subprocess.run([SIZEWRIGHT, *words], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    default, fifo = json.loads(told.stdout)["rows"]
+    assert default["figures"]["jct_s"]["value"] < fifo["figures"]["jct_s"]["value"]

@@ -18,7 +18,7 @@ from sizewright.cluster.reclaim import RECLAIMS
 from sizewright.cluster.simulator.curves import Curve, Elasticity, curves_in
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.report import rows_of, run_of
-from sizewright.cluster.simulator.scenario import Loans, Scenario, simulated
+from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulated
 from sizewright.cluster.tables import GPU
 from sizewright.datasets.traces import Trace, read_trace
 from sizewright.errors import InputError
@@ -32,7 +32,7 @@ def simulate(
     trace: Trace | str | Path,
     *,
     policies: Sequence[str] = ("default", "slope", "sjf", "fifo"),
-    loads: Sequence[float] = (0.9,),
+    loads: Sequence[float] | None = None,
     seeds: int = 1,
     jobs: int | None = None,
     kind: str | None = None,
@@ -49,8 +49,8 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
 
-    The capacity follows from the load, or is that of a `cluster`, on whose servers replicas are placed. `days` (from,
-    until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
+    The capacity follows from the load (0.9), or is that of a `cluster`, on whose servers replicas are placed. `days`
+    (from, until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
     (`elasticity`) or those of `curves`, a CSV file or a recommendation. With `parallel`, or the `address` of a
     cluster, runs go side by side on Ray. `progress` is told each run as it ends, and how many there will be.
 
@@ -59,17 +59,25 @@ def simulate(
     told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
     for name in policies:
         get_allocator(name)
-    if seeds < 1 or not policies or not loads:
+    if seeds < 1 or not policies or loads == []:
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in told.needs]
     hosts = load_cluster(cluster)
+    if hosts and (loads or loans):
+        raise InputError(
+            f"The capacity is the cluster's, and {'a load' if loads else 'lent servers'} would change it.",
+            f"Leave out --cluster, or --{'load' if loads else 'inference'}.",
+        )
     base = Scenario(
         policy="", jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
         servers=_servers(hosts, resources) if hosts else None, mixes=mixes, loans=_checked(loans),
     )  # fmt: skip
+    if base.servers:
+        rate = (jobs or len(told)) / len(told)
+        loads = [round(rate * load_on(told, base.servers.capacity.sum(axis=0), resources), 4)]
     scenarios = [
         replace(base, policy=policy, load=load, seed=seed)
-        for load in loads for seed in range(seeds) for policy in policies
+        for load in loads or (0.9,) for seed in range(seeds) for policy in policies
     ]  # fmt: skip
     shapes = curves_in(curves) if curves else None
     run = partial(_run, told, shapes, resources)

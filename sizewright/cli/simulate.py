@@ -25,7 +25,9 @@ def simulate(
     policy: Annotated[
         str, typer.Option("--policy", help="One or several, such as default,slope,aryl; `all` for all.")
     ] = "default,slope,sjf,fifo",
-    load: Annotated[str, typer.Option("--load", help="One or several: the capacity follows from it.")] = "0.9",
+    load: Annotated[
+        _Text, typer.Option("--load", help="One or several: the capacity follows from it; absent, 0.9.")
+    ] = None,
     cluster: Annotated[_Text, typer.Option("--cluster", help="Cluster file, on whose servers jobs are placed.")] = None,
     mixes: Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")] = False,
     jobs: Annotated[_Whole, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
@@ -33,6 +35,9 @@ def simulate(
     kind: Annotated[_Text, typer.Option("--kind", help="plain, philly or alibaba, if its columns do not tell.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many draws of what the trace does not tell.")] = 1,
     elastic: Annotated[float, typer.Option("--elastic", min=0, max=1, help="Share of jobs that are elastic.")] = 1.0,
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="Of elastic jobs, over what their users asked for.")
+    ] = "0.25,0.5,1,2,4",
     error: Annotated[float, typer.Option("--error", min=0, help="Of the known durations, lognormal.")] = 0.5,
     curves: Annotated[
         _Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
@@ -64,7 +69,7 @@ def simulate(
     told = api.simulate(
         trace, policies=list(ALLOCATORS) if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
         seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
-        elasticity=Elasticity(share=elastic, error=error),
+        elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
         settings=Settings(
             every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
             failures_a_day=failures,
@@ -95,9 +100,11 @@ def _list(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _numbers(text: str, option: str) -> list[float]:
+def _numbers(text: str | None, option: str) -> list[float] | None:
     from sizewright.errors import InputError
 
+    if text is None:
+        return None
     try:
         return [float(part) for part in _list(text)]
     except ValueError:

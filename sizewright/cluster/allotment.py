@@ -27,6 +27,8 @@ class Allotment:
     """(R,): what another unit of each resource would be worth."""
     released: tuple[int, ...] = ()
     """Jobs that may not be put off and yet were, since all of them together do not fit."""
+    full: bool = False
+    """Whether nothing of more worth could be placed for any one job on what is left of the servers."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.allocators._dual import prices_of
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.placement import Held, Placement, Replicas, Servers
-from sizewright.cluster.problem import Ints, Problem
+from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.cluster.tables import GPU, JobTables
 from sizewright.spec import Cluster, Group, Role
 
@@ -46,45 +46,81 @@ def divide(
 ) -> tuple[Allotment, Places]:
     """What each job gets, so that its replicas fit on the servers; and where they could run.
 
-    What cannot be placed is not offered again; jobs for which nothing is found get nothing. The bound is that of all
-    candidates, placed or not.
+    What cannot be placed is not offered again; jobs for which nothing is found get nothing. Room that is left on the
+    servers goes to whom it is worth most, where the policy goes by worth. The bound is that of all candidates, placed
+    or not.
     """
     until, problem = time.perf_counter() + time_limit_s, tables.problem
     first = answer = policy(problem, time_limit_s)
-    for number in range(ROUNDS):
-        if number:
-            answer = policy(problem, max(until - time.perf_counter(), 0.0))
-        places, unplaced = _placed(tables, answer.choice, servers, mixes)
-        if not unplaced:
+    found = list[tuple[Ints, Placement, int]]()
+    for _ in range(ROUNDS):
+        choice, placement, unplaced = _placed(tables, answer.choice, servers, mixes)
+        if first.bound is not None:
+            choice = _filled(tables, problem, first.worth, choice, placement, until)
+        found.append((choice, placement, sum(choice[job] == 0 for job in unplaced)))
+        if not unplaced or time.perf_counter() > until:
             break
-        if number < ROUNDS - 1 and time.perf_counter() < until:
-            problem = _without(problem, answer.choice, unplaced)
-        else:
-            break
-    choice = answer.choice.copy()
-    if unplaced:
-        choice[unplaced] = 0
-        notes = (*answer.notes, f"{len(unplaced)} jobs wait since their replicas do not fit on the servers as they are")
-        answer = replace(answer, notes=notes)
-    return _proved(tables.problem, first, choice, answer), places
+        problem = _without(problem, answer.choice, unplaced)
+        answer = policy(problem, max(until - time.perf_counter(), 0.0))
+    choice, placement, waiting = max(found, key=lambda each: first.total(each[0]))
+    if waiting:
+        many = "1 job waits since its replicas do" if waiting == 1 else f"{waiting} jobs wait since their replicas do"
+        answer = replace(answer, notes=(*answer.notes, f"{many} not fit on the servers as they are"))
+    answer = replace(answer, full=first.bound is not None and time.perf_counter() < until)
+    return _proved(tables.problem, first, choice, answer), _places(tables, choice, placement)
 
 
-def _placed(tables: JobTables, choice: Ints, servers: Servers, mixes: bool) -> tuple[Places, list[int]]:
-    """Where replicas go, the largest jobs first; and the jobs that did not find room."""
+def _placed(tables: JobTables, choice: Ints, servers: Servers, mixes: bool) -> tuple[Ints, Placement, list[int]]:
+    """What can be placed of a choice (J,), the largest jobs first; and the jobs that did not find room."""
     placement, problem = Placement(servers, mixes=mixes), tables.problem
-    places, unplaced = Places(), list[int]()
+    choice, unplaced = choice.copy(), list[int]()
     share = problem.share[np.arange(len(choice)), choice]
     for job in map(int, np.argsort(-share, kind="stable")):
-        allocation = tables.allocation(job, int(choice[job]))
-        if allocation is None:
-            continue
-        groups = [(role, group) for role, group in allocation.groups if group.replicas]
-        name = str(job)
-        if placement.place(name, [_replicas(group, problem) for _, group in groups]):
-            places[job] = [(role, held) for (role, _), (_, held) in zip(groups, placement.of(name), strict=True)]
-        else:
+        if choice[job] and not placement.place(str(job), _groups(tables, job, int(choice[job]))):
+            choice[job] = 0
             unplaced.append(job)
-    return places, unplaced
+    return choice, placement, unplaced
+
+
+def _filled(
+    tables: JobTables, problem: Problem, worth: Floats, choice: Ints, placement: Placement, until: float
+) -> Ints:
+    """(J,): `choice`, with candidates of more worth (J, K) while they can be placed, what gains most for its share
+    first."""
+    choice, open_, rows = choice.copy(), problem.offered.copy(), np.arange(len(choice))
+    open_[:, 0] = False
+    worth = np.where(np.isfinite(worth), worth, np.min(worth, where=np.isfinite(worth), initial=0.0) - 1e9)
+    while time.perf_counter() < until:
+        gain = worth - worth[rows, choice][:, None]
+        more = problem.needs - problem.needs[rows, choice][:, None]
+        slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
+        open_ &= (gain > 0) & (more <= slack).all(axis=2)
+        if not open_.any():
+            break
+        grows = np.maximum(problem.share - problem.share[rows, choice][:, None], 1e-12)
+        job, column = map(int, np.unravel_index(np.where(open_, gain / grows, -np.inf).argmax(), gain.shape))
+        if placement.place(str(job), _groups(tables, job, column)):
+            choice[job] = column
+        open_[job, column] = False
+    return choice
+
+
+def _groups(tables: JobTables, job: int, column: int) -> list[Replicas]:
+    return [_replicas(group, tables.problem) for _, group in _roles(tables, job, column)]
+
+
+def _roles(tables: JobTables, job: int, column: int) -> list[tuple[Role, Group]]:
+    allocation = tables.allocation(job, column)
+    return [(role, group) for role, group in allocation.groups if group.replicas] if allocation else []
+
+
+def _places(tables: JobTables, choice: Ints, placement: Placement) -> Places:
+    return {
+        job: [(role, held) for (role, _), (_, held) in zip(
+            _roles(tables, job, int(choice[job])), placement.of(str(job)), strict=True
+        )]
+        for job in map(int, np.flatnonzero(choice))
+    }  # fmt: skip
 
 
 def _replicas(group: Group, problem: Problem) -> Replicas:

@@ -53,6 +53,8 @@ def _against(problem: Problem, answer: Allotment, gain: float, more: Floats) -> 
         there = 0.0 if slack[most] <= ROUNDING * problem.capacity[most] else float(slack[most])
         left = f"it takes {amount(name, float(more[most]))} more {named(name)} and {amount(name, there)} are left"
         return f"{left}; {dear}" if dear else left
+    if answer.full:
+        return "its replicas do not fit on what is left of the servers"
     return dear or f"{answer.policy} does not go by that"
 
 

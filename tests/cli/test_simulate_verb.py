@@ -83,6 +83,8 @@ def test_servers_of_a_cluster_and_lent_ones(trace: Path, call: Callable[..., Any
     Path("cluster.yaml").write_text(yaml.safe_dump({"hosts": hosts}))
     told = replayed(call, "--cluster", "cluster.yaml", "--policy", "default")
     assert told.runs[0].capacity == {"gpu": 20.0}
+    at_load = replayed(call, "--load", told.runs[0].load, "--policy", "default")
+    assert at_load.runs[0].capacity["gpu"] == pytest.approx(20, abs=1)
     none = replayed(call, "--policy", "aryl", "--load", 1.2, "--server", 4)
     lent = replayed(call, "--policy", "aryl", "--load", 1.2, "--server", 4, "--inference", 5)
     assert lent.rows[0].figures["jct_s"].value < none.rows[0].figures["jct_s"].value
@@ -105,6 +107,11 @@ def test_a_part_an_end_and_jobs_drawn(trace: Path, call: Callable[..., Any]) -> 
         (("--policy", ","), "nothing to simulate"),
         (("--load", "x"), "holds what is no number"),
         (("--load", "0"), "load of 0"),
+        (("--load", ""), "nothing to simulate"),
+        (("--load", "0.9", "--cluster", "cluster.yaml"), "capacity is the cluster's"),
+        (("--inference", "2", "--cluster", "cluster.yaml"), "capacity is the cluster's"),
+        (("--sizes", "0.5,2"), "1 among them"),
+        (("--sizes", "-1,1"), "cannot be -1"),
         (("--days", "5"), "is no range"),
         (("--days", "100-101"), "No job of the trace came"),
         (("--kind", "google"), "no traces of kind"),
@@ -116,6 +123,7 @@ def test_a_part_an_end_and_jobs_drawn(trace: Path, call: Callable[..., Any]) -> 
     ],
 )
 def test_options_that_cannot_be(trace: Path, call: Callable[..., Any], options: tuple[str, ...], told: str) -> None:
+    Path("cluster.yaml").write_text("hosts: [{kind: s, cpu: 8, memory: 8Gi}]")
     result = call("simulate", trace, *options)
     assert result.code == 1
     assert told in result.err

@@ -103,6 +103,17 @@ class Elasticity:
     restart_s: float = 63.0
     """And so long when it was stopped or failed; that of Aryl's preemptions."""
 
+    def __post_init__(self) -> None:
+        sizes = self.multiples
+        if (
+            not all(np.isfinite(sizes))
+            or min(sizes, default=0) <= 0
+            or 1.0 not in sizes
+            or sorted(set(sizes)) != list(sizes)
+        ):
+            told = ", ".join(f"{size:g}" for size in sizes) or "none"
+            raise InputError(f"Jobs cannot be {told} times what was asked for.", "Give rising sizes, 1 among them.")
+
 
 def workload_of(
     trace: Trace, elasticity: Elasticity | None = None, curves: Sequence[Curve] | None = None, *, seed: int = 0

@@ -85,8 +85,18 @@ def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
     """
     if not load > 0:
         raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
+    return np.ceil(_demand(trace, resources) / load)
+
+
+def load_on(trace: Trace, capacity: Floats, resources: Sequence[str]) -> float:
+    """The share of a capacity (R,) that the jobs would use while they come, of the resource that is scarcest."""
+    return float((_demand(trace, resources) / capacity).max())
+
+
+def _demand(trace: Trace, resources: Sequence[str]) -> Floats:
+    """(R,): what the jobs would use on average while they come."""
     span_s = max(float(trace.arrived_s[-1]), 1.0)
-    return np.array([np.ceil((trace.duration_s * trace.needs[name]).sum() / span_s / load) for name in resources])
+    return np.array([(trace.duration_s * trace.needs[name]).sum() / span_s for name in resources])
 
 
 def inference_day(servers: int, steps: int, step_s: float, seed: int) -> Floats:
