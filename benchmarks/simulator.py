@@ -9,6 +9,7 @@ those of the worst policy. With a policy and a number as arguments, this one alo
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from sizewright.cluster.simulator.scenario import Scenario, simulated
 
 SIZES = (1_000, 3_000, 10_000) if QUICK else (5_000, 15_000, 50_000)
 POLICIES = ("default", "fifo", "slope") if QUICK else tuple(ALLOCATORS)
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 TARGETS = {"wall_50k_s": "<= 60", "memory_50k_gib": "<= 2", "growth_exponent": "<= 1.10"}
 
 
@@ -57,7 +59,7 @@ def _growth(rows: list[dict[str, Any]]) -> float:
 
 def _apart(policy: str, size: int) -> dict[str, Any]:
     words = [sys.executable, "-m", "benchmarks.simulator", policy, str(size)]
-    told = subprocess.run(words, capture_output=True, check=True, text=True).stdout
+    told = subprocess.run(words, capture_output=True, check=True, text=True, env=os.environ | _ONE_THREAD).stdout
     row: dict[str, Any] = json.loads(told.splitlines()[-1])
     return row
 

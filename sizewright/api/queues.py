@@ -34,8 +34,9 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
         left = queued.samples_left or samples
         table = JobTable(
             name=job.name, candidates=candidates, samples_left=left, samples=max(samples, left),
-            current=_current(queued, job), requested=requested, arrived_s=queued.arrived or float(number),
-            restart_s=queued.restart, change_price=queued.change_price, may_wait=queued.may_wait,
+            current=_current(queued, job), requested=requested,
+            arrived_s=float(number) if queued.arrived is None else queued.arrived, ran_s=queued.ran,
+            held=queued.servers, restart_s=queued.restart, change_price=queued.change_price, may_wait=queued.may_wait,
         )  # fmt: skip
         tables.append(table)
     return tables, jobs, left_out

@@ -43,6 +43,7 @@ def simulate(
     curves: str | Path | None = None,
     settings: Settings | None = None,
     loans: Loans | None = None,
+    decisions: bool = False,
     parallel: bool = False,
     address: str | None = None,
     progress: Progress | None = None,
@@ -52,7 +53,8 @@ def simulate(
     The capacity follows from the load (0.9), or is that of a `cluster`, on whose servers replicas are placed. `days`
     (from, until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
     (`elasticity`) or those of `curves`, a CSV file or a recommendation. With `parallel`, or the `address` of a
-    cluster, runs go side by side on Ray. `progress` is told each run as it ends, and how many there will be.
+    cluster, runs go side by side on Ray. `decisions` keeps them
+    one by one in the runs. `progress` is told each run as it ends, and how many there will be.
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
@@ -80,7 +82,7 @@ def simulate(
         for load in loads or (0.9,) for seed in range(seeds) for policy in policies
     ]  # fmt: skip
     shapes = curves_in(curves) if curves else None
-    run = partial(_run, told, shapes, resources)
+    run = partial(_run, told, shapes, resources, decisions)
     if parallel or address:
         from sizewright.api.sweeps import on_ray
 
@@ -110,6 +112,8 @@ def _checked(loans: Loans | None) -> Loans | None:
 def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
     """The cluster's servers in the resources of the trace, which names no kinds of GPUs."""
     servers, known = servers_of(cluster), resources_of(cluster)
+    if not servers.names:
+        raise InputError("The cluster has no servers.", "Give its hosts a count above 0.")
     columns = {
         name: [i for i, each in enumerate(known) if each == name or (name == "gpu" and each.startswith(GPU))]
         for name in resources
@@ -121,10 +125,10 @@ def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
 
 
 def _run(
-    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], scenario: Scenario
+    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], decisions: bool, scenario: Scenario
 ) -> tuple[SimulatedRun, tuple[str, ...]]:
     found = simulated(trace, scenario, curves)
-    return run_of(found, resources), found.notes
+    return run_of(found, resources, decisions=decisions), found.notes
 
 
 def _collected(

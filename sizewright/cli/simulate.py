@@ -54,6 +54,9 @@ def simulate(
     ] = "least-cost",
     parallel: Annotated[bool, typer.Option("--parallel", help="Side by side on all cores, by Ray.")] = False,
     address: Annotated[_Text, typer.Option("--address", help="Side by side on this Ray cluster.")] = None,
+    decisions: Annotated[
+        _Text, typer.Option("--decisions", help="Write each decision into this file, as JSON lines.")
+    ] = None,
     figure: Annotated[_Text, typer.Option("--figure", help="Draw it into this file (.png, .svg, .pdf).")] = None,
     output: Output = Format.table,
 ) -> None:
@@ -74,10 +77,12 @@ def simulate(
             every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
             failures_a_day=failures,
         ),
-        loans=_loans(inference, server, demand, reclaim), parallel=parallel, address=address, progress=_Shown(),
+        loans=_loans(inference, server, demand, reclaim), decisions=bool(decisions), parallel=parallel, address=address, progress=_Shown(),
     )  # fmt: skip
     if figure:
         _draw(told, figure)
+    if decisions:
+        told = _apart(told, decisions)
     show(told, output, lambda console: _print(console, told))
 
 
@@ -134,6 +139,22 @@ def _loans(servers: int | None, units: float, demand: str | None, reclaim: str) 
             raise InputError("--demand is of inference servers.", "Say how many there are: --inference 520.")
         return None
     return Loans(servers, units, read_demand(demand) if demand else None, reclaim=reclaim)
+
+
+def _apart(told: Simulation, path: str) -> Simulation:
+    """The same without its decisions, which are written."""
+    import json
+
+    from sizewright.cli.output import stderr, write_file
+
+    lines = [
+        json.dumps({"policy": run.policy, "load": run.load, "seed": run.seed, **each.model_dump(mode="json")})
+        for run in told.runs
+        for each in run.decisions
+    ]
+    write_file(path, "".join(line + "\n" for line in lines))
+    stderr().print(f"{len(lines)} decisions are in {path}")
+    return told.model_copy(update={"runs": tuple(run.model_copy(update={"decisions": ()}) for run in told.runs)})
 
 
 def _check_figure(path: str) -> None:

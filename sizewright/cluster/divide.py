@@ -13,6 +13,7 @@ from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.placement import Held, Placement, Replicas, Servers
 from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.cluster.tables import GPU, JobTables
+from sizewright.errors import InputError
 from sizewright.spec import Cluster, Group, Role
 
 ROUNDS = 4
@@ -62,24 +63,64 @@ def divide(
             break
         problem = _without(problem, answer.choice, unplaced)
         answer = policy(problem, max(until - time.perf_counter(), 0.0))
-    choice, placement, waiting = max(found, key=lambda each: first.total(each[0]))
+    choice, placement, waiting = max(found, key=lambda each: _total(first, each[0]))
     if waiting:
         many = "1 job waits since its replicas do" if waiting == 1 else f"{waiting} jobs wait since their replicas do"
         answer = replace(answer, notes=(*answer.notes, f"{many} not fit on the servers as they are"))
-    answer = replace(answer, full=first.bound is not None and time.perf_counter() < until)
+    released = {*answer.released, *map(int, np.flatnonzero((choice == 0) & ~tables.problem.offered[:, 0]))}
+    answer = replace(
+        answer, released=tuple(sorted(released)), full=first.bound is not None and time.perf_counter() < until
+    )
     return _proved(tables.problem, first, choice, answer), _places(tables, choice, placement)
 
 
 def _placed(tables: JobTables, choice: Ints, servers: Servers, mixes: bool) -> tuple[Ints, Placement, list[int]]:
-    """What can be placed of a choice (J,), the largest jobs first; and the jobs that did not find room."""
-    placement, problem = Placement(servers, mixes=mixes), tables.problem
-    choice, unplaced = choice.copy(), list[int]()
-    share = problem.share[np.arange(len(choice)), choice]
-    for job in map(int, np.argsort(-share, kind="stable")):
-        if choice[job] and not placement.place(str(job), _groups(tables, job, int(choice[job]))):
-            choice[job] = 0
-            unplaced.append(job)
+    """What can be placed of a choice (J,), and the jobs that did not find room for it.
+
+    Jobs stay where they are; those that may not wait are placed first, then what shrinks, then the largest.
+    """
+    placement, problem = _held(tables, servers, mixes), tables.problem
+    choice, unplaced, rows = choice.copy(), list[int](), np.arange(len(choice))
+    share, before = problem.share[rows, choice], problem.share[rows, problem.current]
+    for job in np.flatnonzero(choice == 0):
+        placement.remove(str(job))
+    for job in sorted(
+        np.flatnonzero(choice), key=lambda j: (problem.offered[j, 0], share[j] > before[j] > 0, -share[j])
+    ):
+        tried = [choice[job], *_kept(problem, int(job))]
+        found = next((int(k) for k in tried if placement.place(str(job), _groups(tables, int(job), int(k)))), 0)
+        if found != choice[job]:
+            unplaced.append(int(job))
+        choice[job] = found
     return choice, placement, unplaced
+
+
+def _kept(problem: Problem, job: int) -> list[int]:
+    """What a job that runs goes on with where it cannot have more."""
+    now, stays = int(problem.current[job]), not problem.offered[job, 0]
+    least = [int(problem.least[job])] if stays else []
+    return [k for k in (now, *least) if k and problem.offered[job, k]]
+
+
+def _held(tables: JobTables, servers: Servers, mixes: bool) -> Placement:
+    """Servers with the jobs on them that are known to be there.
+
+    Raises InputError for servers that there are not.
+    """
+    placement, number = Placement(servers, mixes=mixes), {name: i for i, name in enumerate(servers.names)}
+    for job, held in enumerate(tables.held):
+        if missing := sorted(set(held) - set(number)):
+            raise InputError(
+                f"{tables.problem.jobs[job]} is said to be on {missing[0]}, and the cluster has no such server.",
+                f"Servers are named like {servers.names[0]}." if servers.names else "Give the cluster servers.",
+            )
+        roles = _roles(tables, job, int(tables.problem.current[job]))
+        where = [{number[name]: on[role] for name, on in held.items() if on.get(role)} for role, _ in roles]
+        if roles and all(sum(on.values()) == group.replicas for on, (_, group) in zip(where, roles, strict=True)):
+            placement.hold(
+                str(job), [(_replicas(group, tables.problem), on) for (_, group), on in zip(roles, where, strict=True)]
+            )
+    return placement
 
 
 def _filled(
@@ -137,12 +178,22 @@ def _without(problem: Problem, choice: Ints, jobs: list[int]) -> Problem:
     return replace(problem, offered=offered)
 
 
+def _total(first: Allotment, choice: Ints) -> float:
+    """What a choice is worth, jobs that had to be put off counting as much less than any other."""
+    worth = first.worth[np.arange(len(choice)), choice]
+    return float(np.where(np.isfinite(worth), worth, -1e9 * (1.0 + abs(first.value))).sum())
+
+
 def _proved(problem: Problem, first: Allotment, choice: Ints, answer: Allotment) -> Allotment:
     """The choice by the values, the bound and the prices that were found before anything was placed; by the problem's
     values where the policy has no bound, or one that is of some candidates only."""
+    offered = problem.offered.copy()
+    offered[:, 0] |= choice == 0
+    problem = replace(problem, offered=offered)
     counted, bound, prices = problem, first.bound, first.prices
-    if bound is not None and np.isfinite(first.worth[problem.offered]).all():
-        values = np.where(problem.offered, first.worth, 0.0)
+    worth = np.where((choice == 0)[:, None] & ~np.isfinite(first.worth), 0.0, first.worth)
+    if bound is not None and np.isfinite(worth[offered]).all():
+        values = np.where(offered, worth, 0.0)
         counted = replace(problem, values=values, change_price=np.zeros(len(choice)))
     else:
         bound = prices = None

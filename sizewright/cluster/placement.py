@@ -64,6 +64,18 @@ class Placement:
         """Servers on which a job has something."""
         return np.array(sorted({server for _, held in self.of(job) for server in held}), dtype=np.intp)
 
+    def hold(self, job: str, groups: list[tuple[Replicas, Held]]) -> bool:
+        """A job has its groups there already; whether there is room for them, and else it has not."""
+        before = self.free.copy()
+        for replicas, held in groups:
+            for server, count in held.items():
+                self.free[server] -= count * replicas.need
+        if (self.free < -ROUNDING * np.maximum(self.servers.capacity, 1.0)).any():
+            self.free = before
+            return False
+        self._held[job] = groups
+        return True
+
     def remove(self, job: str) -> None:
         """A job leaves."""
         for replicas, held in self._held.pop(job, []):

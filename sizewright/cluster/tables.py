@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +31,10 @@ class JobTable:
     requested: Allocation | None = None
     """Its recommendation's target, or what its user asked for."""
     arrived_s: float = 0.0
+    ran_s: float | None = None
+    """So far; None: as long as the samples that are done take at its present speed."""
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Replicas by role, by the name of the server that they are on."""
     restart_s: float = 90.0
     change_price: float = 0.0
     may_wait: bool = True
@@ -43,6 +47,8 @@ class JobTables:
     problem: Problem
     candidates: tuple[tuple[Candidate, ...], ...]
     """By job, those of columns 1, 2, …"""
+    held: tuple[dict[str, dict[str, int]], ...]
+    """By job, where the replicas of what it has now are."""
     left_out: tuple[LeftOut, ...]
 
     def allocation(self, job: int, column: int) -> Allocation | None:
@@ -62,7 +68,7 @@ def needs_of(allocation: Allocation, resources: Sequence[str]) -> Floats:
 
 def tables_of(
     jobs: Sequence[JobTable], resources: Sequence[str], capacity: Floats, most: Floats, *, values: str = "progress",
-    now_s: float = 0.0, window_s: float = 900.0,
+    window_s: float = 900.0,
 ) -> JobTables:  # fmt: skip
     """The problem of these jobs. `capacity` (R,) is shared; `most` (R,) may be had by one job.
 
@@ -78,9 +84,8 @@ def tables_of(
         left_out += [LeftOut(job=job.name, what=what, why=reason) for what, reason in why]
         if told is not None:
             kept.append(told)
-    return JobTables(
-        _problem(kept, resources, capacity, values, now_s, window_s), tuple(j.candidates for j in kept), tuple(left_out)
-    )
+    problem = _problem(kept, resources, capacity, values, window_s)
+    return JobTables(problem, tuple(j.candidates for j in kept), tuple(j.held for j in kept), tuple(left_out))
 
 
 def _checked(
@@ -158,7 +163,7 @@ def _fault(each: Candidate, resources: Sequence[str], most: Floats, values: str)
 
 
 def _problem(
-    jobs: Sequence[JobTable], resources: Sequence[str], capacity: Floats, values: str, now_s: float, window_s: float
+    jobs: Sequence[JobTable], resources: Sequence[str], capacity: Floats, values: str, window_s: float
 ) -> Problem:
     J, K = len(jobs), 1 + max((len(job.candidates) for job in jobs), default=0)
     needs, speed = np.zeros((J, K, len(resources))), np.zeros((J, K))
@@ -177,15 +182,25 @@ def _problem(
     known = {name: np.array([getattr(job, name) for job in jobs]) for name in ("samples", "arrived_s", "change_price")}
     left = np.array([job.samples_left for job in jobs])
     restart_s = np.array([job.restart_s for job in jobs]) * (current > 0)
+    work = np.maximum(known["samples"], left)
+    now_s = float(known["arrived_s"].max(initial=0.0))
+    ran_s = _ran_s(jobs, work - left, speed[np.arange(J), current])
     facts = Facts(
-        now_s=now_s, window_s=window_s, speed=speed, remaining=left, work=np.maximum(known["samples"], left),
-        arrived_s=known["arrived_s"], started_s=np.where(current > 0, known["arrived_s"], np.nan),
-        attained=np.zeros(J), restart_s=restart_s, requested=requested,
+        now_s=now_s, window_s=window_s, speed=speed, remaining=left, work=work,
+        arrived_s=known["arrived_s"], started_s=np.where(current > 0, now_s - ran_s, np.nan),
+        attained=ran_s * needs[np.arange(J), current, 0], restart_s=restart_s, requested=requested,
     )  # fmt: skip
     problem = Problem(
         [job.name for job in jobs], resources, capacity, needs, own, offered, current, known["change_price"], facts
     )
     return _valued(problem, facts, restart_s, values)
+
+
+def _ran_s(jobs: Sequence[JobTable], done: Floats, speed: Floats) -> Floats:
+    """(J,): seconds; 0 for jobs that wait."""
+    told = np.array([np.nan if job.ran_s is None else job.ran_s for job in jobs])
+    taken = np.divide(done, speed, out=np.zeros(len(done)), where=speed > 0)
+    return np.where(speed > 0, np.where(np.isnan(told), taken, told), 0.0)
 
 
 def _index(allocations: Sequence[Allocation], one: Allocation | None) -> int:

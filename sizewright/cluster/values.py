@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.facts import Facts
-from sizewright.cluster.problem import Floats, Ints
+from sizewright.cluster.problem import Bools, Floats, Ints
 
 
 def trained_s(facts: Facts, current: Ints) -> Floats:
@@ -58,12 +58,14 @@ def completion_saved(facts: Facts, base: Ints) -> Floats:
     return np.where(np.isfinite(saved), saved, 0.0)
 
 
-def goodput(facts: Facts, current: Ints) -> Floats:
-    """(J, K): speed over that of the slowest candidate, restarts counted by the share of its age that a job has lost.
+def goodput(facts: Facts, current: Ints, offered: Bools) -> Floats:
+    """(J, K): speed over that of the slowest candidate `offered` (J, K), restarts counted by the share of its age that
+    a job loses.
 
-    As Sia (SOSP 2023) normalises: restart factor (age − restarts·delay) / (age + delay), here for the next restart.
+    As Sia (SOSP 2023) normalises: restart factor (age − restarts·delay) / (age + delay), here of the next restart
+    alone, since those of before are the same for all that a job may get.
     """
-    slowest = np.where(facts.speed > 0, facts.speed, np.inf).min(axis=1)
+    slowest = np.where((facts.speed > 0) & offered, facts.speed, np.inf).min(axis=1)
     age = np.maximum(facts.now_s - np.where(np.isfinite(facts.started_s), facts.started_s, facts.now_s), 0.0)
     factor = np.where(facts.restart_s > 0, age / np.maximum(age + facts.restart_s, 1e-300), 1.0)
     running = current > 0

@@ -16,7 +16,7 @@ def why(tables: JobTables, answer: Allotment, job: int) -> str:
     """Told by the prices of what it takes, and by what is left."""
     problem, column = tables.problem, int(answer.choice[job])
     if job in answer.released:
-        return "All jobs that may not wait do not fit together, and it is the latest of those that could make room."
+        return "Jobs that may not wait do not all fit, and it is one of those that make room."
     if column == 0:
         return _waits(tables, answer, job)
     if answer.policy in BY_REQUEST and problem.facts is not None and column == problem.facts.requested[job]:

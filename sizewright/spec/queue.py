@@ -53,7 +53,11 @@ class QueuedJob(Record):
     candidates: tuple[Candidate, ...] = Field((), description="the candidates themselves instead")
     current: Allocation | str | None = Field(None, description="what it has now, or the plan it runs by; absent: waits")
     samples_left: FiniteFloat | None = Field(None, gt=0, description="absent: all of the job's samples")
-    arrived: Seconds = Field(0.0, description="on any clock that all jobs share; absent: in the order of the file")
+    servers: dict[str, dict[str, int]] = Field(
+        {}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
+    )
+    arrived: Seconds | None = Field(None, description="on any clock that all jobs share; absent: in the file's order")
+    ran: Seconds | None = Field(None, ge=0, description="so far; absent: what its samples took at its present speed")
     restart: Seconds = Field(90.0, ge=0, description="a running job stands still so long when it is changed")
     change_price: FiniteFloat = Field(0.0, ge=0, description="what a change takes off its value, for --value own")
     may_wait: bool = Field(True, description="false: a running job keeps at least its least candidate")

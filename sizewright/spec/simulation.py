@@ -10,6 +10,16 @@ from sizewright.spec._base import Record
 from sizewright.spec.recommendation import Estimate
 
 
+class SimulatedDecision(Record):
+    """One decision of a run."""
+
+    now_s: float
+    jobs: int = Field(description="that were there")
+    moved: int = Field(description="that got something else")
+    seconds: float = Field(description="that it took")
+    gap: float | None = None
+
+
 class SimulatedRun(Record):
     """A trace under one policy, at one load, with one seed."""
 
@@ -19,6 +29,7 @@ class SimulatedRun(Record):
     capacity: dict[str, float] = Field(description="of the cluster's own servers, by resource")
     figures: dict[str, float] = Field(description="times in seconds; shares of 1")
     completion_s: tuple[float, ...] = Field((), description="percentiles 0 to 100 of the completion times")
+    decisions: tuple[SimulatedDecision, ...] = Field((), description="where they were asked for")
 
 
 class SimulationRow(Record):

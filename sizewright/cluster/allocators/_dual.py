@@ -101,8 +101,9 @@ def _least(needs: Floats, worth: Floats, capacity: Floats, start: Floats, box: f
 
     value, slope, choice = at(start)
     best = Prices(start, value, choice)
-    size = np.maximum(start, 1e-12) * box
-    cuts, unit = Cuts(np.maximum(start, 1e-12)), max(abs(value), 1e-300)
+    # a resource that seems to be free may have a price yet: a millionth of what all jobs are worth is looked at first
+    least = np.maximum(start, 1e-6 * J / np.where(capacity > 0, capacity, np.inf))
+    size, cuts, unit = least * box, Cuts(np.where(least > 0, least, 1.0)), max(abs(value), 1e-300)
     cuts.add(start, value, slope, unit)
     for _ in range(MOST_CUTS):
         low, high = np.maximum(best.each - size, 0.0), best.each + size

@@ -34,8 +34,8 @@ def improved(problem: Problem, open_: Bools, start: Ints, gap: float, limit_s: f
     return choice, bound if np.isfinite(bound) else np.inf
 
 
-_OPTIONS: dict[str, bool | int] = {
-    "output_flag": False, "threads": 1, "random_seed": 0, "mip_allow_restart": False,
+_OPTIONS: dict[str, bool | int | float] = {
+    "output_flag": False, "threads": 1, "random_seed": 0, "mip_allow_restart": False, "mip_abs_gap": 0.0,
 }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 
 POOL = 4000
 """Switches looked at."""
-_NEVER = 1e-15
+_NEVER = 1e-12
+"""Of the greatest worth."""
 
 
 class Switches:
@@ -91,6 +92,6 @@ def fill(switches: Switches) -> None:
         fits = (switches.used + switches.more <= capacity).all(axis=1)
         gain = np.where(fits, switches.gain, 0.0)
         best = int(gain.argmax())
-        if gain[best] <= 1e-12 * (1 + abs(float(switches.problem.worth[0].max()))):
+        if gain[best] <= _NEVER:
             return
         switches.take(best)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from sizewright.cluster.allocators._base import Allocator, facts_of, valued
-from sizewright.cluster.allocators._queue import served
+from sizewright.cluster.allocators._admitted import shortest_admitted
+from sizewright.cluster.allocators._base import Allocator, facts_of
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.problem import Problem
-from sizewright.cluster.values import completion_saved
 
 
 class Aryl(Allocator):
@@ -22,10 +19,5 @@ class Aryl(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""
-        facts, rows = facts_of(problem, self.name), np.arange(len(problem.current))
-        left = facts.seconds_left()[rows, problem.least]
-        base = served(problem, np.argsort(left, kind="stable"), problem.least, strict=False)
-        offered = problem.offered & (base > 0)[:, None]
-        offered[:, 0] = base == 0
-        admitted = replace(valued(problem, completion_saved(facts, problem.least)), offered=offered)
+        admitted = shortest_admitted(problem, facts_of(problem, self.name))
         return replace(Mip().choose(admitted, until), policy=self.name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator
+from sizewright.cluster.allocators._base import Allocator, in_units, normal
 from sizewright.cluster.allocators._dual import open_at
 from sizewright.cluster.allocators.lagrangian import Lagrangian
 from sizewright.cluster.allotment import Allotment, chosen
@@ -31,6 +31,10 @@ class Dynamic(Allocator):
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
         units, capacity = units_of(problem)
+        scaled, unit = normal(problem)
+        return in_units(self._solved(scaled, units, capacity, until), problem, unit)
+
+    def _solved(self, problem: Problem, units: Ints, capacity: int, until: float) -> Allotment:
         answer = replace(Lagrangian().choose(problem, until), policy=self.name)
         assert answer.bound is not None  # that of the prices
         assert answer.prices is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizewright.cluster.allocators._base import Allocator
+from sizewright.cluster.allocators._base import Allocator, in_units, normal
 from sizewright.cluster.allocators._dual import prices_of
 from sizewright.cluster.allocators._polish import polished
 from sizewright.cluster.allocators._repair import repaired
@@ -25,7 +25,8 @@ class Lagrangian(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""
-        prices = prices_of(problem, until)
-        choice = repaired(problem, prices.each, prices.choice)
-        choice = polished(problem, prices, choice, self.gap, until)
-        return chosen(problem, self.name, choice, bound=prices.bound, prices=prices.each)
+        scaled, unit = normal(problem)
+        prices = prices_of(scaled, until)
+        choice = repaired(scaled, prices.each, prices.choice)
+        choice = polished(scaled, prices, choice, self.gap, until)
+        return in_units(chosen(scaled, self.name, choice, bound=prices.bound, prices=prices.each), problem, unit)

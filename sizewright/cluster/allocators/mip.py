@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from sizewright.cluster.allocators._base import Allocator
+from sizewright.cluster.allocators._base import Allocator, in_units, normal
 from sizewright.cluster.allocators._dual import Prices, open_at, prices_of
 from sizewright.cluster.allocators._highs import improved
 from sizewright.cluster.allocators._polish import polished
@@ -29,15 +29,16 @@ class Mip(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""
-        prices = prices_of(problem, until)
-        start = polished(problem, prices, repaired(problem, prices.each, prices.choice), self.gap, until)
-        answer = chosen(problem, self.name, start, bound=prices.bound, prices=prices.each)
+        scaled, unit = normal(problem)
+        prices = prices_of(scaled, until)
+        start = polished(scaled, prices, repaired(scaled, prices.each, prices.choice), self.gap, until)
+        answer = chosen(scaled, self.name, start, bound=prices.bound, prices=prices.each)
         for share in SLICES:
             left_s = until - time.perf_counter()
             if (answer.gap or 0.0) <= self.gap or left_s <= 0:
                 break
-            answer = self._searched(problem, prices, answer, share * left_s)
-        return answer
+            answer = self._searched(scaled, prices, answer, share * left_s)
+        return in_units(answer, problem, unit)
 
     def _searched(self, problem: Problem, prices: Prices, before: Allotment, limit_s: float) -> Allotment:
         """As good or better: what HiGHS finds among the candidates of choices that are better by more than the gap."""

@@ -24,7 +24,7 @@ class Sia(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""
-        relative = goodput(facts_of(problem, self.name), problem.current)
+        relative = goodput(facts_of(problem, self.name), problem.current, problem.offered)
         with np.errstate(divide="ignore"):
             values = np.where(relative > 0, WAITING - np.where(relative > 0, relative, 1.0) ** POWER, 0.0)
         return replace(Mip().choose(valued(problem, values), until), policy=self.name)

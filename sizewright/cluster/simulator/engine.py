@@ -10,7 +10,7 @@ import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.facts import Facts
-from sizewright.cluster.problem import Ints, Problem
+from sizewright.cluster.problem import Floats, Ints, Problem
 from sizewright.cluster.simulator.outcome import Decision, Result, result_of
 from sizewright.cluster.simulator.state import State
 from sizewright.cluster.simulator.supply import Supply
@@ -52,6 +52,7 @@ class Simulation:
         self.state = State(self.workload)
         self.rng = np.random.default_rng(self.settings.seed)
         self.decisions: list[Decision] = []
+        self.lasts_s = self._drawn(len(self.workload))
         self.offered_s = np.zeros(len(self.workload.resources))
         self.decided_s, self.capacity = -np.inf, self.supply.at(self.state.now_s, self.state)
         end = self.settings.until_s if self.settings.until_s is not None else np.inf
@@ -64,31 +65,42 @@ class Simulation:
         return result_of(self.workload, self.state, self.decisions, self.offered_s, self.policy.name)
 
     def _next_s(self) -> float:
-        """The next time at which there may be something to decide."""
+        """The next time at which a job fails, servers come or go, or there may be something to decide."""
         state, arrived = self.state, self.workload.arrived_s
         arrival = arrived[state.came] if state.came < len(arrived) else np.inf
         running = state.running
         ends = state.ends_s(running).min() if len(running) else np.inf
-        happens = min(arrival, ends, self.supply.changes_s(state.now_s) if len(state.live) else np.inf)
-        return max(float(happens), self.decided_s + self.settings.every_s)
+        changes = self.supply.changes_s(state.now_s) if len(state.live) else np.inf
+        decides = max(float(min(arrival, ends, changes)), self.decided_s + self.settings.every_s)
+        return min(decides, changes, self._fails_s(running))
 
     def _pass(self, until_s: float) -> None:
         before = self.state.now_s
         if before < self.state.counted_until_s:
             self.offered_s += self.capacity * (until_s - before)
         self.state.advance(until_s)
-        self._fail(until_s - before)
+        self._fail()
         self.capacity = self.supply.at(until_s, self.state)
 
-    def _fail(self, passed_s: float) -> None:
-        """Failures of the time that has passed, one for a unit with the rate of `settings`."""
-        running = self.state.running
-        if not self.settings.failures_a_day or not len(running):
-            return
+    def _fails_s(self, running: Ints) -> float:
+        """When the next of the running jobs fails: after as many units × seconds as were drawn for it."""
+        return self.state.now_s + float(self._lasting_s(running).min(initial=np.inf))
+
+    def _lasting_s(self, running: Ints) -> Floats:
         units = self.workload.needs[running, self.state.column[running], 0]
-        chance = 1 - np.exp(-self.settings.failures_a_day / 86400 * units * passed_s)
-        for job in running[self.rng.random(len(running)) < chance]:
+        return np.asarray((self.lasts_s[running] - self.state.hazard_s[running]) / np.maximum(units, 1e-300))
+
+    def _fail(self) -> None:
+        """What has lasted as long as was drawn for it."""
+        running = self.state.running
+        for job in running[self._lasting_s(running) <= INSTANT_S]:
             self.state.fail(int(job), self.settings.saved_every_s)
+            self.state.hazard_s[job], self.lasts_s[job] = 0.0, self._drawn(1)[0]
+
+    def _drawn(self, count: int) -> Floats:
+        """(count,): units of the first resource × seconds until a failure; inf where there are none."""
+        rate = self.settings.failures_a_day / 86400
+        return self.rng.exponential(1 / rate, count) if rate else np.full(count, np.inf)
 
     def _decide(self) -> None:
         state = self.state
@@ -97,7 +109,8 @@ class Simulation:
             return
         problem = self._problem()
         answer = self.policy(problem, self.settings.time_limit_s)
-        columns = self.supply.place(state, state.live, answer.choice)
+        worth = answer.worth if answer.bound is not None else None
+        columns = self.supply.place(state, state.live, answer.choice, worth)
         moved = int((columns != state.column[state.live]).sum())
         self.decisions.append(Decision(state.now_s, len(state.live), moved, answer.seconds, answer.gap))
         state.give(state.live, columns)
@@ -137,6 +150,8 @@ class Simulation:
         )
 
 
+INSTANT_S = 1e-6
+"""No time at all, in sums of floats."""
 LEAST_LEFT = 0.05
 """Of the work that a job was known to have: so much is thought to be left where it has done more."""
 

@@ -24,7 +24,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """Of N jobs; times in seconds, nan for those that were not done."""
+    """Of the N jobs that came; times in seconds, nan for those that were not done."""
 
     policy: str
     arrived_s: Floats
@@ -84,10 +84,12 @@ def _of(figure: object, times: Floats) -> float:
 
 def result_of(workload: Workload, state: State, decisions: list[Decision], offered_s: Floats, policy: str) -> Result:
     """The result of a state that is over; `offered_s` (R,) is ∫ capacity dt."""
-    rows = np.arange(len(workload))
+    came = slice(0, state.came)
+    rows = np.arange(state.came)
     with np.errstate(invalid="ignore", divide="ignore"):
         used = np.where(offered_s > 0, state.used / offered_s, 0.0)
     return Result(
-        policy, workload.arrived_s, state.started_s, state.finished_s, state.waited_s, state.ran_s, state.preemptions,
-        state.changes, workload.work / workload.speed[rows, workload.requested], used, state.used, tuple(decisions),
+        policy, workload.arrived_s[came], state.started_s[came], state.finished_s[came], state.waited_s[came],
+        state.ran_s[came], state.preemptions[came], state.changes[came],
+        workload.work[came] / workload.speed[rows, workload.requested[came]], used, state.used, tuple(decisions),
     )  # fmt: skip

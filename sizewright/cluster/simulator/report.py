@@ -9,11 +9,11 @@ from scipy import stats
 
 from sizewright.cluster.simulator.scenario import Simulated
 from sizewright.spec.recommendation import Estimate
-from sizewright.spec.simulation import SimulatedRun, SimulationRow
+from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationRow
 
 
-def run_of(simulated: Simulated, resources: Sequence[str]) -> SimulatedRun:
-    """What is kept of a run."""
+def run_of(simulated: Simulated, resources: Sequence[str], *, decisions: bool = False) -> SimulatedRun:
+    """What is kept of a run, its `decisions` one by one if they are wanted."""
     scenario, result = simulated.scenario, simulated.result
     done = result.done
     percentiles = np.percentile(done, np.arange(101)).tolist() if len(done) else []
@@ -21,6 +21,7 @@ def run_of(simulated: Simulated, resources: Sequence[str]) -> SimulatedRun:
         policy=result.policy, load=scenario.load, seed=scenario.seed,
         capacity=dict(zip(resources, simulated.capacity.tolist(), strict=True)), figures=result.figures(),
         completion_s=tuple(percentiles),
+        decisions=tuple(SimulatedDecision(**each._asdict()) for each in result.decisions) if decisions else (),
     )  # fmt: skip
 
 

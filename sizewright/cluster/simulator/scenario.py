@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sizewright.cluster.allocators.registry import get_allocator
-from sizewright.cluster.loaning import lendable
+from sizewright.cluster.loaning import lendable, shortfall
 from sizewright.cluster.placement import Servers
 from sizewright.cluster.problem import Floats
 from sizewright.cluster.reclaim import RECLAIMS
@@ -63,7 +63,7 @@ class Simulated:
 
 
 def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None = None) -> Simulated:
-    """Run it. The same scenario gives the same result, decision times aside.
+    """Run it. The same scenario gives the same result, decision times aside, unless decisions run out of time.
 
     Raises InputError for policies that there are not, and for a cluster that lacks a resource of the trace.
     """
@@ -71,18 +71,20 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
     if scenario.jobs:
         trace, _ = scaled(trace, scenario.jobs, seed=scenario.seed)
     workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)
-    supply, capacity = _supply(trace, workload, scenario)
-    workload, notes = _that_fit(workload, capacity)
+    supply, capacity, told = _supply(trace, workload, scenario)
+    workload, notes = supply.that_fit(workload)
     settings = replace(scenario.settings, seed=scenario.seed)
     result = Simulation(workload, supply, policy, settings).run()
-    return Simulated(scenario, result, capacity, (*trace.notes, *notes, *_longer(trace)))
+    return Simulated(scenario, result, capacity, (*trace.notes, *told, *notes, *_longer(trace)))
 
 
 def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
     """(R,): so much that the jobs, with what their users asked for, would use the share `load` of it while they come.
 
-    In whole GPUs and cores; raises InputError for a load of 0 or less.
+    In whole GPUs and cores; raises InputError for a load of 0 or less, and where all jobs come at once.
     """
+    if not trace.arrived_s[-1] > 0:
+        raise InputError("All jobs come at once, so that a load says nothing.", "Give the cluster: --cluster.")
     if not load > 0:
         raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
     return np.ceil(_demand(trace, resources) / load)
@@ -95,7 +97,7 @@ def load_on(trace: Trace, capacity: Floats, resources: Sequence[str]) -> float:
 
 def _demand(trace: Trace, resources: Sequence[str]) -> Floats:
     """(R,): what the jobs would use on average while they come."""
-    span_s = max(float(trace.arrived_s[-1]), 1.0)
+    span_s = max(float(trace.arrived_s[-1]), 1e-9)
     return np.array([(trace.duration_s * trace.needs[name]).sum() / span_s for name in resources])
 
 
@@ -109,16 +111,16 @@ def inference_day(servers: int, steps: int, step_s: float, seed: int) -> Floats:
     return np.asarray(np.clip(use, 0.0, 1.0) * servers)
 
 
-def _supply(trace: Trace, workload: Workload, scenario: Scenario) -> tuple[Supply, Floats]:
+def _supply(trace: Trace, workload: Workload, scenario: Scenario) -> tuple[Supply, Floats, list[str]]:
     if scenario.loans is not None:
         return _loaned(trace, workload, scenario, scenario.loans)
     if scenario.servers is not None:
-        return Placed(scenario.servers, mixes=scenario.mixes), scenario.servers.capacity.sum(axis=0)
+        return Placed(scenario.servers, mixes=scenario.mixes), scenario.servers.capacity.sum(axis=0), []
     capacity = capacity_at(trace, scenario.load, workload.resources)
-    return Supply(capacity), capacity
+    return Supply(capacity), capacity, []
 
 
-def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) -> tuple[Supply, Floats]:
+def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) -> tuple[Supply, Floats, list[str]]:
     if len(workload.resources) > 1:
         raise InputError(
             f"Loaned servers are of one resource; this trace has {', '.join(workload.resources)}.",
@@ -132,17 +134,8 @@ def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) 
     lent = lendable(demand, loans.servers, day)
     servers = equal_servers([("own", own, [loans.units]), ("lent", loans.servers, [loans.units])])
     supply = Loaned(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
-    return supply, np.array([own * loans.units])
-
-
-def _that_fit(workload: Workload, capacity: Floats) -> tuple[Workload, list[str]]:
-    """Without jobs of which no candidate fits into the cluster, which would wait for ever."""
-    fits = (workload.needs <= capacity * (1 + 1e-9)).all(axis=2) & workload.offered
-    fits[:, 0] = False
-    can = np.asarray(fits.any(axis=1))
-    if can.all():
-        return workload, []
-    return workload.only(can), [f"{int((~can).sum())} jobs are left out: the cluster is too small for them"]
+    lacked = f"inference lacks servers that are lent in {shortfall(demand, lent, loans.servers):.2%} of the steps"
+    return supply, np.array([own * loans.units]), [lacked]
 
 
 def _longer(trace: Trace) -> list[str]:

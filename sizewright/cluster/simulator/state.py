@@ -24,6 +24,8 @@ class State:
         self.waited_s, self.ran_s, self.attained = np.zeros(N), np.zeros(N), np.zeros(N)
         self.preemptions, self.changes = np.zeros(N, dtype=np.intp), np.zeros(N, dtype=np.intp)
         self.since_save_s: Floats = np.zeros(N)
+        self.hazard_s: Floats = np.zeros(N)
+        """(N,): seconds × units of the first resource since a job last failed."""
         self.used = np.zeros(len(workload.resources))
         """(R,): ∫ allocated dt, while jobs come."""
         last_s = float(workload.arrived_s[-1]) if N else 0.0
@@ -69,6 +71,7 @@ class State:
         if self.now_s < self.counted_until_s:
             self.used += held @ needs
         self.attained[jobs] += held * needs[:, 0]
+        self.hazard_s[jobs] += held * needs[:, 0]
         self.ran_s[jobs] += held
         self.since_save_s[jobs] += trained
         self.remaining[jobs] = np.where(done, 0.0, self.remaining[jobs] - trained * self.speed_of(jobs))
@@ -86,12 +89,16 @@ class State:
         scaled, stopped, begins = (was > 0) & (now > 0), (was > 0) & (now == 0), (was == 0) & (now > 0)
         self.changes[moved[scaled]] += 1
         self.preemptions[moved[stopped]] += 1
-        self.stalled_until[moved[scaled]] = self.now_s + workload.change_s[moved[scaled]]
+        self._stall(moved[scaled], workload.change_s[moved[scaled]])
         fresh = begins & np.isnan(self.started_s[moved])
         again = moved[begins & ~fresh]
-        self.stalled_until[again] = self.now_s + workload.restart_s[again]
+        self._stall(again, workload.restart_s[again])
         self.started_s[moved[fresh]] = self.now_s
         self.since_save_s[moved] = 0.0
+
+    def _stall(self, jobs: Ints, seconds: Floats) -> None:
+        """They stand still for so long (n,), or for longer where they do already."""
+        self.stalled_until[jobs] = np.maximum(self.stalled_until[jobs], self.now_s + seconds)
 
     def fail(self, job: int, saved_every_s: float) -> None:
         """A running job goes back to its last save, and starts again."""
@@ -100,4 +107,4 @@ class State:
             self.workload.work[job], self.remaining[job] + lost_s * self.workload.speed[job, self.column[job]]
         )
         self.since_save_s[job] = 0.0
-        self.stalled_until[job] = self.now_s + self.workload.restart_s[job]
+        self._stall(np.array([job]), self.workload.restart_s[[job]])

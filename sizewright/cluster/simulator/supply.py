@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sizewright.cluster.placement import Placement, Replicas, Servers
-from sizewright.cluster.problem import Bools, Floats, Ints
+from sizewright.cluster.problem import ROUNDING, Bools, Floats, Ints
 from sizewright.cluster.reclaim import Reclaim, least_cost
 from sizewright.cluster.simulator.state import State
+from sizewright.cluster.simulator.workload import Workload
 
 
 class Supply:
@@ -18,6 +19,31 @@ class Supply:
 
     def __init__(self, capacity: Floats) -> None:
         self.capacity = capacity
+
+    def that_fit(self, workload: Workload) -> tuple[Workload, list[str]]:
+        """Without candidates that fit nowhere even alone, nor jobs that would wait for ever; and what was changed."""
+        alone, always = self.alone(workload)
+        always = always & workload.offered
+        can, rows = np.asarray(always.any(axis=1)), np.arange(len(workload))
+        less = can & ~always[rows, workload.requested]
+        largest = np.where(always, workload.speed, -1.0).argmax(axis=1)
+        offered = workload.offered & alone
+        offered[:, 0] = True
+        fitting = replace(
+            workload, offered=np.where(can[:, None], offered, workload.offered),
+            requested=np.where(less, largest, workload.requested),
+        )  # fmt: skip
+        told = [
+            (int((~can).sum()), "jobs are left out: the cluster is too small for them"),
+            (int(less.sum()), "jobs ask for more than there is, and are taken to ask for the largest that fits"),
+        ]
+        return fitting.only(can), [f"{count} {what}" for count, what in told if count]
+
+    def alone(self, workload: Workload) -> tuple[Bools, Bools]:
+        """(N, K): what fits where nothing else is; and what does so at any time."""
+        fits: Bools = np.asarray((workload.needs <= self.capacity * (1 + ROUNDING)).all(axis=2))
+        fits[:, 0] = False
+        return fits, fits
 
     def changes_s(self, now_s: float) -> float:
         """When it changes next by itself."""
@@ -27,19 +53,19 @@ class Supply:
         """(R,): what there is from now on; what it needs back it takes from the jobs."""
         return self.capacity
 
-    def place(self, state: State, jobs: Ints, columns: Ints) -> Ints:
-        """(n,): the columns that the jobs get in fact."""
+    def place(self, state: State, jobs: Ints, columns: Ints, worth: Floats | None = None) -> Ints:
+        """(n,): the columns that the jobs get in fact; `worth` (n, K) tells a policy's second choices."""
         return columns
 
 
 class Placed(Supply):
-    """Servers: replicas are placed, and what does not fit on them waits, or stays as it is."""
+    """Servers: replicas are placed; what does not fit gets less, where its policy goes by worth, or stays as it is."""
 
     def __init__(self, servers: Servers, *, mixes: bool = False) -> None:
         super().__init__(servers.capacity.sum(axis=0))
         self.placement = Placement(servers, mixes=mixes)
 
-    def place(self, state: State, jobs: Ints, columns: Ints) -> Ints:
+    def place(self, state: State, jobs: Ints, columns: Ints, worth: Floats | None = None) -> Ints:
         """See `Supply`. What shrinks or stops makes room; then the largest are placed first."""
         placed, before = columns.copy(), state.column[jobs]
         self._forget(state)
@@ -50,9 +76,13 @@ class Placed(Supply):
             job, column = int(jobs[i]), int(columns[i])
             if column == 0:
                 self.placement.remove(str(job))
-            elif not self.placement.place(str(job), self.groups(state, job, column), self.preferred):
-                placed[i] = before[i]
+            else:
+                tried = [column, *(_below(state, job, column, worth[i], int(before[i])) if worth is not None else [])]
+                placed[i] = next((k for k in tried if self._fits(state, job, k)), before[i])
         return placed
+
+    def _fits(self, state: State, job: int, column: int) -> bool:
+        return self.placement.place(str(job), self.groups(state.workload, job, column), self.preferred)
 
     def _forget(self, state: State) -> None:
         """Jobs that are done have left."""
@@ -60,9 +90,28 @@ class Placed(Supply):
             if state.column[int(job)] == 0:
                 self.placement.remove(job)
 
-    def groups(self, state: State, job: int, column: int) -> list[Replicas]:
+    def alone(self, workload: Workload) -> tuple[Bools, Bools]:
+        """See `Supply`: placed on empty servers."""
+        fits = self._placeable(workload)
+        return fits, fits
+
+    def _placeable(self, workload: Workload) -> Bools:
+        """(N, K): on the servers that are open, with nothing else there; the same groups are tried once."""
+        fits, known = np.zeros(workload.offered.shape, dtype=bool), dict[tuple[float, ...], bool]()
+        for job, column in zip(*np.nonzero(workload.offered & (workload.speed > 0)), strict=True):
+            told = (*workload.needs[job, column], workload.replicas[job, column], workload.base[job])
+            if told not in known:
+                known[told] = self._placed_alone(self.groups(workload, int(job), int(column)))
+            fits[job, column] = known[told]
+        return fits
+
+    def _placed_alone(self, groups: list[Replicas]) -> bool:
+        went = self.placement.place("", groups, self.preferred)
+        self.placement.remove("")
+        return went
+
+    def groups(self, workload: Workload, job: int, column: int) -> list[Replicas]:
         """The base replicas of a job, and those beyond them."""
-        workload = state.workload
         count, least = int(workload.replicas[job, column]), int(workload.base[job])
         need = workload.needs[job, column] / count
         return [Replicas(min(count, least), need), Replicas(max(count - least, 0), need)]
@@ -70,6 +119,15 @@ class Placed(Supply):
     def preferred(self, group: int) -> Bools | None:
         """(S,): servers for a group's replicas to take first."""
         return None
+
+
+def _below(state: State, job: int, column: int, worth: Floats, before: int) -> list[int]:
+    """Candidates that need less than `column` and are worth more than what the job has, the best first."""
+    needs = state.workload.needs[job]
+    better = (worth > worth[before]) & (needs <= needs[column]).all(axis=1)
+    better[[0, column]] = False
+    found = np.flatnonzero(better)
+    return [int(k) for k in found[np.argsort(-worth[found], kind="stable")]]
 
 
 @dataclass
@@ -99,9 +157,18 @@ class Loaned(Placed):
         self.placement.open = ~self.loaned
         self._step = -1
 
+    def alone(self, workload: Workload) -> tuple[Bools, Bools]:
+        """See `Supply`: at any time there are the own servers only."""
+        open_, always = self.placement.open, self._placeable(workload)
+        self.placement.open = np.ones_like(open_)
+        ever = self._placeable(workload)
+        self.placement.open = open_
+        return ever, always
+
     def changes_s(self, now_s: float) -> float:
-        """See `Supply`."""
-        return (now_s // self.step_s + 1) * self.step_s
+        """See `Supply`; what is lent in the last step stays."""
+        step = now_s // self.step_s + 1
+        return float(step * self.step_s) if step < len(self.lent) else float("inf")
 
     def at(self, now_s: float, state: State) -> Floats:
         """See `Supply`."""
@@ -154,7 +221,7 @@ class Loaned(Placed):
         if not len(fits):
             return False
         column = int(fits[workload.replicas[number, fits].argmax()])
-        if not self.placement.place(job, self.groups(state, number, column)):
+        if not self.placement.place(job, self.groups(workload, number, column)):
             return False
         state.give(np.array([number]), np.array([column]))
         self.log.shrunk += 1

@@ -22,8 +22,8 @@ class Checked(Loaned):
 
     looked = 0
 
-    def place(self, state: State, jobs: Ints, columns: Ints) -> Ints:
-        placed = super().place(state, jobs, columns)
+    def place(self, state: State, jobs: Ints, columns: Ints, worth: Floats | None = None) -> Ints:
+        placed = super().place(state, jobs, columns, worth)
         for job, column in zip(jobs, placed, strict=True):
             held = sum(sum(where.values()) for _, where in self.placement.of(str(job)))
             assert held == state.workload.replicas[job, column]
