@@ -32,7 +32,7 @@ LOADS = (0.7, 0.9, 1.1)
 BEYOND = 1.6
 """Loaning alone."""
 SIZES = ("minimum", "around")
-SEEDS = range(2 if QUICK else 8)
+SEEDS = range(2 if QUICK else 6)
 PUBLISHED = tuple(sorted(set(ALLOCATORS) - {"default", "lagrangian", "mip", "dynamic"}))
 """The others go by values that they are given."""
 LOANING = ("neither:fifo", "loaning:fifo", "elastic:aryl", "both:aryl", "both:default")
@@ -65,6 +65,7 @@ COMPARED: dict[str, tuple[str, str, str, str, Callable[[float], float]]] = {
     "around_queueing_gain_vs_greedy": ("around", "default", "doubling", "queueing_s", _less),
     "around_efficiency_gain_vs_greedy": ("around", "default", "doubling", "efficiency", _more),
     "around_jct_gain_vs_greedy": ("around", "default", "doubling", "jct_s", _less),
+    "speed_while_running_gain_vs_greedy": ("minimum", "default", "doubling", "speed_while_running", _more),
     "jct_gain_vs_greedy": ("minimum", "default", "doubling", "jct_s", _less),
     "jct_gain_vs_slope": ("minimum", "default", "slope", "jct_s", _less),
     "loaning_queueing_ratio": ("loaning", "both:default", "neither:fifo", "queueing_s", _times),
@@ -150,6 +151,7 @@ def _means(rows: Rows) -> dict[str, dict[str, float]]:
             "overall_use",
             "demanded_use",
             "efficiency",
+            "speed_while_running",
             "preemptions",
             "lent",
         ):

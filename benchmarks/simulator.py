@@ -27,7 +27,7 @@ from sizewright.cluster.simulator.scenario import Scenario, simulated
 
 SIZES = (1_000, 3_000, 10_000) if QUICK else (5_000, 15_000, 50_000)
 POLICIES = ("default", "fifo", "slope") if QUICK else tuple(ALLOCATORS)
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 TARGETS = {"wall_50k_s": "<= 60", "memory_50k_gib": "<= 2", "growth_exponent": "<= 1.10"}
 
 

@@ -58,7 +58,13 @@ def allocate(
     servers, resources = servers_of(told), resources_of(told)
     capacity = servers.capacity.sum(axis=0)
     problem = tables_of(
-        tables, resources, capacity, _most(told, resources, capacity), values=values or "progress", window_s=window_s
+        tables,
+        resources,
+        capacity,
+        _most(told, resources, capacity),
+        values=values or "progress",
+        window_s=window_s,
+        servers=servers.capacity,
     )
     if values:  # with facts, `default` makes values of its own
         problem = replace(problem, problem=replace(problem.problem, facts=None))
@@ -92,7 +98,7 @@ def _share(
 ) -> Share:
     problem, column = tables.problem, int(answer.choice[job])
     name, current = problem.jobs[job], int(problem.current[job])
-    reason = why(tables, answer, job)
+    reason = tables.fixed[job] or why(tables, answer, job)
     count = int(problem.offered[job, 1:].sum())
     allocation = tables.allocation(job, column)
     if allocation is None:
@@ -104,7 +110,8 @@ def _share(
             here[role] = here.get(role, 0) + replicas
     plan = _plan(tables, job, column, records[name], reason)
     return Share(
-        job=name, decision=plan.kind, allocation=allocation, throughput=tables.candidates[job][column - 1].throughput,
+        job=name, decision=plan.kind, allocation=allocation,
+        throughput=None if tables.fixed[job] else tables.candidates[job][column - 1].throughput,
         candidates=count, why=reason, servers=held, plan=plan,
     )  # fmt: skip
 

@@ -17,26 +17,31 @@ from sizewright.spec.queue import CandidateRow
 def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | None) -> tuple[
     list[JobTable], dict[str, Job], list[LeftOut]
 ]:  # fmt: skip
-    """Tables and jobs by name; jobs that nothing is known of are left out.
+    """Tables and jobs by name; jobs that nothing is known of are left out, or go on with what they have.
 
     Raises JobError or InputError for files that are not what they should be.
     """
     tables, jobs, left_out = list[JobTable](), dict[str, Job](), list[LeftOut]()
+    last = max((queued.arrived for queued in queue.jobs if queued.arrived is not None), default=0.0)
     for number, queued in enumerate(queue.jobs):
         job = load_job(queued.job)
         answer = _answer(job, queued, cluster, store, prior)
+        current, fixed = _current(queued, job), ""
         if isinstance(answer, LeftOut):
-            left_out.append(answer)
-            continue
+            if current is None:
+                left_out.append(answer)
+                continue
+            fixed, answer = f"{answer.why}; it goes on with what it has", ((_unknown(current),), None)
         candidates, requested = answer
         jobs.setdefault(job.name, job)
         samples = float(job.training.samples)
         left = queued.samples_left or samples
         table = JobTable(
             name=job.name, candidates=candidates, samples_left=left, samples=max(samples, left),
-            current=_current(queued, job), requested=requested,
-            arrived_s=float(number) if queued.arrived is None else queued.arrived, ran_s=queued.ran,
+            current=current, requested=requested,
+            arrived_s=last + number if queued.arrived is None else queued.arrived, ran_s=queued.ran,
             held=queued.servers, restart_s=queued.restart, change_price=queued.change_price, may_wait=queued.may_wait,
+            fixed=fixed,
         )  # fmt: skip
         tables.append(table)
     return tables, jobs, left_out
@@ -66,6 +71,11 @@ def _answer(
         )
         for each in found.alternatives
     ), found.target  # fmt: skip
+
+
+def _unknown(current: Allocation) -> Candidate:
+    """As slow as can be: nothing is told of it, and nothing rests on it."""
+    return Candidate(allocation=current, throughput=1e-9)
 
 
 def _read(path: str, job: Job) -> Recommendation:

@@ -40,7 +40,7 @@ def simulate(
     cluster: Cluster | str | Path | None = None,
     mixes: bool = False,
     elasticity: Elasticity | None = None,
-    curves: str | Path | None = None,
+    curves: Sequence[Curve] | str | Path | None = None,
     settings: Settings | None = None,
     loans: Loans | None = None,
     decisions: bool = False,
@@ -52,16 +52,17 @@ def simulate(
 
     The capacity follows from the load (0.9), or is that of a `cluster`, on whose servers replicas are placed. `days`
     (from, until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
-    (`elasticity`) or those of `curves`, a CSV file or a recommendation. With `parallel`, or the `address` of a
-    cluster, runs go side by side on Ray. `decisions` keeps them
-    one by one in the runs. `progress` is told each run as it ends, and how many there will be.
+    (`elasticity`) or those of `curves`, a CSV file, a recommendation or functions. With `parallel`, or the `address` of
+    a cluster, runs go side by side on Ray. `decisions` keeps them one by one in the runs. `progress` is told each run
+    as it ends, and how many there will be.
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
     told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
+    policies, loads = tuple(dict.fromkeys(policies)), None if loads is None else tuple(dict.fromkeys(loads))
     for name in policies:
         get_allocator(name)
-    if seeds < 1 or not policies or loads == []:
+    if seeds < 1 or not policies or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in told.needs]
     hosts = load_cluster(cluster)
@@ -81,7 +82,7 @@ def simulate(
         replace(base, policy=policy, load=load, seed=seed)
         for load in loads or (0.9,) for seed in range(seeds) for policy in policies
     ]  # fmt: skip
-    shapes = curves_in(curves) if curves else None
+    shapes = curves_in(curves) if isinstance(curves, str | Path) else curves
     run = partial(_run, told, shapes, resources, decisions)
     if parallel or address:
         from sizewright.api.sweeps import on_ray
@@ -147,14 +148,21 @@ def _collected(
 def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
     """What the trace does not tell."""
     e = base.elasticity
-    told = [f"{e.share:.0%} of the jobs are elastic, at {', '.join(f'{m:g}' for m in e.multiples)} × what they had"]
-    if not curved:
+    told = ["no job is elastic"]
+    if e.share:
+        told = [f"{e.share:.0%} of the jobs are elastic, at {', '.join(f'{m:g}' for m in e.multiples)} × what they had"]
+    if e.share and not curved:
         told.append(f"speeds grow as a power of the size, {e.powers[0]:g} to {e.powers[1]:g}, drawn for each job")
     told.append(f"policies know durations with a lognormal error of {e.error:g}")
     told.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
     if base.jobs:
         told.append(
             f"{base.jobs:,} jobs are drawn from {len(trace):,}: a rate of {base.jobs / len(trace):.3g} × its own"
+        )
+    if base.settings.failures_a_day:
+        told.append(
+            f"a unit in use fails {base.settings.failures_a_day:g} times a day, and what was done since the last save, "
+            f"every {base.settings.saved_every_s:g} s of training, is lost"
         )
     if base.loans and base.loans.demand is None:
         told.append("inference needs 42 to 95 % of its servers over a day")

@@ -70,6 +70,9 @@ def _write(division: Division, folder: str, executor: str) -> None:
     }  # all before any is written
     for name, text in texts.items():
         write_file(str(Path(folder) / f"{name}.{suffix}"), text)
+    stopped = ", ".join(share.job for share in division.shares if share.decision == "suspend")
+    if stopped:
+        stderr().print(f"To be stopped first, by hand: {stopped}", style="yellow")
     kept = len(division.plans) - len(texts)
     stderr().print(
         f"{len(texts)} {executor} plans are in {folder}" + (f"; {kept} jobs stay as they are" if kept else "")

@@ -27,7 +27,7 @@ def shares_table(division: Division) -> Table:
             else ["–", "–"]
         )
         batch = str(share.allocation.batch_size) if share.allocation else "–"
-        rate = f"{share.throughput:,.0f}" if share.allocation else "–"
+        rate = f"{share.throughput:,.0f}" if share.throughput is not None else "–"
         waits = share.decision in ("wait", "suspend")
         made.add_row(
             share.job, share.decision, *sizes, batch, rate, str(share.candidates), style="yellow" if waits else ""

@@ -77,7 +77,8 @@ def simulate(
             every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
             failures_a_day=failures,
         ),
-        loans=_loans(inference, server, demand, reclaim), decisions=bool(decisions), parallel=parallel, address=address, progress=_Shown(),
+        loans=_loans(inference, server, demand, reclaim), decisions=bool(decisions),
+        parallel=parallel, address=address, progress=_Shown(),
     )  # fmt: skip
     if figure:
         _draw(told, figure)
@@ -137,6 +138,8 @@ def _loans(servers: int | None, units: float, demand: str | None, reclaim: str) 
     if servers is None:
         if demand:
             raise InputError("--demand is of inference servers.", "Say how many there are: --inference 520.")
+        if reclaim != "least-cost":
+            raise InputError("--reclaim is of inference servers.", "Say how many there are: --inference 520.")
         return None
     return Loans(servers, units, read_demand(demand) if demand else None, reclaim=reclaim)
 

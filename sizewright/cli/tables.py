@@ -274,9 +274,14 @@ def _sized(replicas: int, cores: float | None) -> str:
 
 
 def sized_role(allocation: Allocation, role: str) -> str:
-    """`4 × 2`: replicas × cores."""
-    groups = getattr(allocation, role)
-    return _sized(groups[0].replicas, groups[0].cpu) if groups else "–"
+    """`4 × 2`: replicas × cores; GPUs, and several groups, where there are some."""
+    return (
+        " + ".join(
+            _sized(group.replicas, group.cpu) + (f" + {group.gpu.count} {group.gpu.kind}" if group.gpu else "")
+            for group in getattr(allocation, role)
+        )
+        or "–"
+    )
 
 
 def _range(estimate: Estimate) -> str:

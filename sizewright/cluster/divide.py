@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -32,11 +33,13 @@ def resources_of(cluster: Cluster) -> list[str]:
 def servers_of(cluster: Cluster) -> Servers:
     """One server for each host, named by its kind and a number."""
     resources, names, kinds, rows = resources_of(cluster), list[str](), list[str](), list[list[float]]()
+    count = Counter[str]()
     for host in cluster.hosts:
         told = {"cpu": host.cpu, "memory_bytes": float(host.memory_bytes)}
         if host.gpu:
             told[GPU + host.gpu.kind] = float(host.gpu.count)
-        names += [f"{host.kind}-{number}" for number in range(host.count)]
+        names += [f"{host.kind}-{number}" for number in range(count[host.kind], count[host.kind] + host.count)]
+        count[host.kind] += host.count
         kinds += [host.gpu.kind if host.gpu else ""] * host.count
         rows += [[told.get(name, 0.0) for name in resources]] * host.count
     return Servers(names, kinds, np.array(rows, dtype=float).reshape(len(rows), len(resources)))
@@ -51,7 +54,8 @@ def divide(
     servers goes to whom it is worth most, where the policy goes by worth. The bound is that of all candidates, placed
     or not.
     """
-    until, problem = time.perf_counter() + time_limit_s, tables.problem
+    began, problem = time.perf_counter(), tables.problem
+    until = began + time_limit_s
     first = answer = policy(problem, time_limit_s)
     found = list[tuple[Ints, Placement, int]]()
     for _ in range(ROUNDS):
@@ -71,6 +75,7 @@ def divide(
     answer = replace(
         answer, released=tuple(sorted(released)), full=first.bound is not None and time.perf_counter() < until
     )
+    answer = replace(answer, seconds=time.perf_counter() - began)
     return _proved(tables.problem, first, choice, answer), _places(tables, choice, placement)
 
 

@@ -63,6 +63,10 @@ class Problem:
             array = getattr(self, name)
             if not (np.isfinite(array).all() and (array >= 0).all()):
                 raise InputError(f"{name} holds what is negative or no number.", "Give 0 or more.")
+        if not (np.isfinite(self.change_price).all() and (self.change_price >= 0).all()):
+            raise InputError("change_price holds what is negative or no number.", "Give 0 or more.")
+        if ((self.current < 0) | (self.current >= K)).any():
+            raise InputError("current names a column that there is not.", f"Give 0 to {K - 1}.")
         if not np.isfinite(self.values[self.offered]).all():
             raise InputError("values hold what is no number.", "Give a number for each candidate that is offered.")
         if K < 1 or self.needs[:, 0].any():

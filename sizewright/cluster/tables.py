@@ -38,6 +38,8 @@ class JobTable:
     restart_s: float = 90.0
     change_price: float = 0.0
     may_wait: bool = True
+    fixed: str = ""
+    """Why nothing is told of it but what it has now, its only candidate, with which it goes on."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class JobTables:
     """By job, those of columns 1, 2, …"""
     held: tuple[dict[str, dict[str, int]], ...]
     """By job, where the replicas of what it has now are."""
+    fixed: tuple[str, ...]
+    """By job, why it goes on with what it has; empty for the others."""
     left_out: tuple[LeftOut, ...]
 
     def allocation(self, job: int, column: int) -> Allocation | None:
@@ -66,49 +70,61 @@ def needs_of(allocation: Allocation, resources: Sequence[str]) -> Floats:
     return np.array([totals.get(name, 0.0) for name in resources])
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What can be had."""
+
+    resources: Sequence[str]
+    capacity: Floats
+    most: Floats
+    servers: Floats | None
+    values: str
+
+
 def tables_of(
     jobs: Sequence[JobTable], resources: Sequence[str], capacity: Floats, most: Floats, *, values: str = "progress",
-    window_s: float = 900.0,
+    window_s: float = 900.0, servers: Floats | None = None,
 ) -> JobTables:  # fmt: skip
-    """The problem of these jobs. `capacity` (R,) is shared; `most` (R,) may be had by one job.
+    """The problem of these jobs. `capacity` (R,) is shared; `most` (R,) may be had by one job, one of the `servers`
+    (S, R) has to have room for a replica.
 
-    Jobs without any candidate, of a name that is there already, or whose every candidate is too large are left out, as
-    are candidates without speed, with a negative value, or of GPUs that are not there. Raises InputError where the
-    values are to be the user's own and a job has none.
+    What runs already may exceed `most`. Jobs without any candidate, of a name that is there already, or whose every
+    candidate is too large are left out, as are candidates without speed, with a negative value, or of GPUs that are
+    not there. Raises InputError where the values are to be the user's own and a job has none.
     """
     if values not in VALUES:
         raise InputError(f"There are no values '{values}'.", f"Known: {', '.join(VALUES)}.")
+    if not (np.isfinite(window_s) and window_s > 0):
+        raise InputError(f"A window of {window_s:g} s tells nothing.", "Give some seconds.")
+    limits = _Limits(resources, capacity, np.minimum(capacity, most), servers, values)
     kept, left_out = list[JobTable](), list[LeftOut]()
     for job in jobs:
-        told, why = _checked(job, {each.name for each in kept}, resources, np.minimum(capacity, most), values)
+        told, why = _checked(job, {each.name for each in kept}, limits)
         left_out += [LeftOut(job=job.name, what=what, why=reason) for what, reason in why]
         if told is not None:
             kept.append(told)
     problem = _problem(kept, resources, capacity, values, window_s)
-    return JobTables(problem, tuple(j.candidates for j in kept), tuple(j.held for j in kept), tuple(left_out))
+    columns = {name: tuple(getattr(job, name) for job in kept) for name in ("candidates", "held", "fixed")}
+    return JobTables(problem, **columns, left_out=tuple(left_out))
 
 
-def _checked(
-    job: JobTable, names: set[str], resources: Sequence[str], most: Floats, values: str
-) -> tuple[JobTable | None, list[tuple[str, str]]]:
+def _checked(job: JobTable, names: set[str], limits: _Limits) -> tuple[JobTable | None, list[tuple[str, str]]]:
     """The job with what can be considered of it, and what cannot and why."""
     if job.name in names:
         return None, [("the job", "another one has its name")]
     if not job.candidates:
         return None, [("the job", "it brings no candidates")]
-    if values == "own" and any(each.value is None for each in job.candidates):
+    if job.fixed:
+        return job, []
+    if limits.values == "own" and any(each.value is None for each in job.candidates):
         raise InputError(f"A candidate of {job.name} has no value of your own.", "Give each a `value`.")
-    job = replace(job, candidates=tuple(one for each in _with_current(job) for one in _of_each_kind(each, resources)))
-    why, good = list[tuple[str, str]](), list[Candidate]()
-    for each in job.candidates:
-        fault = _fault(each, resources, most, values)
-        if fault is None:
-            good.append(each)
-        else:
-            why.append((each.allocation.describe(), fault))
+    every = tuple(one for each in _with_current(job) for one in _of_each_kind(each, limits.resources))
+    faults = [_fault(each, limits, runs=each.allocation == job.current) for each in every]
+    why = [(each.allocation.describe(), fault) for each, fault in zip(every, faults, strict=True) if fault]
+    good = tuple(each for each, fault in zip(every, faults, strict=True) if not fault)
     if not good:
         return None, [("the job", f"none of its {len(why)} candidates can be had: {why[0][1]} ({why[0][0]})")]
-    return replace(job, candidates=tuple(good)), why
+    return replace(job, candidates=good), why
 
 
 def _with_current(job: JobTable) -> tuple[Candidate, ...]:
@@ -147,18 +163,23 @@ def with_kind(allocation: Allocation, before: str, kind: str) -> Allocation:
     return allocation.model_copy(update=told)
 
 
-def _fault(each: Candidate, resources: Sequence[str], most: Floats, values: str) -> str | None:
+def _fault(each: Candidate, limits: _Limits, *, runs: bool) -> str | None:
+    """Why a candidate cannot be had."""
+    resources, most = limits.resources, limits.capacity if runs else limits.most
     kinds = {GPU + group.gpu.kind for _, group in each.allocation.groups if group.gpu}
     if missing := kinds - set(resources):
         return f"the cluster has no GPUs of kind {sorted(missing)[0].removeprefix(GPU)}"
     if each.throughput <= 0:
         return "it trains nothing"
-    if values == "own" and each.value is not None and each.value < 0:
+    if limits.values == "own" and each.value is not None and each.value < 0:
         return f"its value is negative ({each.value:g})"
-    need = needs_of(each.allocation, resources)
-    for name, wanted, there in zip(resources, need, most, strict=True):
+    for name, wanted, there in zip(resources, needs_of(each.allocation, resources), most, strict=True):
         if wanted > there * (1 + ROUNDING):
             return f"it needs {amount(name, wanted)} of {named(name)}, and a job can have {amount(name, there)}"
+    for _, group in each.allocation.groups:
+        need = needs_of(Allocation(worker=(group.model_copy(update={"replicas": 1}),), batch_size=1), resources)
+        if limits.servers is not None and not (need <= limits.servers * (1 + ROUNDING)).all(axis=1).any():
+            return f"no server has room for one of its replicas of {group.cpu:g} cores"
     return None
 
 
@@ -178,7 +199,7 @@ def _problem(
         offered[j, 1 : count + 1] = True
         current[j] = _index(allocations, job.current)
         requested[j] = _index(allocations, job.requested or job.current)
-        offered[j, 0] = job.may_wait or not current[j]
+        offered[j, 0] = not current[j] or (job.may_wait and not job.fixed)
     known = {name: np.array([getattr(job, name) for job in jobs]) for name in ("samples", "arrived_s", "change_price")}
     left = np.array([job.samples_left for job in jobs])
     restart_s = np.array([job.restart_s for job in jobs]) * (current > 0)
@@ -213,7 +234,9 @@ def _valued(problem: Problem, facts: Facts, restart_s: Floats, values: str) -> P
         return problem
     if values == "progress":
         return replace(problem, values=progress(facts, problem.current), change_price=np.zeros(len(restart_s)))
-    return replace(problem, values=completion_saved(facts, problem.least), change_price=restart_s)
+    saved = completion_saved(facts, problem.least)
+    saved[:, 1:] += facts.window_s  # against waiting, which puts the end off by a window at least
+    return replace(problem, values=saved, change_price=restart_s)
 
 
 def named(resource: str) -> str:

@@ -34,12 +34,14 @@ HORIZON_S = 900.0
 
 def weighted_progress(facts: Facts, current: Ints, units: Floats, least: Ints) -> Floats:
     """(J, K): work done a second over the power `WEIGHT` of the work left, both in units × seconds of the job's least
-    candidate; `units` (J, K) are what a candidate takes: its dominant share, or units of a resource.
+    candidate that needs anything; `units` (J, K) are what a candidate takes: its dominant share, or a resource's units.
 
     Jobs that could share units of one size are so compared by what a unit brings in each.
     """
     rows = np.arange(len(least))
-    unit = np.maximum(units[rows, least], 1e-300) / np.maximum(facts.speed[rows, least], 1e-300)
+    needing = np.where((units > 0) & (facts.speed > 0), units, np.inf).argmin(axis=1)
+    first = np.where(units[rows, least] > 0, least, needing)
+    unit = np.maximum(units[rows, first], 1e-300) / np.maximum(facts.speed[rows, first], 1e-300)
     left = np.maximum(facts.remaining * unit, 1e-300)
     changed = np.arange(facts.speed.shape[1]) != current[:, None]
     trains = 1.0 - np.minimum(facts.restart_s / HORIZON_S, 1.0)[:, None] * changed

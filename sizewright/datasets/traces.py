@@ -157,8 +157,10 @@ def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
     """Alibaba's PAI (Weng et al., NSDI 2022), `pai_task_table`: a row for each role of a job.
 
     Cores and GPUs are in per cent, memory in GB, as its description says; a job arrives with its first role (its time
-    of submission is in another table) and needs what all of its roles need. Only roles that ended well are taken.
+    of submission is in another table) and needs what all of its roles need. Only roles that ended well are taken: a
+    job without any has no times. Kinds of GPUs are not told apart.
     """
+    names = frame["job_name"].drop_duplicates()
     frame = frame[frame["status"] == "Terminated"]
     count = pd.to_numeric(frame["inst_num"], errors="coerce").fillna(1.0)
     amounts = {"cpu": ("plan_cpu", 0.01), "memory_bytes": ("plan_mem", GIB), "gpu": ("plan_gpu", 0.01)}
@@ -170,7 +172,7 @@ def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
     by_job = frame.assign(**needs, **times).groupby("job_name", sort=False)
     sums = by_job[list(needs)].sum()
     begins, ends = by_job["start_time"].min(), by_job["end_time"].max()
-    return sums.assign(arrived_s=begins, duration_s=ends - begins).reset_index(names="job")
+    return sums.assign(arrived_s=begins, duration_s=ends - begins).reindex(names).reset_index(names="job")
 
 
 def _numbered(frame: pd.DataFrame) -> list[str]:

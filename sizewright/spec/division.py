@@ -17,7 +17,7 @@ class Share(Record):
     job: str
     decision: Literal["launch", "adjust", "keep", "wait", "suspend"]
     allocation: Allocation | None = None
-    throughput: float = Field(0.0, description="samples/s")
+    throughput: float | None = Field(None, description="samples/s; none where nothing tells it")
     candidates: int = Field(description="among which it was chosen")
     why: str
     servers: dict[str, dict[str, int]] = Field(

@@ -56,7 +56,9 @@ class QueuedJob(Record):
     servers: dict[str, dict[str, int]] = Field(
         {}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
     )
-    arrived: Seconds | None = Field(None, description="on any clock that all jobs share; absent: in the file's order")
+    arrived: Seconds | None = Field(
+        None, description="on any clock that all jobs share; absent: after those, in the file's order"
+    )
     ran: Seconds | None = Field(None, ge=0, description="so far; absent: what its samples took at its present speed")
     restart: Seconds = Field(90.0, ge=0, description="a running job stands still so long when it is changed")
     change_price: FiniteFloat = Field(0.0, ge=0, description="what a change takes off its value, for --value own")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -70,14 +71,70 @@ def test_each_job_gets_a_plan_and_a_reason(folder: Path, call: Callable[..., Any
 
 @pytest.mark.parametrize("policy", sorted(ALLOCATORS))
 def test_every_policy_divides_it(folder: Path, call: Callable[..., Any], policy: str) -> None:
-    if policy == "dynamic":
-        told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", policy)
-        assert told.code == 1
-        assert "for one resource; there are 2" in told.err
-        return
     division = divided(call, "--policy", policy)
     assert all(each.used <= each.capacity * (1 + 1e-9) for each in division.resources)
     assert division.policy == policy
+
+
+def test_the_dynamic_programme_is_for_one_resource_that_binds(folder: Path, call: Callable[..., Any]) -> None:
+    Path("cluster.yaml").write_text("hosts: [{kind: s, count: 4, cpu: 16, memory: 20Gi}]")
+    told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", "dynamic")
+    assert told.code == 1
+    assert "for one resource; there are 2" in told.err
+
+
+def test_a_running_job_without_trials_keeps_what_it_has(folder: Path, call: Callable[..., Any]) -> None:
+    Path("jobs.yaml").write_text(
+        yaml.safe_dump({"jobs": [{"job": "a.yaml", "current": allocation(8)}, {"job": "b.yaml", "table": "b.csv"}]})
+    )
+    kept, other = divided(call).shares
+    assert (kept.job, kept.decision, kept.throughput) == ("ctr-a", "keep", None)
+    assert "goes on with what it has" in kept.why
+    assert other.allocation.cores() <= 64 - 34
+    assert "–" in call("allocate", "cluster.yaml", "jobs.yaml").out
+
+
+def test_jobs_that_may_not_wait_are_placed_first(folder: Path, call: Callable[..., Any]) -> None:
+    Path("cluster.yaml").write_text("hosts: [{kind: s, count: 2, cpu: 4, memory: 32Gi}]")
+    small = {"worker": [{"replicas": 1, "cpu": 2, "memory_bytes": 2**30}], "batch_size": 512}
+    large = {"worker": [{"replicas": 1, "cpu": 3, "memory_bytes": 2**30}], "batch_size": 512}
+    jobs = [
+        {"job": "a.yaml", "current": small, "may_wait": False, "candidates": [{"allocation": small, "throughput": 5}]},
+        *({"job": f"{n}.yaml", "candidates": [{"allocation": large, "throughput": 5000}]} for n in "bc"),
+    ]
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
+    for policy in ("default", "mip", "slope", "sjf", "fifo", "hull", "sia", "aryl"):
+        division = divided(call, "--policy", policy)
+        assert sorted(share.decision for share in division.shares) == ["keep", "launch", "wait"]
+        assert division.shares[0].decision == "keep"
+        assert np.isfinite(division.value)
+
+
+def test_a_job_that_has_to_be_stopped_first_is_named(folder: Path, call: Callable[..., Any]) -> None:
+    Path("cluster.yaml").write_text("hosts: [{kind: s, count: 1, cpu: 12, memory: 64Gi}]")
+    queue([{"current": allocation(2)}, {}])
+    Path("a.yaml").write_text("name: ctr-a\ntraining: {samples: 1000000000000}\n")
+    told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", "sjf", "--out", "plans")
+    assert "suspend" in told.out
+    assert "stopped first, by hand: ctr-a" in told.err
+
+
+def test_replicas_stay_on_the_servers_that_they_are_on(folder: Path, call: Callable[..., Any]) -> None:
+    where = {"s-3": {"worker": 2, "ps": 1}, "s-1": {"worker": 2}}
+    queue([{"current": allocation(4), "servers": where, "may_wait": False}, {}, {}])
+    share = divided(call).shares[0]
+    stays = {server: min(share.servers.get(server, {}).get("worker", 0), n["worker"]) for server, n in where.items()}
+    assert sum(stays.values()) == min(4, share.allocation.replicas("worker"))
+    queue([{"current": allocation(4), "servers": {"x-1": {"worker": 4}}}, {}, {}])
+    told = call("allocate", "cluster.yaml", "jobs.yaml")
+    assert told.code == 1
+    assert "no such server" in told.err
+
+
+def test_who_came_first_is_as_it_is_told(folder: Path, call: Callable[..., Any]) -> None:
+    Path("cluster.yaml").write_text("hosts: [{kind: s, count: 1, cpu: 6, memory: 64Gi}]")
+    queue([{"arrived": 1}, {"arrived": 1.5}, {"arrived": 0}])
+    assert [share.decision for share in divided(call, "--policy", "fifo").shares] == ["wait", "wait", "launch"]
 
 
 def test_the_table_says_who_gets_what_and_why(folder: Path, call: Callable[..., Any]) -> None:

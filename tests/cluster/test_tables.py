@@ -52,8 +52,38 @@ def test_values_of_progress_count_restarts_and_those_of_time_saved_begin_at_the_
     assert progress[2] == pytest.approx(1000 * 2**0.8 * 900 / 1e7)
     assert progress[3] == pytest.approx(1000 * 4**0.8 * 810 / 1e7)
     saved = tables(running, values="completion").problem.worth[0]
-    assert saved[2] == pytest.approx(10000 - 10000 / 2**0.8)
-    assert saved[3] == pytest.approx(10000 - 10000 / 4**0.8 - 90)
+    assert saved[2] == pytest.approx(900 + 10000 - 10000 / 2**0.8)
+    assert saved[3] == pytest.approx(900 + 10000 - 10000 / 4**0.8 - 90)
+
+
+def test_time_saved_is_counted_against_waiting_too() -> None:
+    saved = tables(job(counts=(2,)), values="completion", window_s=600.0).problem.worth[0]
+    assert saved.tolist() == [0.0, 600.0]
+
+
+def test_what_a_job_has_had_is_told_by_what_it_has_done() -> None:
+    running = job(current=sized(2), samples=1e7, samples_left=4e6, arrived_s=50.0)
+    waiting = job("b", arrived_s=80.0)
+    facts = tables(running, waiting, job("c", current=sized(1), ran_s=30.0)).problem.facts
+    assert facts is not None
+    ran_s = 6e6 / (1000 * 2**0.8)
+    assert facts.now_s - facts.started_s[0] == pytest.approx(ran_s)
+    assert facts.attained[:2] == pytest.approx([ran_s * 10, 0.0])
+    assert np.isnan(facts.started_s[1])
+    assert facts.now_s - facts.started_s[2] == 30.0
+
+
+def test_a_replica_that_no_server_has_room_for_is_named() -> None:
+    made = tables(job(), servers=np.array([[3.0, 512 * GIB]]))
+    assert not made.problem.jobs
+    assert "no server has room for one of its replicas of 4 cores" in made.left_out[0].why
+
+
+def test_a_job_that_nothing_is_told_of_goes_on_with_what_it_has() -> None:
+    lost = JobTable("lost", (Candidate(allocation=sized(4), throughput=1e-9),), 1e6, 1e6, current=sized(4), fixed="why")
+    made = tables(lost, job())
+    assert made.fixed == ("why", "")
+    assert not made.problem.offered[0, 0]
 
 
 def test_values_of_your_own_are_taken_as_they_are() -> None:

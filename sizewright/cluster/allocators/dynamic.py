@@ -30,9 +30,14 @@ class Dynamic(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
+        all_, problem = problem, _of_what_binds(problem)
         units, capacity = units_of(problem)
         scaled, unit = normal(problem)
-        return in_units(self._solved(scaled, units, capacity, until), problem, unit)
+        answer = in_units(self._solved(scaled, units, capacity, until), problem, unit)
+        assert answer.prices is not None  # those of what binds: the others are free
+        prices = np.zeros(len(all_.resources))
+        prices[np.isin(all_.resources, problem.resources)] = answer.prices
+        return replace(answer, prices=prices)
 
     def _solved(self, problem: Problem, units: Ints, capacity: int, until: float) -> Allotment:
         answer = replace(Lagrangian().choose(problem, until), policy=self.name)
@@ -50,6 +55,15 @@ class Dynamic(Allocator):
         choice[core] = found
         best = max(answer.choice, choice, key=problem.total)
         return chosen(problem, self.name, best, bound=problem.total(best), prices=answer.prices)
+
+
+def _of_what_binds(problem: Problem) -> Problem:
+    """Without resources of which all jobs together cannot take what there is, as long as one is left."""
+    most = np.where(problem.offered[:, :, None], problem.needs, 0.0).max(axis=1, initial=0.0).sum(axis=0)
+    binds = most > problem.capacity
+    binds[0] |= not binds.any()
+    names = [name for name, kept in zip(problem.resources, binds, strict=True) if kept]
+    return replace(problem, resources=names, capacity=problem.capacity[binds], needs=problem.needs[:, :, binds])
 
 
 def units_of(problem: Problem) -> tuple[Ints, int]:

@@ -104,6 +104,10 @@ class Elasticity:
     """And so long when it was stopped or failed; that of Aryl's preemptions."""
 
     def __post_init__(self) -> None:
+        if not (np.isfinite(self.error) and self.error >= 0 and 0 <= self.share <= 1):
+            raise InputError(
+                "An error below 0, or a share that is none.", "Give an error of 0 or more, a share of 0 to 1."
+            )
         sizes = self.multiples
         if (
             not all(np.isfinite(sizes))

@@ -15,6 +15,7 @@ from sizewright.cluster.simulator.outcome import Decision, Result, result_of
 from sizewright.cluster.simulator.state import State
 from sizewright.cluster.simulator.supply import Supply
 from sizewright.cluster.simulator.workload import Workload
+from sizewright.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Settings:
     time_limit_s: float = 1.0
     """Of a decision."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        told = {"every_s": self.every_s, "window_s": self.window_s, "failures_a_day": self.failures_a_day}
+        for name, value in told.items():
+            if not (np.isfinite(value) and value >= 0):
+                raise InputError(f"{name} is {value:g}.", "Give 0 or more.")
+        if self.until_s is not None and not self.until_s > 0:
+            raise InputError(f"A simulation of {self.until_s:g} s shows nothing.", "Let it end later.")
+        if not (self.saved_every_s > 0 and self.time_limit_s > 0):
+            raise InputError("A save and a decision need some time.", "Give seconds above 0.")
 
 
 @dataclass

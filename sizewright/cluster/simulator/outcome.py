@@ -35,6 +35,7 @@ class Result:
     ran_s: Floats
     preemptions: Ints
     changes: Ints
+    failures: Ints
     work_s: Floats
     """(N,): seconds that each job takes with what its user asked for."""
     used: Floats
@@ -66,6 +67,7 @@ class Result:
             "fairness": self.fairness,
             "preemptions": float(self.preemptions.sum()),
             "changes": float(self.changes.sum()),
+            "failures": float(self.failures.sum()),
             "decisions": float(len(self.decisions)),
             "decision_p99_s": float(np.percentile(seconds, 99)),
         }
@@ -90,6 +92,6 @@ def result_of(workload: Workload, state: State, decisions: list[Decision], offer
         used = np.where(offered_s > 0, state.used / offered_s, 0.0)
     return Result(
         policy, workload.arrived_s[came], state.started_s[came], state.finished_s[came], state.waited_s[came],
-        state.ran_s[came], state.preemptions[came], state.changes[came],
+        state.ran_s[came], state.preemptions[came], state.changes[came], state.failures[came],
         workload.work[came] / workload.speed[rows, workload.requested[came]], used, state.used, tuple(decisions),
     )  # fmt: skip

@@ -19,8 +19,8 @@ def run_of(simulated: Simulated, resources: Sequence[str], *, decisions: bool = 
     percentiles = np.percentile(done, np.arange(101)).tolist() if len(done) else []
     return SimulatedRun(
         policy=result.policy, load=scenario.load, seed=scenario.seed,
-        capacity=dict(zip(resources, simulated.capacity.tolist(), strict=True)), figures=result.figures(),
-        completion_s=tuple(percentiles),
+        capacity=dict(zip(resources, simulated.capacity.tolist(), strict=True)),
+        figures=result.figures() | simulated.of_supply, completion_s=tuple(percentiles),
         decisions=tuple(SimulatedDecision(**each._asdict()) for each in result.decisions) if decisions else (),
     )  # fmt: skip
 

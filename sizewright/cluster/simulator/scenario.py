@@ -59,6 +59,7 @@ class Simulated:
     scenario: Scenario
     result: Result
     capacity: Floats
+    of_supply: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -75,7 +76,7 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
     workload, notes = supply.that_fit(workload)
     settings = replace(scenario.settings, seed=scenario.seed)
     result = Simulation(workload, supply, policy, settings).run()
-    return Simulated(scenario, result, capacity, (*trace.notes, *told, *notes, *_longer(trace)))
+    return Simulated(scenario, result, capacity, supply.figures(), (*trace.notes, *told, *notes, *_longer(trace)))
 
 
 def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
@@ -85,7 +86,7 @@ def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
     """
     if not trace.arrived_s[-1] > 0:
         raise InputError("All jobs come at once, so that a load says nothing.", "Give the cluster: --cluster.")
-    if not load > 0:
+    if not (load > 0 and np.isfinite(load)):
         raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
     return np.ceil(_demand(trace, resources) / load)
 

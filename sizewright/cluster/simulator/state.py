@@ -23,6 +23,7 @@ class State:
         self.started_s, self.finished_s = np.full(N, np.nan), np.full(N, np.nan)
         self.waited_s, self.ran_s, self.attained = np.zeros(N), np.zeros(N), np.zeros(N)
         self.preemptions, self.changes = np.zeros(N, dtype=np.intp), np.zeros(N, dtype=np.intp)
+        self.failures = np.zeros(N, dtype=np.intp)
         self.since_save_s: Floats = np.zeros(N)
         self.hazard_s: Floats = np.zeros(N)
         """(N,): seconds × units of the first resource since a job last failed."""
@@ -102,6 +103,7 @@ class State:
 
     def fail(self, job: int, saved_every_s: float) -> None:
         """A running job goes back to its last save, and starts again."""
+        self.failures[job] += 1
         lost_s = self.since_save_s[job] % saved_every_s
         self.remaining[job] = min(
             self.workload.work[job], self.remaining[job] + lost_s * self.workload.speed[job, self.column[job]]

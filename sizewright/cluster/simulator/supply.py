@@ -45,6 +45,10 @@ class Supply:
         fits[:, 0] = False
         return fits, fits
 
+    def figures(self) -> dict[str, float]:
+        """What it did, by name."""
+        return {}
+
     def changes_s(self, now_s: float) -> float:
         """When it changes next by itself."""
         return float("inf")
@@ -179,6 +183,11 @@ class Loaned(Placed):
             self.log.lent.append(int(self.lent[step]))
         capacity: Floats = self.placement.servers.capacity[self.placement.open].sum(axis=0)
         return capacity
+
+    def figures(self) -> dict[str, float]:
+        """See `Supply`: servers that were lent, on average; what giving them back stopped and shrank."""
+        lent = float(np.mean(self.log.lent)) if self.log.lent else 0.0
+        return {"lent": lent, "stopped_by_reclaim": self.log.preempted, "shrunk_by_reclaim": self.log.shrunk}
 
     def preferred(self, group: int) -> Bools | None:
         """See `Placed`: base replicas on own servers, the others together on loaned ones."""

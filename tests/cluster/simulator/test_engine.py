@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from workloads import random_workload, workload_of
 from sizewright.cluster.allocators.registry import ALLOCATORS, get_allocator
 from sizewright.cluster.simulator.engine import Settings, Simulation
 from sizewright.cluster.simulator.outcome import Result
+from sizewright.cluster.simulator.state import State
 from sizewright.cluster.simulator.supply import Supply
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.errors import InputError
@@ -130,3 +133,47 @@ def test_a_workload_that_cannot_be_is_refused() -> None:
         Workload(**(vars(good) | {"arrived_s": good.arrived_s[::-1]}))
     with pytest.raises(InputError, match="does nothing"):
         Workload(**(vars(good) | {"requested": np.zeros(30, dtype=np.intp)}))
+
+
+def test_a_job_alone_fails_as_often_as_it_is_told_to() -> None:
+    workload = workload_of([20 * 86400.0], power=1.0, sizes=[4], elastic=False, restart_s=100.0)
+    failing = Settings(every_s=0.0, failures_a_day=1.0, saved_every_s=1e-3, seed=1)
+    result = Simulation(workload, Supply(np.array([4.0])), get_allocator("fifo"), failing).run()
+    assert 0 < result.failures[0] < 60  # 5 days of 4 units, 20 failures expected
+    assert result.finished_s[0] == pytest.approx(5 * 86400 + 100.0 * result.failures[0], abs=1.0)
+    counts = [
+        int(
+            Simulation(workload, Supply(np.array([4.0])), get_allocator("fifo"), replace(failing, seed=seed))
+            .run()
+            .failures[0]
+        )
+        for seed in range(40)
+    ]
+    assert np.mean(counts) == pytest.approx(20, abs=3)
+
+
+def test_scaling_does_not_shorten_a_restart() -> None:
+    workload = workload_of([1000.0], sizes=[1, 2], change_s=5.0, restart_s=60.0)
+    state = State(workload)
+    state.advance(0.0)
+    for column in (1, 0, 1):
+        state.give(np.array([0]), np.array([column]))
+    state.advance(10.0)
+    state.give(np.array([0]), np.array([2]))
+    assert state.stalled_until[0] == 60.0
+
+
+def test_jobs_that_have_not_come_by_the_end_do_not_count() -> None:
+    workload = workload_of([100.0, 100.0, 100.0], arrived=[0.0, 0.0, 1000.0], sizes=[1], elastic=False)
+    settings = Settings(every_s=0.0, until_s=150.0)
+    figures = Simulation(workload, Supply(np.array([1.0])), get_allocator("fifo"), settings).run().figures()
+    assert (figures["jobs"], figures["unfinished"], figures["queueing_s"]) == (2, 1, 50.0)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"every_s": -1.0}, {"every_s": float("nan")}, {"failures_a_day": -1.0}, {"until_s": 0.0}, {"saved_every_s": 0.0}],
+)
+def test_settings_that_cannot_be_are_refused(told: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        Settings(**told)

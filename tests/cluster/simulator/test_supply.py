@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from workloads import random_workload, workload_of
 
 from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.placement import Servers
 from sizewright.cluster.problem import Floats, Ints
 from sizewright.cluster.reclaim import RECLAIMS, at_random
 from sizewright.cluster.simulator.engine import Settings, Simulation
@@ -106,3 +107,53 @@ def test_a_cluster_of_nothing_ends_with_all_jobs_undone(amount: float) -> None:
     result = Simulation(random_workload(1, 5), Supply(capacity), get_allocator("default"), Settings()).run()
     figures = result.figures()
     assert (figures["unfinished"], figures["use"]) == (5.0, 0.0)
+
+
+def servers_of_two_kinds() -> Servers:
+    return Servers(["a", "v"], ["a100", "v100"], np.array([[4.0], [4.0]]))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "default", "aryl"])
+def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_run(policy: str) -> None:
+    workload = workload_of([100.0] * 6, sizes=[4, 6], elastic=False, asked=1)
+    workload.offered[0], workload.requested[0] = [True, False, True], 2
+    supply = Placed(servers_of_two_kinds())
+    fitting, notes = supply.that_fit(workload)
+    assert (len(fitting), notes) == (5, ["1 jobs are left out: the cluster is too small for them"])
+    result = Simulation(fitting, supply, get_allocator(policy), Settings(every_s=0.0)).run()
+    assert np.isfinite(result.finished_s).all()
+
+
+def test_an_elastic_job_asks_for_the_largest_that_fits() -> None:
+    workload = workload_of([100.0], sizes=[2, 4, 6], asked=3)
+    fitting, notes = Placed(servers_of_two_kinds()).that_fit(workload)
+    assert fitting.requested[0] == 2
+    assert "taken to ask for the largest that fits" in notes[0]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "default", "aryl"])
+def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None:
+    workload = workload_of([100.0, 50.0], sizes=[1, 2])
+    supply = Loaned(equal_servers([("own", 4, [0.5]), ("lent", 3, [0.5])]), 4, lending(40, 0), 100.0)
+    fitting, notes = supply.that_fit(workload)
+    assert len(fitting) == 0
+    assert "2 jobs are left out" in notes[0]
+    result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0)).run()
+    assert np.isnan(result.finished_s).all()
+
+
+def test_what_does_not_fit_on_servers_gets_less_where_its_policy_goes_by_worth() -> None:
+    workload = workload_of([1000.0, 1000.0], sizes=[2, 3], change_s=0.0, asked=2)
+    workload.replicas[:] = np.minimum(workload.replicas, 1)  # one replica each: 3 + 3 fit in sum, not on servers
+    supply = Placed(Servers(["a", "b"], ["", ""], np.array([[4.0], [2.0]])))
+    fitting, _ = supply.that_fit(workload)
+    result = Simulation(fitting, supply, get_allocator("default"), Settings(every_s=0.0)).run()
+    assert result.waited_s.max() == 0.0
+
+
+def test_what_was_lent_and_taken_back_is_told() -> None:
+    supply = Loaned(equal_servers([("own", 1, [8.0]), ("lent", 3, [8.0])]), 1, lending(40, 1), 100.0)
+    Simulation(random_workload(1, 40), supply, get_allocator("aryl"), Settings(every_s=30.0)).run()
+    told = supply.figures()
+    assert 0 < told["lent"] <= 3
+    assert told["stopped_by_reclaim"] + told["shrunk_by_reclaim"] > 0
