@@ -65,6 +65,7 @@ def allocate(
         values=values or "progress",
         window_s=window_s,
         servers=servers.capacity,
+        mixes=mixes,
     )
     if values:  # with facts, `default` makes values of its own
         problem = replace(problem, problem=replace(problem.problem, facts=None))

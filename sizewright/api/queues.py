@@ -31,7 +31,7 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
             if current is None:
                 left_out.append(answer)
                 continue
-            fixed, answer = f"{answer.why}; it goes on with what it has", ((_unknown(current),), None)
+            fixed, answer = f"{answer.why.rstrip('.')}; it goes on with what it has.", ((_unknown(current),), None)
         candidates, requested = answer
         jobs.setdefault(job.name, job)
         samples = float(job.training.samples)
@@ -92,8 +92,8 @@ def _rows(path: str, job: Job) -> tuple[Candidate, ...]:
             rows = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"Cannot read the table {path} of {job.name}: {error}.", "Check the path.") from None
-    if rows and None in rows[0]:
-        raise InputError(f"{path} has more cells in row 1 than columns.", "Correct that row.")
+    if long := [number for number, row in enumerate(rows, 1) if None in row]:
+        raise InputError(f"{path} has more cells in row {long[0]} than columns.", "Correct that row.")
     return tuple(
         parse(CandidateRow, row, f"{path}, row {number}").candidate(job.training.batch_size)
         for number, row in enumerate(rows, 1)

@@ -79,14 +79,15 @@ class _Limits:
     most: Floats
     servers: Floats | None
     values: str
+    mixes: bool
 
 
 def tables_of(
     jobs: Sequence[JobTable], resources: Sequence[str], capacity: Floats, most: Floats, *, values: str = "progress",
-    window_s: float = 900.0, servers: Floats | None = None,
+    window_s: float = 900.0, servers: Floats | None = None, mixes: bool = True,
 ) -> JobTables:  # fmt: skip
     """The problem of these jobs. `capacity` (R,) is shared; `most` (R,) may be had by one job, one of the `servers`
-    (S, R) has to have room for a replica.
+    (S, R) has to have room for a replica; `mixes` lets it have GPUs of several kinds.
 
     What runs already may exceed `most`. Jobs without any candidate, of a name that is there already, or whose every
     candidate is too large are left out, as are candidates without speed, with a negative value, or of GPUs that are
@@ -96,7 +97,7 @@ def tables_of(
         raise InputError(f"There are no values '{values}'.", f"Known: {', '.join(VALUES)}.")
     if not (np.isfinite(window_s) and window_s > 0):
         raise InputError(f"A window of {window_s:g} s tells nothing.", "Give some seconds.")
-    limits = _Limits(resources, capacity, np.minimum(capacity, most), servers, values)
+    limits = _Limits(resources, capacity, np.minimum(capacity, most), servers, values, mixes)
     kept, left_out = list[JobTable](), list[LeftOut]()
     for job in jobs:
         told, why = _checked(job, {each.name for each in kept}, limits)
@@ -169,13 +170,15 @@ def _fault(each: Candidate, limits: _Limits, *, runs: bool) -> str | None:
     kinds = {GPU + group.gpu.kind for _, group in each.allocation.groups if group.gpu}
     if missing := kinds - set(resources):
         return f"the cluster has no GPUs of kind {sorted(missing)[0].removeprefix(GPU)}"
+    if len(kinds) > 1 and not limits.mixes:
+        return "it has GPUs of several kinds, which is not allowed: --mix-gpus"
     if each.throughput <= 0:
         return "it trains nothing"
     if limits.values == "own" and each.value is not None and each.value < 0:
         return f"its value is negative ({each.value:g})"
     for name, wanted, there in zip(resources, needs_of(each.allocation, resources), most, strict=True):
         if wanted > there * (1 + ROUNDING):
-            return f"it needs {amount(name, wanted)} of {named(name)}, and a job can have {amount(name, there)}"
+            return f"it needs {_told(name, wanted)}, and a job can have {amount(name, there)}"
     for _, group in each.allocation.groups:
         need = needs_of(Allocation(worker=(group.model_copy(update={"replicas": 1}),), batch_size=1), resources)
         if limits.servers is not None and not (need <= limits.servers * (1 + ROUNDING)).all(axis=1).any():
@@ -244,6 +247,11 @@ def named(resource: str) -> str:
     if resource.startswith(GPU):
         return f"GPUs ({resource.removeprefix(GPU)})"
     return {"cpu": "cores", "memory_bytes": "memory"}.get(resource, resource)
+
+
+def _told(resource: str, value: float) -> str:
+    """`4 cores`, `2.0 GiB of memory`."""
+    return f"{amount(resource, value)} {'of ' if resource == 'memory_bytes' else ''}{named(resource)}"
 
 
 def amount(resource: str, value: float) -> str:

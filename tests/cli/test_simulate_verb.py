@@ -63,6 +63,21 @@ def test_the_table_the_progress_and_the_figure(trace: Path, call: Callable[..., 
     assert Path("out.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_decisions_are_kept_with_their_times(trace: Path, call: Callable[..., Any]) -> None:
+    told = replayed(call, "--policy", "default,fifo", "--decisions", "decisions.jsonl")
+    lines = [json.loads(line) for line in Path("decisions.jsonl").read_text().splitlines()]
+    counts = {row.policy: row.figures["decisions"].value for row in told.rows}
+    assert counts == {policy: sum(line["policy"] == policy for line in lines) for policy in counts}
+    assert all(line["seconds"] > 0 and line["jobs"] >= line["moved"] for line in lines)
+    assert not told.runs[0].decisions
+
+
+def test_failures_are_counted_and_what_was_assumed_of_them_is_said(trace: Path, call: Callable[..., Any]) -> None:
+    told = replayed(call, "--policy", "fifo", "--failures", "20")
+    assert told.rows[0].figures["failures"].value > 0
+    assert any("last save" in text for text in told.assumptions)
+
+
 def test_runs_side_by_side_on_ray_are_the_same(trace: Path, call: Callable[..., Any]) -> None:
     pytest.importorskip("ray")
     pytest.importorskip("torch")
@@ -117,6 +132,11 @@ def test_a_part_an_end_and_jobs_drawn(trace: Path, call: Callable[..., Any]) -> 
         (("--kind", "google"), "no traces of kind"),
         (("--inference", "4", "--reclaim", "best"), "no way to reclaim"),
         (("--demand", "trace.csv"), "--inference"),
+        (("--reclaim", "random"), "--inference"),
+        (("--load", "inf"), "load of inf"),
+        (("--every", "inf"), "every_s is inf"),
+        (("--error", "inf"), "error"),
+        (("--until", "0"), "shows nothing"),
         (("--figure", "out.txt"), ".png, .svg or .pdf"),
         (("--figure", "none/out.png"), "no folder"),
         (("--curves", "trace.csv"), "no column size"),

@@ -101,8 +101,8 @@ def test_values_of_your_own_are_taken_as_they_are() -> None:
     [
         ([job(), job()], "the job", "another one has its name"),
         ([job(), job("b", candidates=())], "the job", "brings no candidates"),
-        ([job("b", (64,)), job()], "the job", "needs 258 of cores, and a job can have 64"),
-        ([job("b", (1, 64))], "64 workers", "needs 258 of cores"),
+        ([job("b", (64,)), job()], "the job", "needs 258 cores, and a job can have 64"),
+        ([job("b", (1, 64))], "64 workers", "needs 258 cores"),
         ([job(candidates=(Candidate(allocation=sized(1), throughput=-2.0),))], "the job", "it trains nothing"),
         (
             [job(candidates=(Candidate(allocation=sized(1, kind="a100"), throughput=2.0),))],
@@ -125,7 +125,7 @@ def test_negative_values_are_left_out() -> None:
 
 def test_a_quota_is_of_one_job() -> None:
     made = tables(job(), most=(12.0, 512 * GIB))
-    assert [left.why for left in made.left_out] == ["it needs 18 of cores, and a job can have 12"]
+    assert [left.why for left in made.left_out] == ["it needs 18 cores, and a job can have 12"]
 
 
 def test_what_a_job_has_is_a_candidate_as_fast_as_the_fastest_that_needs_no_more() -> None:
