@@ -150,6 +150,12 @@ def test_options_that_cannot_be(trace: Path, call: Callable[..., Any], options: 
     assert "Traceback" not in result.err
 
 
+def test_a_cluster_on_which_nothing_fits(trace: Path, call: Callable[..., Any]) -> None:
+    result = call("simulate", trace, "--inference", 2, "--server", 0.5)
+    assert result.code == 1
+    assert "No job of the trace fits" in result.err
+
+
 def test_a_cluster_without_what_the_trace_needs(trace: Path, call: Callable[..., Any]) -> None:
     Path("cluster.yaml").write_text("hosts: [{kind: s, cpu: 8, memory: 8Gi}]")
     assert "need gpu, and the cluster has none" in call("simulate", trace, "--cluster", "cluster.yaml").err

@@ -106,6 +106,8 @@ class Simulation:
         running = self.state.running
         for job in running[self._lasting_s(running) <= INSTANT_S]:
             self.state.fail(int(job), self.settings.saved_every_s)
+            if self.state.failures[job] >= MOST_FAILURES:
+                self.state.give_up(int(job))
             self.state.hazard_s[job], self.lasts_s[job] = 0.0, self._drawn(1)[0]
 
     def _drawn(self, count: int) -> Floats:
@@ -161,6 +163,8 @@ class Simulation:
         )
 
 
+MOST_FAILURES = 1000
+"""A job that has failed so often is given up: where failures come faster than saves it would never be done."""
 INSTANT_S = 1e-6
 """No time at all, in sums of floats."""
 LEAST_LEFT = 0.05

@@ -74,6 +74,8 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
     workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)
     supply, capacity, told = _supply(trace, workload, scenario)
     workload, notes = supply.that_fit(workload)
+    if not len(workload):
+        raise InputError("No job of the trace fits on the cluster's servers.", "Give larger ones.")
     settings = replace(scenario.settings, seed=scenario.seed)
     result = Simulation(workload, supply, policy, settings).run()
     return Simulated(scenario, result, capacity, supply.figures(), (*trace.notes, *told, *notes, *_longer(trace)))

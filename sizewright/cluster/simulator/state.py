@@ -101,6 +101,11 @@ class State:
         """They stand still for so long (n,), or for longer where they do already."""
         self.stalled_until[jobs] = np.maximum(self.stalled_until[jobs], self.now_s + seconds)
 
+    def give_up(self, job: int) -> None:
+        """It leaves, and is never done."""
+        self.column[job] = 0
+        self.live = self.live[self.live != job]
+
     def fail(self, job: int, saved_every_s: float) -> None:
         """A running job goes back to its last save, and starts again."""
         self.failures[job] += 1

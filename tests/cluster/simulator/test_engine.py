@@ -152,6 +152,15 @@ def test_a_job_alone_fails_as_often_as_it_is_told_to() -> None:
     assert np.mean(counts) == pytest.approx(20, abs=3)
 
 
+def test_a_job_that_fails_for_ever_is_given_up_and_the_others_are_done() -> None:
+    workload = workload_of([1e5, 10.0], power=1.0, sizes=[1, 100], elastic=[True, False], restart_s=10.0)
+    workload.offered[0], workload.requested[0] = [True, False, True], 2
+    failing = Settings(every_s=0.0, failures_a_day=100.0)
+    result = Simulation(workload, Supply(np.array([100.0])), get_allocator("fifo"), failing).run()
+    assert (result.failures[0], np.isnan(result.finished_s[0])) == (1000, True)
+    assert np.isfinite(result.finished_s[1])
+
+
 def test_scaling_does_not_shorten_a_restart() -> None:
     workload = workload_of([1000.0], sizes=[1, 2], change_s=5.0, restart_s=60.0)
     state = State(workload)
