@@ -117,7 +117,9 @@ def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
 ) -> None:
     sound = [factor for factor in factors if 0.1 < factor < 10]
     answer, clean = (recommend(job, measured(prior, job, told), prior=prior) for told in (factors, sound))
-    assert answer.predicted == clean.predicted
+    assert answer.target == clean.target
+    rate, without = answer.predicted.throughput.model_dump(), clean.predicted.throughput.model_dump()
+    assert rate == pytest.approx(without, rel=1e-9)  # of more rows at once the last digit may differ
     assert answer.evidence.trials == len(sound)
     assert sum("is left out" in reason for reason in answer.reasons) == len(factors) - len(sound)
 
