@@ -41,7 +41,9 @@ class ResourceUse(Record):
     capacity: float
     used: float
     next_unit: float | None = Field(
-        None, description="what another core, GiB or GPU would bring, as a share of the value of this division"
+        None,
+        description="what another core, GiB or GPU would bring, as a share of the value of this division, wherever "
+        "replicas would run",
     )
 
 
