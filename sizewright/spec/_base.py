@@ -61,8 +61,8 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
         return record.model_validate(data)
     except ValidationError as error:
         mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        places = {fault["loc"][:end] for fault in mistyped_first for end in range(len(fault["loc"]))}
-        told = [fault for fault in mistyped_first if not fault["loc"] or fault["loc"] not in places]
+        places = {fault["loc"][:end] for fault in mistyped_first for end in range(1, len(fault["loc"]))}
+        told = [fault for fault in mistyped_first if fault["loc"] not in places]
         faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
         shown = " ".join(shown.split())  # a key may hold line breaks
