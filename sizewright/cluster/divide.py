@@ -57,17 +57,18 @@ def divide(
     began, problem = time.perf_counter(), tables.problem
     until = began + time_limit_s
     first = answer = policy(problem, time_limit_s)
+    worth, rows = _counted(first), np.arange(len(problem.jobs))
     found = list[tuple[Ints, Placement, int]]()
     for _ in range(ROUNDS):
         choice, placement, unplaced = _placed(tables, answer.choice, servers, mixes)
         if first.bound is not None:
-            choice = _filled(tables, problem, first.worth, choice, placement, until)
+            choice = _filled(tables, problem, worth, choice, placement, until)
         found.append((choice, placement, sum(choice[job] == 0 for job in unplaced)))
         if not unplaced or time.perf_counter() > until:
             break
         problem = _without(problem, answer.choice, unplaced)
         answer = policy(problem, max(until - time.perf_counter(), 0.0))
-    choice, placement, waiting = max(found, key=lambda each: _total(first, each[0]))
+    choice, placement, waiting = max(found, key=lambda each: worth[rows, each[0]].sum())
     if waiting:
         many = "1 job waits since its replicas do" if waiting == 1 else f"{waiting} jobs wait since their replicas do"
         answer = replace(answer, notes=(*answer.notes, f"{many} not fit on the servers as they are"))
@@ -135,7 +136,6 @@ def _filled(
     first."""
     choice, open_, rows = choice.copy(), problem.offered.copy(), np.arange(len(choice))
     open_[:, 0] = False
-    worth = np.where(np.isfinite(worth), worth, np.min(worth, where=np.isfinite(worth), initial=0.0) - 1e9)
     while time.perf_counter() < until:
         gain = worth - worth[rows, choice][:, None]
         more = problem.needs - problem.needs[rows, choice][:, None]
@@ -183,10 +183,9 @@ def _without(problem: Problem, choice: Ints, jobs: list[int]) -> Problem:
     return replace(problem, offered=offered)
 
 
-def _total(first: Allotment, choice: Ints) -> float:
-    """What a choice is worth, jobs that had to be put off counting as much less than any other."""
-    worth = first.worth[np.arange(len(choice)), choice]
-    return float(np.where(np.isfinite(worth), worth, -1e9 * (1.0 + abs(first.value))).sum())
+def _counted(first: Allotment) -> Floats:
+    """(J, K): worth, that of putting off a job which may not wait being much less than any other."""
+    return np.where(np.isfinite(first.worth), first.worth, -1e9 * (1.0 + abs(first.value)))
 
 
 def _proved(problem: Problem, first: Allotment, choice: Ints, answer: Allotment) -> Allotment:

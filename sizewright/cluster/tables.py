@@ -179,9 +179,11 @@ def _fault(each: Candidate, limits: _Limits, *, runs: bool) -> str | None:
     for name, wanted, there in zip(resources, needs_of(each.allocation, resources), most, strict=True):
         if wanted > there * (1 + ROUNDING):
             return f"it needs {_told(name, wanted)}, and a job can have {amount(name, there)}"
+    if limits.servers is None:
+        return None
     for _, group in each.allocation.groups:
         need = needs_of(Allocation(worker=(group.model_copy(update={"replicas": 1}),), batch_size=1), resources)
-        if limits.servers is not None and not (need <= limits.servers * (1 + ROUNDING)).all(axis=1).any():
+        if not (need <= limits.servers * (1 + ROUNDING)).all(axis=1).any():
             return f"no server has room for one of its replicas of {group.cpu:g} cores"
     return None
 

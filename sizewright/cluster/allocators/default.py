@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from sizewright.cluster.allocators._base import Allocator, valued
 from sizewright.cluster.allocators.dynamic import Dynamic
-from sizewright.cluster.allocators.lagrangian import Lagrangian
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.problem import Problem
@@ -19,7 +18,7 @@ class Default(Allocator):
     they are given.
 
     Prices are enough for many jobs. Where their gap is above `gap`, one resource in units is left to the dynamic
-    programme, several resources to HiGHS, for as long as the time limit lets them.
+    programme, all else to HiGHS, for as long as the time limit lets them.
     """
 
     name = "default"
@@ -35,13 +34,9 @@ class Default(Allocator):
         return replace(self._solved(problem, until), policy=self.name)
 
     def _solved(self, problem: Problem, until: float) -> Allotment:
-        answer = Lagrangian(self.gap).choose(problem, until)
-        if (answer.gap or 0.0) <= self.gap:
-            return answer
-        if problem.shape[2] > 1:
-            return Mip(self.gap).choose(problem, until)
-        try:
-            exact = Dynamic().choose(problem, until)
-        except InputError:  # no common unit
-            return Mip(self.gap).choose(problem, until)
-        return replace(exact, prices=answer.prices)
+        if problem.shape[2] == 1:
+            try:
+                return Dynamic(self.gap).choose(problem, until)
+            except InputError:  # no common unit
+                pass
+        return Mip(self.gap).choose(problem, until)

@@ -22,18 +22,20 @@ class Dynamic(Allocator):
     """The best choice, where there is one resource and it comes in units; within the time limit.
 
     Begins with prices and repair: the programme is left the jobs of which prices leave more than one candidate open to
-    a better choice (Balas and Zemel's core).
+    a better choice (Balas and Zemel's core), unless their gap is at most `gap` already.
     """
 
     name = "dynamic"
     origin = "Bellman 1957"
 
+    def __init__(self, gap: float = 0.0) -> None:
+        self.gap = gap
+
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`. Raises InputError for several resources, or for needs of no common unit."""
         all_, problem = problem, _of_what_binds(problem)
-        units, capacity = units_of(problem)
         scaled, unit = normal(problem)
-        answer = in_units(self._solved(scaled, units, capacity, until), problem, unit)
+        answer = in_units(self._solved(scaled, *units_of(problem), until), problem, unit)
         assert answer.prices is not None  # those of what binds: the others are free
         prices = np.zeros(len(all_.resources))
         prices[np.isin(all_.resources, problem.resources)] = answer.prices
@@ -43,6 +45,8 @@ class Dynamic(Allocator):
         answer = replace(Lagrangian().choose(problem, until), policy=self.name)
         assert answer.bound is not None  # that of the prices
         assert answer.prices is not None
+        if (answer.gap or 0.0) <= self.gap:
+            return answer
         open_ = open_at(problem, answer.prices, answer.bound, answer.value)
         choice = open_.argmax(axis=1)
         core = np.flatnonzero(open_.sum(axis=1) > 1)
