@@ -40,13 +40,19 @@ from sizewright.api.sizing import (
     plan,
     profile,
     recommend,
+    size,
 )
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate
+    from sizewright.api.reporting import report
     from sizewright.api.simulating import simulate
 
-_LATER = {"allocate": "sizewright.api.allocating", "simulate": "sizewright.api.simulating"}
+_LATER = {
+    "allocate": "sizewright.api.allocating",
+    "report": "sizewright.api.reporting",
+    "simulate": "sizewright.api.simulating",
+}
 """Loaded when first used: they need more than sizing one job does."""
 
 __all__ = [
@@ -78,9 +84,11 @@ __all__ = [
     "plan",
     "profile",
     "recommend",
+    "report",
     "retrain",
     "run",
     "simulate",
+    "size",
     "tune",
 ]
 

@@ -24,7 +24,9 @@ from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
-from sizewright.recommender.recommend import recommend as recommend_from_trials
+from sizewright.recommender.answer import ok
+from sizewright.recommender.recommend import decide
+from sizewright.recommender.sized import Sized
 from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
 
 if TYPE_CHECKING:
@@ -140,6 +142,23 @@ def recommend(
     With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
     answer the last good one, which the reasons say.
     """
+    return size(
+        job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        tracking_uri=tracking_uri,
+    ).answer  # fmt: skip
+
+
+def size(
+    job: JobLike,
+    *,
+    trials: Sequence[Trial] | None = None,
+    store: str | TrialStore | None = None,
+    cluster: Cluster | str | Path | None = None,
+    extrapolate: bool = False,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+) -> Sized:
+    """As `recommend`, together with what the answer was made of."""
     job = counted(job)
     told, why = prior_asked_for(prior, tracking_uri)
     runs: list[FinishedJob] = []
@@ -147,10 +166,13 @@ def recommend(
     if trials is None:
         trials, history = evidence_of(job, store, needed=told is None)
         runs = [run for run in history if run.key == job.hash]
-    found = recommend_from_trials(
+    found = decide(
         job, trials, cluster=load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs, history=history
     )
-    return found.model_copy(update={"reasons": (*found.reasons, why)}) if why else found
+    answer, model = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
+    if why:
+        answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
+    return Sized(job, answer, trials, runs, model)
 
 
 def memory(

@@ -17,6 +17,7 @@ from sizewright.cli import (
     models,
     profile,
     recommend,
+    report,
     retrain,
     schema,
     simulate,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("profile")(profile.profile)
 app.command("recommend")(recommend.recommend)
+app.command("report")(report.report)
 app.command("run")(run_verb.run)
 app.command("tune")(tune.tune)
 app.command("apply")(apply.apply)

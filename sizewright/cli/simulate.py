@@ -177,9 +177,9 @@ def _check_figure(path: str) -> None:
 
 def _draw(told: Simulation, path: str) -> None:
     from sizewright.cli.output import stderr
-    from sizewright.cluster.simulator.figures import draw
+    from sizewright.plots import simulation
 
-    draw(told).savefig(path, dpi=150)
+    simulation(told).savefig(path, dpi=150)
     stderr().print(f"The figure is in {path}")
 
 

@@ -40,6 +40,26 @@ def recommend(
     With a prior, runs of other jobs in `history` that are like it count too, the later before `now` the more.
     The answer may be "not enough data" or "infeasible"; both carry numbered remedies.
     """
+    decision = decide(
+        job, trials, cluster=cluster, model=model, extrapolate=extrapolate, prior=prior, runs=runs, history=history,
+        now=now,
+    )  # fmt: skip
+    return decision if isinstance(decision, Recommendation) else ok(decision)
+
+
+def decide(
+    job: Job,
+    trials: Sequence[Trial],
+    *,
+    cluster: Cluster | None = None,
+    model: BaseThroughputModel | None = None,
+    extrapolate: bool = False,
+    prior: LearnedPrior | None = None,
+    runs: Sequence[FinishedJob] = (),
+    history: Sequence[FinishedJob] = (),
+    now: datetime | None = None,
+) -> Decision | Recommendation:
+    """As `recommend`, with the fitted model and all that was weighed; a Recommendation where there is no target."""
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     foretold, refused = _foretell(prior, job)
     if not usable and foretold is None:
@@ -80,7 +100,7 @@ def recommend(
     left = np.flatnonzero(allowed)
     chosen = scored.best(left)
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
-    return ok(Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about, peaks))
+    return Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about, peaks)
 
 
 def _foretell(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, str]:

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from sizewright.errors import MissingExtraError
+from sizewright.plots._base import Picture
 from sizewright.spec.simulation import Simulation
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
 _MARKS = "osD^v<>pP*Xhd8"
 
 
-def draw(simulation: Simulation) -> Figure:
-    """Raises MissingExtraError without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("plots", "matplotlib") from None
-    figure = Figure(figsize=(12, 8), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, 2)
+def simulation(told: Simulation) -> Picture:
+    """Mean completion time, queueing and use by load, with intervals over seeds; and the spread of completion times."""
+    picture = Picture(12, 8)
+    panels = picture.subplots(2, 2)
     for axes, (name, label) in zip(panels.flat, _SHOWN.items(), strict=False):
-        _by_load(axes, simulation, name, label)
-    _spread(panels[1, 1], simulation)
+        _by_load(axes, told, name, label)
+    _spread(panels[1, 1], told)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
-    figure.suptitle(f"{simulation.jobs:,} jobs under {len(labels)} policies")
-    return figure
+    picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
+    picture.suptitle(f"{told.jobs:,} jobs under {len(labels)} policies")
+    picture.numbers = (
+        ("policy", "load", *_SHOWN.values()),
+        [
+            (row.policy, f"{row.load:g}", *(_number(row.figures[name].value, name) for name in _SHOWN))
+            for row in told.rows
+        ],
+    )
+    best = min(told.rows, key=lambda row: row.figures["jct_s"].value)
+    picture.alt = (
+        f"{told.jobs:,} jobs under {len(labels)} policies; the shortest mean completion time is {best.policy}'s at "
+        f"load {best.load:g}, {best.figures['jct_s'].value / 3600:.2f} h."
+    )
+    return picture
+
+
+def _number(value: float, name: str) -> str:
+    return f"{value / 3600:.2f}" if name.endswith("_s") else f"{value:.1%}"
 
 
 def _policies(simulation: Simulation) -> list[str]:
     return list(dict.fromkeys(row.policy for row in simulation.rows))
 
 
-def _by_load(axes: Axes, simulation: Simulation, name: str, label: str) -> None:
+def _by_load(axes: Any, simulation: Simulation, name: str, label: str) -> None:
     """Points beside one another, with intervals over the seeds; lines join the loads."""
     unit = 3600.0 if name.endswith("_s") else 1.0
     policies = _policies(simulation)
@@ -59,7 +65,7 @@ def _by_load(axes: Axes, simulation: Simulation, name: str, label: str) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-def _spread(axes: Axes, simulation: Simulation) -> None:
+def _spread(axes: Any, simulation: Simulation) -> None:
     """Of the first seed at the highest load."""
     load = max(row.load for row in simulation.rows)
     seed = min(run.seed for run in simulation.runs)

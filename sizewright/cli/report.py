@@ -1,0 +1,77 @@
+"""`sizewright report`: what a recommendation rests on, as one page or as pictures."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import ClusterFile, DataPath, Prior, Store, Tracking
+
+
+class Form(str, Enum):
+    """What the report is written as."""
+
+    html = "html"
+    png = "png"
+    svg = "svg"
+
+
+def report(
+    job: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Argument(metavar="JOB", help="The job file; absent, the only job of the store."),
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="One page, or a folder of pictures.")] = Form.html,
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--out", help="The file, or for pictures the folder.  [default: report.html, or report]"),
+    ] = None,
+    store: Store = None,
+    trials: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--trials", help="A CSV or Parquet file of trials instead of the store."),
+    ] = None,
+    cluster: ClusterFile = None,
+    data: DataPath = None,
+    prior: Prior = None,
+    tracking_uri: Tracking = None,
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
+    ] = False,
+) -> None:
+    """Show what a recommendation rests on: its reasons, curves, costs, memory, runs and trials, in one HTML file that
+    needs no network.
+    """
+    from sizewright import api
+    from sizewright.api.reporting import draw, its_only_job
+    from sizewright.cli.output import stderr, write_file
+    from sizewright.datasets.trials import now
+    from sizewright.errors import InputError
+    from sizewright.reporting.page import page
+
+    if job is None and trials:
+        raise InputError(
+            "A file of trials does not describe their job.", "Name it: sizewright report JOB --trials FILE."
+        )
+    described = api.load_job(job or its_only_job(store), data)
+    given = None
+    if trials:
+        from sizewright.datasets.trial_files import import_trials
+
+        given = import_trials(trials)
+    told = api.size(
+        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        tracking_uri=tracking_uri,
+    )  # fmt: skip
+    if form is Form.html:
+        path = out or "report.html"
+        write_file(path, page(told, now()))
+        stderr().print(f"The report is in {path}")
+        return
+    files, why_not = draw(told, form.value, out or "report")
+    for text in why_not:
+        stderr().print(f"Not drawn: {text}")
+    for file in files:
+        typer.echo(file)

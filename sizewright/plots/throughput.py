@@ -1,0 +1,127 @@
+"""Samples/s over workers and over PS, everything else as in one allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.memory import table_bytes
+from sizewright.models.table import AXES, Columns, as_columns
+from sizewright.plots._base import COLORS, FAINT, Picture, tidy
+from sizewright.recommender.consider import default_model, filled
+from sizewright.recommender.grid import counts_between
+from sizewright.spec import Allocation, Job
+
+_NAMES = {"workers": "workers", "ps": "parameter servers"}
+
+
+def throughput(
+    job: Job, trials: Sequence[Trial], *, model: BaseThroughputModel | None = None, at: Allocation | None = None
+) -> Picture:
+    """The fitted model's curves with the 90 % interval of a trial, and the measured points.
+
+    `model` is fitted already; by default the job's own is fitted to `trials`. `at` is the allocation that the curves
+    go through, by default that of the fastest trial. A trial of other sizes is drawn where the model would have it at
+    the sizes of the curve (a partial residual): measured × curve ÷ predicted.
+
+    Raises InputError without a usable trial where there is neither model nor allocation.
+    """
+    told = [filled(job, trial) for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
+    if not told and (model is None or at is None):
+        raise InputError("There is no measured trial to draw a curve from.", "Run: sizewright profile JOB.")
+    model = model or default_model(job).fit(told)
+    through = _through(job, told, at)
+    axes_drawn = ("workers", "ps") if job.has_ps else ("workers",)
+    picture = Picture(4.6 * len(axes_drawn) + 0.6, 4.0)
+    panels = picture.subplots(1, len(axes_drawn), squeeze=False, sharey=True)[0]
+    rows = list[tuple[str, ...]]()
+    for panel, axis in zip(panels, axes_drawn, strict=True):
+        rows += _drawn(picture, panel, job, model, told, through, axis)
+    panels[0].set_ylabel("samples/s")
+    panels[0].set_ylim(0, None)
+    known = dict(pair for panel in panels for pair in zip(*panel.get_legend_handles_labels()[::-1], strict=True))
+    picture.legend(known.values(), known.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    picture.numbers = (("over", "count", "samples/s", "90 % interval"), rows)
+    picture.alt = _told(rows, through, axes_drawn)
+    return picture
+
+
+def _through(job: Job, trials: Sequence[Trial], at: Allocation | None) -> dict[str, float]:
+    """One row of a model's columns."""
+    if at is not None:
+        columns = as_columns([at], AXES)
+    else:
+        columns = as_columns([max(trials, key=lambda t: t.throughput or 0.0)], AXES)
+    columns["embedding_bytes"] = np.array([0.0 if job.command else float(table_bytes(job))])
+    return {name: float(np.nan_to_num(column[0])) for name, column in columns.items()}
+
+
+def _drawn(
+    picture: Picture, panel: Any, job: Job, model: BaseThroughputModel, trials: Sequence[Trial],
+    through: dict[str, float], axis: str,
+) -> list[tuple[str, ...]]:  # fmt: skip
+    """Draw one curve; the answer is its rows."""
+    bounds = job.bounds.worker.replicas if axis == "workers" else job.bounds.ps.replicas
+    measured = sorted({float(getattr(trial, axis)) for trial in trials})
+    counts = np.array(sorted({*counts_between(*bounds), *measured, through[axis]}))
+    middle, lower, upper = model.predict_with_interval(_varied(through, axis, counts))
+    panel.fill_between(counts, lower, upper, color=COLORS[0], alpha=FAINT, linewidth=0, label="90 % of trials")
+    inside = (counts >= min(measured, default=0)) & (counts <= max(measured, default=-1))
+    panel.plot(counts, middle, color=COLORS[0], linewidth=1, linestyle=":")
+    panel.plot(counts[inside], middle[inside], color=COLORS[0], linewidth=1.8, label="model (dotted: not measured)")
+    if trials:
+        _points(picture, panel, model, trials, through, axis)
+    chosen = float(np.interp(through[axis], counts, middle))
+    mark = panel.scatter([through[axis]], [chosen], marker="*", s=130, color=COLORS[1], zorder=4, label="here")
+    picture.label(mark, [f"{through[axis]:g} {_NAMES[axis]}: {chosen:,.0f} samples/s expected"])
+    tidy(panel, xlabel=_NAMES[axis])
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    keep = np.unique(np.linspace(0, len(counts) - 1, 12).round().astype(int))
+    return [(_NAMES[axis], f"{counts[i]:g}", f"{middle[i]:,.0f}", f"{lower[i]:,.0f} to {upper[i]:,.0f}") for i in keep]
+
+
+def _varied(through: dict[str, float], axis: str, counts: Any) -> Columns:
+    columns = {name: np.full(len(counts), value) for name, value in through.items()}
+    columns[axis] = np.asarray(counts, float)
+    return columns
+
+
+def _points(
+    picture: Picture, panel: Any, model: BaseThroughputModel, trials: Sequence[Trial], through: dict[str, float],
+    axis: str,
+) -> None:  # fmt: skip
+    """Filled where a trial lies on the curve, hollow where the model brings it there."""
+    own = as_columns(trials, AXES)
+    counts, rates = own[axis], np.array([trial.throughput for trial in trials], float)
+    others = [name for name in AXES if name not in (axis, "embedding_bytes")]
+    on_it = np.all([np.isclose(own[name], through[name], equal_nan=True) for name in others], axis=0)
+    on_it |= np.zeros(len(trials), dtype=bool)
+    brought = rates * model.predict(_varied(through, axis, counts)) / np.maximum(model.predict(trials), 1e-9)
+    for rows, filled_in, name in ((on_it, True, "measured"), (~on_it, False, "measured at other sizes, brought here")):
+        if rows.any():
+            y = np.where(on_it, rates, brought)[rows]
+            face = COLORS[0] if filled_in else "none"
+            drawn = panel.scatter(counts[rows], y, s=22, facecolors=face, edgecolors=COLORS[0], linewidths=0.9,
+                                  zorder=3, label=name)  # fmt: skip
+            picture.label(drawn, [_point(trial) for trial, row in zip(trials, rows, strict=True) if row])
+
+
+def _point(trial: Trial) -> str:
+    workers = f"{trial.workers} × {trial.worker_cpu:g} cores of workers"
+    servers = f", {trial.ps} × {trial.ps_cpu:g} of PS" if trial.ps and trial.ps_cpu else ""
+    return f"{workers}{servers}: {trial.throughput or 0:,.0f} samples/s measured"
+
+
+def _told(rows: list[tuple[str, ...]], through: dict[str, float], axes: Sequence[str]) -> str:
+    texts = []
+    for axis in axes:
+        mine = [row for row in rows if row[0] == _NAMES[axis]]
+        first, last = mine[0], mine[-1]
+        texts.append(f"from {first[2]} at {first[1]} to {last[2]} at {last[1]} {_NAMES[axis]}")
+    here = f"{through['workers']:g} workers" + (f" and {through['ps']:g} PS" if through["ps"] else "")
+    return f"Expected samples/s around {here}: {'; '.join(texts)}."

@@ -1,0 +1,68 @@
+"""What a report shows: figures that can be drawn, why others cannot, and tables, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sizewright import plots
+from sizewright.errors import InputError
+from sizewright.plots import Picture
+from sizewright.recommender.sized import Sized
+
+MOST_RUNS = 3
+"""Drawn over time, the latest."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture with its heading, or why there is none."""
+
+    name: str
+    title: str
+    caption: str
+    picture: Picture | None
+    why_not: str = ""
+
+
+def figures(told: Sized) -> list[Figure]:
+    """Every figure of a report, in order."""
+    job, answer, trials, runs, model = told
+    drawn = [_figure(name, title, caption, draw) for name, title, caption, draw in (
+        ("throughput", "Throughput over workers and PS", _THROUGHPUT,
+         partial(plots.throughput, job, trials, model=model, at=answer.target)),
+        ("pareto", "Time against cost", _PARETO, partial(plots.pareto, answer)),
+        ("memory", "Memory against its limits", _MEMORY, partial(plots.memory, answer, trials, runs)),
+        ("phases", "Where a step's time goes", _PHASES, partial(plots.phases, trials)),
+        ("predicted", "Predicted against actual", _PREDICTED,
+         partial(plots.predicted, job, trials, runs, model=model)),
+    )]  # fmt: skip
+    known = [run for run in runs if run.stretches][-MOST_RUNS:]
+    drawn += [
+        _figure(f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
+        for number, run in enumerate(reversed(known), 1)
+    ]
+    return drawn
+
+
+def _figure(name: str, title: str, caption: str, draw: Callable[[], Picture]) -> Figure:
+    try:
+        return Figure(name, title, caption, draw())
+    except InputError as error:
+        return Figure(name, title, caption, None, str(error))
+
+
+_THROUGHPUT = (
+    "Expected samples/s when the number of workers, or of PS, changes and all else stays as chosen. The band holds "
+    "90 % of further trials. Hollow points were measured at other sizes and are drawn where the model has them at "
+    "these."
+)
+_PARETO = "Allocations that no other beats in both time and cost, with the 90 % interval of the time."
+_MEMORY = "What one replica is forecast to need at its peak, the limit that is asked for, and peaks that were measured."
+_PHASES = "Busy time of a worker's step; waiting for other replicas is not in it."
+_PREDICTED = (
+    "Trials are what the model was fitted to, so they tell how well it describes them; of runs the prediction was made "
+    "before they began."
+)
+_OVER_TIME = "What the run was given and how fast it trained, each change and failure marked."

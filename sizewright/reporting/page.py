@@ -1,0 +1,125 @@
+"""The report as one HTML file that fetches nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sizewright.datasets.finished import FinishedJob
+from sizewright.datasets.trials import Trial
+from sizewright.errors import MissingExtraError
+from sizewright.recommender.sized import Sized
+from sizewright.reporting.contents import Figure, figures
+from sizewright.reporting.svg import as_svg
+from sizewright.spec import Allocation, Estimate, Recommendation
+from sizewright.spec.units import format_bytes, format_seconds
+
+_HERE = Path(__file__).parent
+_STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
+
+
+def page(told: Sized, made: datetime | None = None) -> str:
+    """The whole file, made at some time. Raises MissingExtraError without jinja2."""
+    answer = told.answer
+    return str(
+        _template().render(
+            job=told.job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer),
+            figures=[_shown(figure) for figure in figures(told)], trials=[_trial(t) for t in told.trials],
+            runs=[_run(run) for run in told.runs], made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "",
+            version=importlib.metadata.version("sizewright"), style=(_HERE / "page.css").read_text(),
+            script=(_HERE / "page.js").read_text(), record=_record(answer),
+        )
+    )  # fmt: skip
+
+
+@cache
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingExtraError("plots", "jinja2") from None
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True)  # fmt: skip
+    return environment.from_string((_HERE / "page.html").read_text())
+
+
+def _record(answer: Recommendation) -> str:
+    """The answer as JSON that cannot end the script element which it is in."""
+    return json.dumps(json.loads(answer.model_dump_json()), indent=1).replace("<", "\\u003c")
+
+
+def _shown(figure: Figure) -> dict[str, Any]:
+    picture = figure.picture
+    columns, rows = picture.numbers if picture else ((), [])
+    return {
+        "name": figure.name, "title": figure.title, "caption": figure.caption, "why_not": figure.why_not,
+        "svg": as_svg(picture, figure.name) if picture else "", "alt": picture.alt if picture else "",
+        "columns": columns, "rows": rows,
+    }  # fmt: skip
+
+
+def _sizes(answer: Recommendation) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Rows of the table of allocations: the name, and for each role its replicas and memory."""
+    if answer.target is None:
+        return []
+    roles = [role for role, _ in answer.target.groups]
+    return [
+        (name, [_of_role(allocation, role) for role in dict.fromkeys(roles)])
+        for name in ("target", "lower", "upper", "uncapped")
+        if (allocation := getattr(answer, name)) is not None
+    ]
+
+
+def _of_role(allocation: Allocation, role: str) -> tuple[str, str]:
+    groups = getattr(allocation, role)
+    sizes = " + ".join(
+        f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.count} {g.gpu.kind}" if g.gpu else "") for g in groups
+    )
+    return sizes or "–", " + ".join(format_bytes(g.memory_bytes) for g in groups) or "–"
+
+
+def _expected(answer: Recommendation) -> list[tuple[str, str, str]]:
+    predicted = answer.predicted
+    if predicted is None:
+        return []
+
+    def row(name: str, told: Estimate, write: Any) -> tuple[str, str, str]:
+        return name, write(told.value), f"{write(told.lower)} to {write(told.upper)}"
+
+    return [
+        row("samples/s", predicted.throughput, "{:,.0f}".format),
+        row("time", predicted.completion_time_s, format_seconds),
+        row("cost", predicted.cost, "{:.3g}".format),
+    ]
+
+
+def _trial(trial: Trial) -> Sequence[str]:
+    def number(value: float | None, form: str = "{:,.0f}") -> str:
+        return "–" if value is None else form.format(value)
+
+    def size(value: float | None) -> str:
+        return "–" if value is None else format_bytes(value)
+
+    return (
+        trial.started_at.strftime("%Y-%m-%d %H:%M:%S") if trial.started_at else "–", trial.status, str(trial.workers),
+        number(trial.worker_cpu, "{:g}"), str(trial.ps), number(trial.ps_cpu, "{:g}"), number(trial.batch_size, "{:g}"),
+        number(trial.table_scale, "{:g}"), number(trial.throughput), number(trial.throughput_se),
+        size(trial.worker_memory_bytes), size(trial.ps_memory_bytes), trial.limited_by or "–",
+        trial.host or "–", trial.message or "",
+    )  # fmt: skip
+
+
+def _run(run: FinishedJob) -> Sequence[str]:
+    expected = run.expected
+    return (
+        run.name, f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–", run.outcome.status,
+        run.stretches[-1].allocation.describe() if run.stretches else "–",
+        f"{expected.value:,.0f} ({expected.lower:,.0f} to {expected.upper:,.0f})" if expected else "–",
+        f"{run.throughput:,.0f}" if run.throughput else "–",
+        str(len(run.outcome.changes)), str(len(run.outcome.failures)), run.outcome.message,
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""From a picture to an SVG inside a page: its text is text, takes the page's colours, and its points can be reached."""
+
+from __future__ import annotations
+
+import io
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+
+from sizewright.plots import Picture
+from sizewright.plots._base import INK
+
+_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+
+
+def as_svg(picture: Picture, name: str) -> str:
+    """An SVG element named `name`, which has the picture's text alternative.
+
+    Points that the picture labels are in one group that the keyboard reaches; each carries its label.
+    """
+    file = io.StringIO()
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}
+    with mpl.rc_context(settings):
+        picture.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", _LINK)
+    root = ET.fromstring(file.getvalue())
+    for waste in root.findall(f"{{{_SVG}}}metadata"):
+        root.remove(waste)
+    _name(root, name, picture.alt)
+    for element in list(root.iter()):
+        if texts := picture.labels.get(element.get("id", "")):
+            _label(element, texts)
+    _apart(root, name)
+    return ET.tostring(root, encoding="unicode").replace(INK, "currentColor")
+
+
+def _name(root: ET.Element, name: str, alt: str) -> None:
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    root.set("id", name)
+    root.set("role", "group")
+    root.set("aria-label", alt)
+
+
+def _label(group: ET.Element, texts: Sequence[str]) -> None:
+    points = [element for element in group.iter() if element.tag == f"{{{_SVG}}}use"]
+    points = points or [element for element in group.iter() if element.tag == f"{{{_SVG}}}path"][-len(texts) :]
+    group.set("tabindex", "0")
+    group.set("role", "img")
+    group.set("class", "points")
+    group.set("aria-label", f"{len(texts)} points, the first: {texts[0]}" if len(texts) > 1 else texts[0])
+    for point, text in zip(points, texts, strict=False):
+        point.set("data-tip", text)
+
+
+def _apart(root: ET.Element, name: str) -> None:
+    """Identifiers that no other picture of the page has."""
+    for element in root.iter():
+        for key, value in list(element.attrib.items()):
+            if key == "id" and element is not root:
+                element.set(key, f"{name}-{value}")
+            elif key == f"{{{_LINK}}}href" and value.startswith("#"):
+                element.set(key, f"#{name}-{value[1:]}")
+            elif "url(#" in value:
+                element.set(key, value.replace("url(#", f"url(#{name}-"))

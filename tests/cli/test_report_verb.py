@@ -1,0 +1,81 @@
+"""`sizewright report`: a page from a store, pictures, and what is said where neither can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_runs import run_of
+
+from sizewright.datasets.store import TrialStore
+from sizewright.spec import Job
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_page_of_a_job_and_its_runs(call: Callable[..., Any], store: str, example: Path, folder: Path) -> None:
+    with TrialStore(store) as opened:
+        opened.history.add([run_of(Job.load(example))])
+    told = call("report", example, "--store", store)
+    assert told.code == 0
+    assert "report.html" in told.err
+    text = (folder / "report.html").read_text()
+    assert "Over time: nightly" in text
+    assert "criteo" in text
+
+
+def test_the_only_job_of_a_store_needs_no_name(call: Callable[..., Any], store: str, example: Path) -> None:
+    none = call("report", "--store", store)
+    assert none.code == 1
+    assert "holds 0 jobs" in none.err
+    with TrialStore(store) as opened:
+        opened.history.add_job(Job.load(example))
+    assert call("report", "--store", store, "--out", "deep/down.html").code == 0
+    assert Path("deep/down.html").exists()
+    with TrialStore(store) as opened:
+        opened.history.add_job(Job.load(example).with_batch_size(64))
+    two = call("report", "--store", store)
+    assert two.code == 1
+    assert "holds 2 jobs" in two.err
+    assert "sizewright report JOB" in two.err
+
+
+@pytest.mark.parametrize(("form", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_pictures(call: Callable[..., Any], store: str, example: Path, form: str, begins: bytes) -> None:
+    told = call("report", example, "--store", store, "--format", form, "--out", "pictures")
+    assert told.code == 0
+    files = [Path(line) for line in told.out.splitlines()]
+    assert {file.stem for file in files} == {"throughput", "pareto", "memory", "predicted"}
+    assert all(file.read_bytes().startswith(begins) for file in files)
+    assert "Not drawn: Where a step's time goes" in told.err
+
+
+def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any], example: Path, tmp_path: Path) -> None:
+    TrialStore(tmp_path / "empty.db").close()
+    assert call("report", example, "--store", tmp_path / "empty.db").code == 0
+    assert "Not enough data yet." in Path("report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("report", "nowhere.yaml"), "nowhere.yaml"),
+        (("report", "--trials", "t.csv"), "sizewright report JOB --trials FILE"),
+        (("report", "JOB", "--store", "STORE", "--out", "/proc/none/report.html"), "Name another file"),
+        (("report", "JOB", "--store", "STORE", "--format", "svg", "--out", "/proc/none"), "Name another folder"),
+        (("report", "JOB", "--store", "STORE", "--format", "pdf"), "pdf"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    call: Callable[..., Any], store: str, example: Path, words: tuple[str, ...], said: str
+) -> None:
+    told = call(*({"JOB": example, "STORE": store}.get(word, word) for word in words))
+    assert told.code != 0
+    assert said in told.err
+    assert "Traceback" not in told.err

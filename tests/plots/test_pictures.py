@@ -1,0 +1,115 @@
+"""Every picture shows what was measured, and tells it in words and numbers too."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finished_runs import run_of
+from formula_trials import formula_trials
+
+from sizewright import plots
+from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError
+from sizewright.models import ThroughputModel
+from sizewright.plots import Picture
+from sizewright.recommender.recommend import recommend
+from sizewright.spec import Allocation, Evidence, Job, Recommendation
+
+PHASES = {"phase_data_s": 0.001, "phase_pull_s": 0.003, "phase_compute_s": 0.01, "phase_push_s": 0.002}
+
+
+@pytest.fixture
+def job(example: Path) -> Job:
+    return Job.load(example)
+
+
+@pytest.fixture
+def trials(job: Job) -> list[Trial]:
+    return [trial.model_copy(update=PHASES) for trial in formula_trials(job)]
+
+
+Draw = Callable[[Job, list[Trial]], Picture]
+ALL: dict[str, Draw] = {
+    "throughput": plots.throughput,
+    "pareto": lambda job, trials: plots.pareto(recommend(job, trials)),
+    "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
+    "phases": lambda job, trials: plots.phases(trials),
+    "predicted": lambda job, trials: plots.predicted(job, trials, [run_of(job)]),
+    "over_time": lambda job, trials: plots.over_time(run_of(job)),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_picture_is_drawn_and_told(name: str, job: Job, trials: list[Trial]) -> None:
+    picture = ALL[name](job, trials)
+    columns, rows = picture.numbers
+    assert picture.alt.endswith(".")
+    assert rows
+    assert {len(row) for row in rows} == {len(columns)}
+    file = io.BytesIO()
+    picture.savefig(file, format="png")
+    assert file.getvalue().startswith(b"\x89PNG")
+    for gid, texts in picture.labels.items():
+        (artist,) = picture.findobj(lambda each, gid=gid: each.get_gid() == gid)
+        assert len(artist.get_offsets()) == len(texts), "each point has its label"
+
+
+def offsets(picture: Picture, number: int) -> np.ndarray:
+    (artist,) = picture.findobj(lambda each: each.get_gid() == f"points-{number}")
+    return np.asarray(artist.get_offsets())
+
+
+def test_points_on_the_curve_are_as_measured_and_others_are_brought_there(job: Job, trials: list[Trial]) -> None:
+    model, first = ThroughputModel().fit(trials), trials[0]
+    at = Allocation.of(first.workers, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
+    picture = plots.throughput(job, trials, model=model, at=at)
+    on_it, brought, expected = (offsets(picture, number) for number in (1, 2, 3))
+    assert on_it.tolist() == [[first.workers, pytest.approx(first.throughput)]]
+    other = next(trial for trial in trials if trial.workers == first.workers and trial != first)
+    same_workers = [y for x, y in brought if x == other.workers]
+    assert any(y == pytest.approx(expected[0, 1] * other.throughput / model.predict([other])[0]) for y in same_workers)
+
+
+def test_the_predicted_picture_says_how_far_off(job: Job, trials: list[Trial]) -> None:
+    picture = plots.predicted(job, [], [run_of(job, actual=20_000)])
+    ((kind, name, actual, expected, _, off),) = picture.numbers[1]
+    assert (kind, name, actual, expected, off) == ("run, foretold", "nightly", "20,000", "19,000", "-5.0%")
+    assert "off by at most 5.0 %" in picture.alt
+
+
+def test_the_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) -> None:
+    answer = recommend(job, trials)
+    picture = plots.pareto(answer)
+    marked = [row for row in picture.numbers[1] if row[-1] == "chosen"]
+    assert [row[0] for row in marked] == [answer.target.describe()]  # type: ignore[union-attr]
+    assert len(picture.numbers[1]) == len(answer.alternatives)
+
+
+def test_of_many_allocations_the_phases_show_some() -> None:
+    many = [Trial(workers=n, ps=1, throughput=n, **{k: v * n for k, v in PHASES.items()}) for n in range(1, 61)]
+    picture = plots.phases(many)
+    names = [row[0] for row in picture.numbers[1]]
+    assert len(names) == 20
+    assert (names[0], names[-1]) == ("60, 1", "1, 1")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda job, empty: plots.throughput(job, []),
+        lambda job, empty: plots.predicted(job, []),
+        lambda job, empty: plots.phases([]),
+        lambda job, empty: plots.pareto(empty),
+        lambda job, empty: plots.memory(empty),
+        lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
+    ],
+)
+def test_nothing_to_draw_is_said_in_a_sentence(draw: Callable[[Job, Recommendation], Picture], job: Job) -> None:
+    empty = Recommendation(status="not_enough_data", job=job.name, evidence=Evidence(trials=0))
+    with pytest.raises(InputError) as told:
+        draw(job, empty)
+    assert told.value.remedy
