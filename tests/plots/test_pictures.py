@@ -69,9 +69,14 @@ def test_points_on_the_curve_are_as_measured_and_others_are_brought_there(job: J
     picture = plots.throughput(job, trials, model=model, at=at)
     on_it, brought, expected = (offsets(picture, number) for number in (1, 2, 3))
     assert on_it.tolist() == [[first.workers, pytest.approx(first.throughput)]]
-    other = next(trial for trial in trials if trial.workers == first.workers and trial != first)
-    same_workers = [y for x, y in brought if x == other.workers]
-    assert any(y == pytest.approx(expected[0, 1] * other.throughput / model.predict([other])[0]) for y in same_workers)
+    assert expected[0, 0] == first.workers
+    others = trials[1:]
+    rates = np.array([trial.throughput for trial in others], float)
+    curve = brought[:, 1] * model.predict(others) / rates
+    for count in {trial.workers for trial in others}:
+        mine = curve[brought[:, 0] == count]
+        assert mine == pytest.approx(mine[0]), "measured over predicted is what is left of a trial"
+    assert not np.allclose(brought[:, 1], rates)
 
 
 def test_the_predicted_picture_says_how_far_off(job: Job, trials: list[Trial]) -> None:
