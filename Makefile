@@ -31,6 +31,9 @@ test-long: .venv/.ready
 	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null \
 		|| (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		slurm-wlm munge) >/dev/null 2>&1 || echo "slurm-wlm cannot be installed here"
+	@command -v chromium >/dev/null \
+		|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+		chromium) >/dev/null 2>&1 || echo "chromium cannot be installed here"
 	@$(BIN)/pytest -m long --timeout=1200
 
 lint: .venv/.ready

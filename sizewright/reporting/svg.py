@@ -29,7 +29,7 @@ def as_svg(picture: Picture, name: str) -> str:
     root = ET.fromstring(file.getvalue())
     for waste in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(waste)
-    _name(root, name, picture.alt)
+    _name(root, name, picture)
     for element in list(root.iter()):
         if texts := picture.labels.get(element.get("id", "")):
             _label(element, texts)
@@ -37,12 +37,13 @@ def as_svg(picture: Picture, name: str) -> str:
     return ET.tostring(root, encoding="unicode").replace(INK, "currentColor")
 
 
-def _name(root: ET.Element, name: str, alt: str) -> None:
+def _name(root: ET.Element, name: str, picture: Picture) -> None:
     for size in ("width", "height"):
         root.attrib.pop(size, None)
+    root.set("style", f"max-width: {picture.get_figwidth():g}in")
     root.set("id", name)
     root.set("role", "group")
-    root.set("aria-label", alt)
+    root.set("aria-label", picture.alt)
 
 
 def _label(group: ET.Element, texts: Sequence[str]) -> None:

@@ -1,0 +1,91 @@
+"""The report in a real browser: nothing on its console, nothing fetched, hover, keys, filter, light, dark and print."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_runs import run_of
+from formula_trials import formula_trials
+
+from sizewright.recommender.answer import Decision, ok
+from sizewright.recommender.recommend import decide
+from sizewright.recommender.sized import Sized
+from sizewright.reporting.page import page
+from sizewright.spec import Job
+
+pytestmark = pytest.mark.long
+HERE = Path(__file__).resolve().parents[1] / "browser"
+PHASES = {"phase_data_s": 0.001, "phase_pull_s": 0.003, "phase_compute_s": 0.01, "phase_push_s": 0.002}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the browser saw of a report with all it can have."""
+    chromium, npm = shutil.which("chromium"), shutil.which("npm")
+    if not chromium or not npm:
+        pytest.skip("chromium and npm are needed (make test-long installs chromium)")
+    subprocess.run([npm, "ci", "--no-audit", "--no-fund", "--prefix", HERE], check=True, capture_output=True)
+    folder = tmp_path_factory.mktemp("report")
+    job = Job.load(HERE.parents[1] / "examples" / "criteo.yaml")
+    trials = [trial.model_copy(update=PHASES) for trial in formula_trials(job, 12)]
+    decision = decide(job, trials)
+    assert isinstance(decision, Decision)
+    ended = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
+    (folder / "report.html").write_text(page(Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)))
+    words = ["node", HERE / "look.mjs", folder / "report.html", chromium, folder]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout), folder=folder)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_console_is_silent_and_nothing_is_fetched(seen: dict[str, Any], scheme: str) -> None:
+    told = seen[scheme]
+    assert told["console"] == []
+    assert [url for url in told["fetched"] if not url.startswith(("file:", "data:"))] == []
+    assert sum(url.startswith("file:") for url in told["fetched"]) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(seen: dict[str, Any], scheme: str) -> None:
+    assert seen[scheme]["violations"] == []
+
+
+def test_light_and_dark_are_both_kept_and_can_be_changed(seen: dict[str, Any]) -> None:
+    light, dark = seen["light"], seen["dark"]
+    assert (light["paper"], dark["paper"]) == ("rgb(255, 255, 255)", "rgb(20, 24, 28)")
+    assert light["svgInk"] != dark["svgInk"]
+    assert light["toggled"] == dark["paper"]
+    assert (seen["folder"] / "report-light.png").read_bytes() != (seen["folder"] / "report-dark.png").read_bytes()
+
+
+def test_it_prints_dark_on_white_without_what_is_clicked(seen: dict[str, Any]) -> None:
+    assert seen["light"]["printed"] == {"paper": "rgb(255, 255, 255)", "nav": False}
+
+
+def test_points_tell_themselves_to_the_mouse_and_to_the_keys(seen: dict[str, Any]) -> None:
+    told = seen["light"]
+    assert told["hovered"]["is"] == told["hovered"]["of"]
+    assert not told["afterwards"]
+    first, second = told["focused"]
+    assert first
+    assert second
+    assert first != second
+    assert not told["escaped"]
+    assert {"A", "g"} <= set(told["tabbed"]), "links and groups of points are reached"
+    assert "BODY" not in told["tabbed"]
+
+
+def test_trials_are_filtered_and_sorted(seen: dict[str, Any]) -> None:
+    told = seen["light"]
+    assert told["rows"] == 13
+    assert told["filtered"] == {"rows": 1, "shown": "1 of 13"}
+    numbers = [float(text.replace(",", "")) for text in told["sorted"] if text != "–"]
+    assert numbers == sorted(numbers)
+    assert told["sorted"][-1] == "–"
+    assert told["sort"] == "ascending"
