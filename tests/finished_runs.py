@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
-from sizewright.spec import Allocation, Change, Estimate, Failure, Job, Outcome
+from sizewright.executors.metrics_log import Observed
+from sizewright.spec import Allocation, Change, Estimate, Failure, Job, Metrics, Outcome, ReplicaMetrics
 
 
 def run_of(job: Job, name: str = "nightly", actual: float = 20_000.0) -> FinishedJob:
@@ -25,3 +26,26 @@ def run_of(job: Job, name: str = "nightly", actual: float = 20_000.0) -> Finishe
         worker=Usage(memory_peak_bytes=400 << 20), ps=Usage(memory_peak_bytes=350 << 20),
         expected=Estimate(value=19_000, lower=15_000, upper=24_000), expected_by="model",
     )  # fmt: skip
+
+
+def looks_at(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]:
+    """Half a second apart, at two workers and one PS that use half of what they have."""
+    allocation = Allocation.of(2, 1, 0.5, 0.3, job.training.batch_size, 600 << 20, 500 << 20)
+    began = datetime(2026, 6, 1, tzinfo=timezone.utc)
+
+    def replica(role: str, index: int, cores: float, at_s: float) -> ReplicaMetrics:
+        peak = round(min(400, 100 + at_s) * (1 << 20))
+        return ReplicaMetrics(
+            role=role, index=index, at_s=at_s, cpu_s=cores / 2 * at_s, throttled_s=0, memory_peak_bytes=peak,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    return [
+        Observed(
+            at=began, at_s=at_s,
+            metrics=Metrics(
+                replicas=tuple(replica(*each, at_s) for each in (("worker", 0, 0.5), ("worker", 1, 0.5), ("ps", 0, 0.3))),
+                samples_trained=round(rate * at_s), allocation=allocation,
+            ),
+        )
+        for at_s in (100 + number / 2 for number in range(count))
+    ]  # fmt: skip

@@ -1,18 +1,21 @@
-"""The report of a job."""
+"""The report of a job: as one page, or as pictures."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sizewright.api.inputs import JobLike, its_store, load_job
+from sizewright.api.applying import LEDGER_VARIABLE
+from sizewright.api.inputs import JobLike, its_store
 from sizewright.api.sizing import size
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import InputError
-from sizewright.recommender.sized import Sized
-from sizewright.reporting.contents import figures
+from sizewright.executors.ledger import Entry, Ledger
+from sizewright.executors.metrics_log import MetricsLog
+from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Cluster, Job
 
@@ -31,50 +34,76 @@ def report(
     extrapolate: bool = False,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
-) -> str:
-    """One HTML file that shows a job's recommendation with its reasons, its figures, its runs and its trials.
+    metrics: str | Path | None = None,
+    ledger: str | Path | None = None,
+    form: str = "html",
+    out: str | Path | None = None,
+) -> tuple[list[Path], list[str]]:
+    """Write what a job's recommendation rests on and what became of its runs: the files, and why some figures are not
+    drawn.
 
-    Arguments are those of `recommend`; without a `job`, it is the only one that the store holds.
-    Raises InputError where it holds several, MissingExtraError without the extra `plots`.
+    `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
+    folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
+    the store holds. `metrics` is what `run` kept of a run; of the `ledger` ($SIZEWRIGHT_LEDGER) plans for the job are
+    shown.
+
+    Raises InputError where the store holds several jobs, for another form, or for what cannot be written;
+    MissingExtraError without the extra `plots`.
     """
-    job = its_only_job(store) if job is None else job
-    told = size(
-        job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
-        tracking_uri=tracking_uri,
+    if form not in ("html", *PICTURES):
+        raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
+    if job is None and trials is not None:
+        raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
+    sized = size(
+        its_only_job(store) if job is None else job, trials=trials, store=store, cluster=cluster,
+        extrapolate=extrapolate, prior=prior, tracking_uri=tracking_uri,
     )  # fmt: skip
-    return page(told, now())
-
-
-def draw(told: Sized, form: str, folder: str | Path) -> tuple[list[Path], list[str]]:
-    """Write each figure of a report into a folder, as `png` or `svg`: the files, and why others were not drawn.
-
-    Raises InputError for another form, or a folder that cannot be written.
-    """
-    if form not in PICTURES:
-        raise InputError(f"Figures are not drawn as {form}.", f"Take one of: {', '.join(PICTURES)}.")
-    written, why_not = list[Path](), list[str]()
+    told = Told(sized, MetricsLog(_there(metrics)).read() if metrics else (), _plans(sized.job, ledger))
+    path = Path(out or ("report.html" if form == "html" else "report"))
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for figure in figures(told):
-            if figure.picture is None:
-                why_not.append(f"{figure.title}: {figure.why_not}")
-                continue
-            path = Path(folder) / f"{figure.name}.{form}"
-            figure.picture.savefig(path, dpi=150, metadata={"Title": figure.title, "Description": figure.picture.alt})
-            written.append(path)
+        return _page(told, path) if form == "html" else _pictures(told, path, form)
     except OSError as error:
-        raise InputError(f"Cannot write into {folder}: {error.strerror}.", "Name another folder.") from None
-    return written, why_not
+        raise InputError(f"Cannot write to {path}: {error.strerror}.", "Name another place: --out.") from None
+
+
+def _page(told: Told, path: Path) -> tuple[list[Path], list[str]]:
+    text = page(told, now())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return [path], []
+
+
+def _pictures(told: Told, folder: Path, form: str) -> tuple[list[Path], list[str]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = figures(told)
+    files = list[Path]()
+    for figure in drawn:
+        if figure.picture is not None:
+            files.append(folder / f"{figure.name}.{form}")
+            about = {"Title": figure.title, "Description": figure.picture.alt}
+            figure.picture.savefig(files[-1], dpi=150, metadata=about)
+    return files, [f"{figure.title}: {figure.why_not}" for figure in drawn if figure.picture is None]
+
+
+def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
+    path = _there(ledger) if ledger else os.environ.get(LEDGER_VARIABLE)
+    return [entry for entry in Ledger(path).read() if entry.job == job.name] if path else []
+
+
+def _there(path: str | Path) -> str | Path:
+    """Raises InputError for a file that there is not."""
+    if not Path(path).is_file():
+        raise InputError(f"There is no file {path}.", "Name one that a run or an apply wrote.")
+    return path
 
 
 def its_only_job(store: str | TrialStore | None) -> Job:
     """The job that the store holds trials or runs of. Raises InputError where there are several, or none."""
     with its_store(store, create=False) as opened:
-        jobs = opened.history.jobs()
-        name = opened.name
+        jobs, name = opened.history.jobs(), opened.name
     if len(jobs) != 1:
         names = ", ".join(sorted({job.name for job in jobs.values()})) or "none that is described"
         raise InputError(
             f"The store {name} holds {len(jobs)} jobs ({names}).", "Name the one to report on: sizewright report JOB."
         )
-    return load_job(next(iter(jobs.values())))
+    return next(iter(jobs.values()))

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, Prior, Store, Tracking
+from sizewright.cli.options import ClusterFile, DataPath, LedgerFile, Prior, Store, Tracking
 
 
 class Form(str, Enum):
@@ -37,6 +37,11 @@ def report(
     data: DataPath = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
+    metrics: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--metrics", help="What `sizewright run --metrics` kept of a run."),
+    ] = None,
+    ledger: LedgerFile = None,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
     ] = False,
@@ -45,32 +50,18 @@ def report(
     needs no network.
     """
     from sizewright import api
-    from sizewright.api.reporting import draw, its_only_job
-    from sizewright.cli.output import stderr, write_file
-    from sizewright.datasets.trials import now
-    from sizewright.errors import InputError
-    from sizewright.reporting.page import page
+    from sizewright.cli.output import stderr
 
-    if job is None and trials:
-        raise InputError(
-            "A file of trials does not describe their job.", "Name it: sizewright report JOB --trials FILE."
-        )
-    described = api.load_job(job or its_only_job(store), data)
     given = None
     if trials:
         from sizewright.datasets.trial_files import import_trials
 
         given = import_trials(trials)
-    told = api.size(
+    described = api.load_job(job, data) if job else None
+    files, why_not = api.report(
         described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
-        tracking_uri=tracking_uri,
+        tracking_uri=tracking_uri, metrics=metrics, ledger=ledger, form=form.value, out=out,
     )  # fmt: skip
-    if form is Form.html:
-        path = out or "report.html"
-        write_file(path, page(told, now()))
-        stderr().print(f"The report is in {path}")
-        return
-    files, why_not = draw(told, form.value, out or "report")
     for text in why_not:
         stderr().print(f"Not drawn: {text}")
     for file in files:

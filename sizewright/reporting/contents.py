@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from sizewright import plots
 from sizewright.errors import InputError
+from sizewright.executors.ledger import Entry
+from sizewright.executors.metrics_log import Observed
 from sizewright.plots import Picture
 from sizewright.recommender.sized import Sized
 
 MOST_RUNS = 3
 """Drawn over time, the latest."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """All that a report is made of."""
+
+    sized: Sized
+    looks: Sequence[Observed] = ()
+    """At a run of the job."""
+    plans: Sequence[Entry] = ()
+    """For the job, and what became of them."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +39,9 @@ class Figure:
     why_not: str = ""
 
 
-def figures(told: Sized) -> list[Figure]:
+def figures(told: Told) -> list[Figure]:
     """Every figure of a report, in order."""
-    job, answer, trials, runs, model = told
+    job, answer, trials, runs, model = told.sized
     drawn = [_figure(name, title, caption, draw) for name, title, caption, draw in (
         ("throughput", "Throughput over workers and PS", _THROUGHPUT,
          partial(plots.throughput, job, trials, model=model, at=answer.target)),
@@ -43,6 +56,8 @@ def figures(told: Sized) -> list[Figure]:
         _figure(f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
         for number, run in enumerate(reversed(known), 1)
     ]
+    if told.looks:
+        drawn.append(_figure("observed", "A run as it was looked at", _OBSERVED, partial(plots.observed, told.looks)))
     return drawn
 
 
@@ -65,4 +80,5 @@ _PREDICTED = (
     "Trials are what the model was fitted to, so they tell how well it describes them; of runs the prediction was made "
     "before they began."
 )
+_OBSERVED = "Between looks; dashed lines are what the replicas were given."
 _OVER_TIME = "What the run was given and how fast it trained, each change and failure marked."

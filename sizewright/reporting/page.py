@@ -13,8 +13,8 @@ from typing import Any
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.errors import MissingExtraError
-from sizewright.recommender.sized import Sized
-from sizewright.reporting.contents import Figure, figures
+from sizewright.executors.ledger import Entry
+from sizewright.reporting.contents import Figure, Told, figures
 from sizewright.reporting.svg import as_svg
 from sizewright.spec import Allocation, Estimate, Recommendation
 from sizewright.spec.units import format_bytes, format_seconds
@@ -23,16 +23,16 @@ _HERE = Path(__file__).parent
 _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
 
 
-def page(told: Sized, made: datetime | None = None) -> str:
+def page(told: Told, made: datetime | None = None) -> str:
     """The whole file, made at some time. Raises MissingExtraError without jinja2."""
-    answer = told.answer
+    job, answer, trials, runs, _ = told.sized
     return str(
         _template().render(
-            job=told.job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer),
-            figures=[_shown(figure) for figure in figures(told)], trials=[_trial(t) for t in told.trials],
-            runs=[_run(run) for run in told.runs], made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "",
-            version=importlib.metadata.version("sizewright"), style=(_HERE / "page.css").read_text(),
-            script=(_HERE / "page.js").read_text(), record=_record(answer),
+            job=job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer),
+            figures=[_shown(figure) for figure in figures(told)], plans=[_plan(entry) for entry in told.plans],
+            runs=[_run(run) for run in runs], trials=[_trial(trial) for trial in trials],
+            made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "", version=importlib.metadata.version("sizewright"),
+            style=(_HERE / "page.css").read_text(), script=(_HERE / "page.js").read_text(), record=_record(answer),
         )
     )  # fmt: skip
 
@@ -122,4 +122,12 @@ def _run(run: FinishedJob) -> Sequence[str]:
         f"{expected.value:,.0f} ({expected.lower:,.0f} to {expected.upper:,.0f})" if expected else "–",
         f"{run.throughput:,.0f}" if run.throughput else "–",
         str(len(run.outcome.changes)), str(len(run.outcome.failures)), run.outcome.message,
+    )  # fmt: skip
+
+
+def _plan(entry: Entry) -> Sequence[str]:
+    became = f"{entry.became}: {entry.why}" if entry.why else entry.became
+    return (
+        f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, entry.target.describe(), entry.reason, entry.asked_by or "–",
+        entry.executor, became, f"{entry.seconds:.1f} s" if entry.seconds else "–",
     )  # fmt: skip

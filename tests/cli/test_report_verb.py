@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import run_of
+from finished_runs import looks_at, run_of
 
 from sizewright.datasets.store import TrialStore
-from sizewright.spec import Job
+from sizewright.executors.ledger import Entry, Ledger
+from sizewright.executors.metrics_log import MetricsLog
+from sizewright.spec import Allocation, Job
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +27,32 @@ def test_a_page_of_a_job_and_its_runs(call: Callable[..., Any], store: str, exam
         opened.history.add([run_of(Job.load(example))])
     told = call("report", example, "--store", store)
     assert told.code == 0
-    assert "report.html" in told.err
+    assert told.out == "report.html\n"
     text = (folder / "report.html").read_text()
     assert "Over time: nightly" in text
     assert "criteo" in text
+
+
+def test_looks_at_a_run_and_plans_of_the_job_are_shown(
+    call: Callable[..., Any], store: str, example: Path, folder: Path
+) -> None:
+    job = Job.load(example)
+    log, ledger = MetricsLog(folder / "run.jsonl"), Ledger(folder / "ledger.jsonl")
+    for look in looks_at(job, count=8):
+        log.append(look)
+    target = Allocation.of(2, 1, 0.5, 0.3, 512)
+    for name, reason in ((job.name, "it is starved"), ("another", "of no interest")):
+        ledger.append(
+            Entry(at=datetime(2026, 6, 1, tzinfo=timezone.utc), plan_id="p", kind="adjust", job=name, executor="local",
+                  target=target, reason=reason, became="refused", why="the rails")
+        )  # fmt: skip
+    told = call("report", example, "--store", store, "--metrics", log.path, "--ledger", ledger.path)
+    assert told.code == 0
+    text = Path("report.html").read_text()
+    assert "A run as it was looked at" in text
+    assert "it is starved" in text
+    assert "refused: the rails" in text
+    assert "of no interest" not in text
 
 
 def test_the_only_job_of_a_store_needs_no_name(call: Callable[..., Any], store: str, example: Path) -> None:
@@ -66,9 +91,10 @@ def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any],
     ("words", "said"),
     [
         (("report", "nowhere.yaml"), "nowhere.yaml"),
-        (("report", "--trials", "t.csv"), "sizewright report JOB --trials FILE"),
-        (("report", "JOB", "--store", "STORE", "--out", "/proc/none/report.html"), "Name another file"),
-        (("report", "JOB", "--store", "STORE", "--format", "svg", "--out", "/proc/none"), "Name another folder"),
+        (("report", "--trials", "t.csv"), "t.csv"),
+        (("report", "JOB", "--store", "STORE", "--out", "/proc/none/report.html"), "Name another place"),
+        (("report", "JOB", "--store", "STORE", "--format", "svg", "--out", "/proc/none"), "Name another place"),
+        (("report", "JOB", "--store", "STORE", "--metrics", "none.jsonl"), "There is no file none.jsonl"),
         (("report", "JOB", "--store", "STORE", "--format", "pdf"), "pdf"),
     ],
 )

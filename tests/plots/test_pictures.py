@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finished_runs import run_of
+from finished_runs import looks_at, run_of
 from formula_trials import formula_trials
 
 from sizewright import plots
@@ -39,6 +39,7 @@ ALL: dict[str, Draw] = {
     "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
     "phases": lambda job, trials: plots.phases(trials),
     "predicted": lambda job, trials: plots.predicted(job, trials, [run_of(job)]),
+    "observed": lambda job, trials: plots.observed(looks_at(job)),
     "over_time": lambda job, trials: plots.over_time(run_of(job)),
 }
 
@@ -110,6 +111,7 @@ def test_of_many_allocations_the_phases_show_some() -> None:
         lambda job, empty: plots.phases([]),
         lambda job, empty: plots.pareto(empty),
         lambda job, empty: plots.memory(empty),
+        lambda job, empty: plots.observed(looks_at(job)[:1]),
         lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
     ],
 )
@@ -118,3 +120,9 @@ def test_nothing_to_draw_is_said_in_a_sentence(draw: Callable[[Job, Recommendati
     with pytest.raises(InputError) as told:
         draw(job, empty)
     assert told.value.remedy
+
+
+def test_a_run_is_shown_at_the_speed_it_had(job: Job) -> None:
+    picture = plots.observed(looks_at(job, rate=2000.0))
+    assert {row[1] for row in picture.numbers[1]} == {"2,000"}
+    assert "2,000 samples/s on the whole" in picture.alt

@@ -15,6 +15,7 @@ from formula_trials import formula_trials
 from sizewright.recommender.answer import Decision, ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
+from sizewright.reporting.contents import Told
 from sizewright.reporting.page import page
 from sizewright.spec import Job
 
@@ -36,7 +37,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     decision = decide(job, trials)
     assert isinstance(decision, Decision)
     ended = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
-    (folder / "report.html").write_text(page(Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)))
+    (folder / "report.html").write_text(
+        page(Told(Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)))
+    )
     words = ["node", HERE / "look.mjs", folder / "report.html", chromium, folder]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

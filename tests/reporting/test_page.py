@@ -16,6 +16,7 @@ from sizewright.datasets.trials import Trial
 from sizewright.recommender.answer import Decision, ok
 from sizewright.recommender.recommend import decide, recommend
 from sizewright.recommender.sized import Sized
+from sizewright.reporting.contents import Told
 from sizewright.reporting.page import page
 from sizewright.spec import Job
 
@@ -61,7 +62,7 @@ def told(example: Path) -> Sized:
 
 
 def test_it_tells_the_allocation_the_reasons_and_the_trials(told: Sized) -> None:
-    seen = Seen(page(told, datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
+    seen = Seen(page(Told(told), datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
     answer = told.answer
     assert answer.target is not None
     assert f"{answer.target.worker[0].replicas} × {answer.target.worker[0].cpu:g} cores" in seen.text
@@ -74,16 +75,16 @@ def test_it_tells_the_allocation_the_reasons_and_the_trials(told: Sized) -> None
 
 
 def test_it_fetches_nothing(told: Sized) -> None:
-    seen = Seen(page(told))
+    seen = Seen(page(Told(told)))
     for tag, attributes in seen.elements:
         for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:")), (tag, name, value)
-    assert not re.search(r"@import|url\((?!#)", page(told))
+    assert not re.search(r"@import|url\((?!#)", page(Told(told)))
 
 
 def test_every_figure_has_an_alternative_in_words_and_in_numbers(told: Sized) -> None:
-    seen = Seen(page(told))
+    seen = Seen(page(Told(told)))
     pictures = [attributes for tag, attributes in seen.elements if tag == "svg"]
     assert len(pictures) == 5, "no trial tells phases"
     assert "No trial tells the phases of its steps." in seen.text
@@ -93,12 +94,12 @@ def test_every_figure_has_an_alternative_in_words_and_in_numbers(told: Sized) ->
 
 
 def test_names_are_not_taken_twice_and_what_is_referred_to_is_there(told: Sized) -> None:
-    seen = Seen(page(told))
+    seen = Seen(page(Told(told)))
     names = [attributes["id"] for _, attributes in seen.elements if attributes.get("id")]
     assert len(names) == len(set(names))
     links = {attributes.get("href") or attributes.get("xlink:href") for _, attributes in seen.elements}
     referred = {link[1:] for link in links if link and link.startswith("#")}
-    referred |= set(re.findall(r"url\(#([^)]+)\)", page(told)))
+    referred |= set(re.findall(r"url\(#([^)]+)\)", page(Told(told))))
     assert referred <= set(names)
 
 
@@ -107,7 +108,7 @@ def test_text_is_taken_literally(told: Sized) -> None:
     trial = told.trials[0].model_copy(update={"message": wild, "host": '"><img src=x onerror=alert(2)>'})
     answer = told.answer.model_copy(update={"reasons": (wild,)})
     run = run_of(told.job, name=wild)
-    text = page(told._replace(answer=answer, trials=[trial, *told.trials[1:]], runs=[run]))
+    text = page(Told(told._replace(answer=answer, trials=[trial, *told.trials[1:]], runs=[run])))
     seen = Seen(text)
     assert "<script>alert" not in text
     assert not any(tag == "img" for tag, _ in seen.elements)
@@ -117,12 +118,12 @@ def test_text_is_taken_literally(told: Sized) -> None:
 def test_without_enough_data_it_tells_what_to_do(example: Path) -> None:
     job = Job.load(example)
     answer = recommend(job, [])
-    seen = Seen(page(Sized(job, answer)))
+    seen = Seen(page(Told(Sized(job, answer))))
     assert "Not enough data yet." in seen.text
     assert all(remedy.text in seen.text for remedy in answer.remedies)
     assert not any(tag == "svg" for tag, _ in seen.elements)
 
 
 def test_a_trial_that_tells_little_is_shown(told: Sized) -> None:
-    seen = Seen(page(told._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")])))
+    seen = Seen(page(Told(told._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")]))))
     assert "no room" in seen.text

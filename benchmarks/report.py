@@ -1,0 +1,88 @@
+"""What a report costs: `make bench NAME=report`.
+
+Of a store with 1,000 trials of one job (the bank's job with the most, each many times over, strayed by as much as
+trials repeat) and 20 runs: `report_1000_s` is the whole command from a store, its start and the fit included, and
+`report_1000_mb` the file; `page_1000_s` is drawing and writing alone, in a process that has imported all. Seconds are
+medians of five.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._report import QUICK, finish
+from sizewright import api
+from sizewright.datasets.bank.files import load_bank
+from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials import now
+from sizewright.reporting.contents import Told
+from sizewright.reporting.page import page
+from sizewright.spec import Allocation, Estimate, Job, Outcome
+
+TRIALS, RUNS, TURNS = 1000, 20, 2 if QUICK else 5
+TARGETS = {"report_1000_s": "≤ 3", "report_1000_mb": "≤ 5"}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, job = _filled(Path(folder))
+        out = Path(folder) / "report.html"
+        words = [sys.executable, "-m", "sizewright.cli.main", "report", "--store", str(store), "--out", str(out)]
+        whole = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
+        told = Told(api.size(job, store=str(store)))
+        alone = [_seconds(lambda: page(told, now())) for _ in range(TURNS)]
+        size_mb = out.stat().st_size / 1e6
+    figures = {
+        "report_1000_s": statistics.median(whole),
+        "report_1000_mb": size_mb,
+        "page_1000_s": statistics.median(alone),
+    }
+    finish("report", figures, TARGETS, {"whole_s": whole, "page_s": alone})
+
+
+def _seconds(what: object) -> float:
+    began = time.perf_counter()
+    what()  # type: ignore[operator]
+    return time.perf_counter() - began
+
+
+def _filled(folder: Path) -> tuple[Path, Job]:
+    rng, bank = np.random.default_rng(0), load_bank()
+    usable = [trial for trial in bank.trials if trial.usable]
+    job = bank.jobs[Counter(trial.job_hash or "" for trial in usable).most_common(1)[0][0]]
+    mine = [trial for trial in usable if trial.job_hash == job.hash]
+    path = folder / "trials.db"
+    with TrialStore(path) as store:
+        store.history.add_job(job)
+        for _ in range(TRIALS):
+            trial = mine[rng.integers(len(mine))]
+            rate = (trial.throughput or 0.0) * float(np.exp(0.08 * rng.standard_normal()))
+            store.add(trial.model_copy(update={"throughput": rate}))
+        store.history.add([_run(job, number) for number in range(RUNS)])
+    return path, job
+
+
+def _run(job: Job, number: int) -> FinishedJob:
+    stretches = tuple(
+        Stretch(
+            at_s=600.0 * part, duration_s=600, allocation=Allocation.of(1 + part, 1, 0.5, 0.5, 512), samples=6_000_000
+        )
+        for part in range(4)
+    )
+    return FinishedJob(
+        id=f"run-{number}", name=f"run-{number}", job=job, started_at=now(), stretches=stretches,
+        outcome=Outcome(status="finished"), expected=Estimate(value=9000, lower=8000, upper=11000),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

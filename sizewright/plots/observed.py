@@ -1,0 +1,97 @@
+"""A run as it was looked at: samples/s, cores in use and memory over time, against what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from sizewright.errors import InputError
+from sizewright.executors.metrics_log import Observed
+from sizewright.plots._base import COLORS, Picture, tidy
+from sizewright.spec import Role
+from sizewright.spec.units import GIB, format_bytes, format_seconds
+
+MOST_WINDOWS = 200
+ROLES: tuple[tuple[Role, str], ...] = (("worker", "workers"), ("ps", "PS"))
+
+
+def observed(looks: Sequence[Observed]) -> Picture:
+    """What `sizewright run --metrics` keeps: samples/s and cores in use between looks, and the greatest peak of a
+    worker and of a PS; dashed is what they were given.
+
+    Raises InputError for fewer than two looks.
+    """
+    if len(looks) < 2:
+        raise InputError("Two looks at a run are needed.", "Keep some: sizewright run JOB --metrics FILE.")
+    kept = [looks[i] for i in np.unique(np.linspace(0, len(looks) - 1, MOST_WINDOWS + 1).round().astype(int))]
+    began, ended = kept[0].at_s, kept[-1].at_s
+    unit, name = (3600.0, "h") if ended - began > 7200 else (60.0, "min") if ended - began > 120 else (1.0, "s")
+    edges = (np.array([look.at_s for look in kept]) - began) / unit
+    seconds = np.maximum(np.diff([look.at_s for look in kept]), 1e-9)
+    trained = np.array([look.metrics.samples_trained for look in kept], float)
+    rates = np.maximum(np.diff(trained), 0) / seconds
+    picture = Picture(7.4, 6.4)
+    speed, cores, memory = picture.subplots(3, 1, sharex=True)
+    speed.stairs(rates, edges, baseline=None, color=COLORS[2], linewidth=1.6)
+    for number, (role, title) in enumerate(ROLES):
+        _cores(cores, kept, edges, seconds, role, title, COLORS[number])
+        _memory(memory, kept, edges, role, title, COLORS[number])
+    tidy(speed, ylabel="samples/s", ylim=(0, None))
+    tidy(cores, ylabel="cores in use", ylim=(0, None))
+    tidy(memory, ylabel="GiB of the fullest", ylim=(0, None), xlabel=f"time ({name})")
+    for panel in (cores, memory):
+        panel.legend(frameon=False, fontsize=8)
+    picture.numbers = (("at", "samples/s", "peak of a worker", "peak of a PS"), _rows(kept, rates))
+    total = (trained[-1] - trained[0]) / max(ended - began, 1e-9)
+    picture.alt = (
+        f"Looked at for {format_seconds(ended - began)}: {total:,.0f} samples/s on the whole, between "
+        f"{rates.min():,.0f} and {rates.max():,.0f}."
+    )
+    return picture
+
+
+def _cores(axes: Any, kept: Sequence[Observed], edges: Any, seconds: Any, role: Role, title: str, color: str) -> None:
+    """Of the replicas that were there at both looks."""
+    used = []
+    for before, after in pairwise(kept):
+        then = {replica.name: replica.cpu_s for replica in before.metrics.of(role)}
+        used.append(sum(max(r.cpu_s - then[r.name], 0.0) for r in after.metrics.of(role) if r.name in then))
+    if any(used):
+        axes.stairs(np.array(used) / seconds, edges, baseline=None, color=color, linewidth=1.6, label=title)
+    given = [look.metrics.allocation.cores(role) if look.metrics.allocation else np.nan for look in kept[1:]]
+    if np.nansum(given) > 0:
+        axes.stairs(given, edges, baseline=None, color=color, linewidth=1, linestyle="--", label=f"given to {title}")
+
+
+def _memory(axes: Any, kept: Sequence[Observed], edges: Any, role: Role, title: str, color: str) -> None:
+    peaks = [_peak(look, role) for look in kept]
+    if any(peaks):
+        axes.plot(edges, np.array(peaks) / GIB, color=color, linewidth=1.6, label=title)
+    limits = [_limit(look, role) for look in kept]
+    if any(limits):
+        axes.step(edges, np.array(limits) / GIB, where="post", color=color, linewidth=1, linestyle="--",
+                  label=f"limit of {title}")  # fmt: skip
+
+
+def _peak(look: Observed, role: Role) -> int:
+    return max((replica.memory_peak_bytes for replica in look.metrics.of(role)), default=0)
+
+
+def _limit(look: Observed, role: Role) -> int:
+    """The least that a replica of the role has."""
+    allocation = look.metrics.allocation
+    return min((group.memory_bytes for group in getattr(allocation, role)), default=0) if allocation else 0
+
+
+def _rows(kept: Sequence[Observed], rates: Any) -> list[tuple[str, ...]]:
+    rows = np.unique(np.linspace(0, len(rates) - 1, 20).round().astype(int))
+    return [
+        (
+            format_seconds(kept[i + 1].at_s - kept[0].at_s), f"{rates[i]:,.0f}",
+            *(format_bytes(_peak(kept[i + 1], role)) for role, _ in ROLES),
+        )
+        for i in rows
+    ]  # fmt: skip
