@@ -43,7 +43,7 @@ def looks_at(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]
         Observed(
             at=began, at_s=at_s,
             metrics=Metrics(
-                replicas=tuple(replica(*each, at_s) for each in (("worker", 0, 0.5), ("worker", 1, 0.5), ("ps", 0, 0.3))),
+                replicas=(*(replica("worker", i, 0.5, at_s) for i in range(2)), replica("ps", 0, 0.3, at_s)),
                 samples_trained=round(rate * at_s), allocation=allocation,
             ),
         )
