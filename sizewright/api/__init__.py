@@ -45,11 +45,13 @@ from sizewright.api.sizing import (
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate
+    from sizewright.api.checking import doctor
     from sizewright.api.reporting import report
     from sizewright.api.simulating import simulate
 
 _LATER = {
     "allocate": "sizewright.api.allocating",
+    "doctor": "sizewright.api.checking",
     "report": "sizewright.api.reporting",
     "simulate": "sizewright.api.simulating",
 }
@@ -71,6 +73,7 @@ __all__ = [
     "check_log",
     "compare_priors",
     "counted",
+    "doctor",
     "drift",
     "job_hash",
     "learn_prior",

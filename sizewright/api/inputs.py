@@ -44,10 +44,19 @@ def load_job(job: JobLike, data: str | None = None) -> Job:
 
 def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder."""
-    url = url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    url = _store_url(url)
     if is_in_memory(url):
         raise StoreError(f"{url} is in memory, and what is kept there would be lost.", "Name a file: --store trials.db")
     return TrialStore(url, create=create)
+
+
+def store_path(url: str | None = None) -> Path:
+    """Of the file of a store that is one."""
+    return Path(_store_url(url).removeprefix("sqlite:///"))
+
+
+def _store_url(url: str | None) -> str:
+    return url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 def counted(job: JobLike) -> Job:

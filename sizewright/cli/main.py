@@ -11,6 +11,7 @@ from sizewright.cli import (
     allocate,
     apply,
     bank,
+    doctor,
     history,
     init,
     memory,
@@ -50,6 +51,7 @@ app.add_typer(history.app, name="history")
 app.add_typer(models.app, name="models")
 app.add_typer(bank.app, name="bank")
 app.command("schema")(schema.schema)
+app.command("doctor")(doctor.doctor)
 
 
 def run() -> None:

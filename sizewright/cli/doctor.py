@@ -1,0 +1,60 @@
+"""`sizewright doctor`: what this machine can do, and what each lack means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from sizewright.cli.options import Output, Store
+from sizewright.cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sizewright.spec.checkup import Checkup
+
+_BROKEN = 1
+_STYLES = {"ok": "green", "lacking": "yellow", "broken": "bold red"}
+
+
+def doctor(
+    output: Output = Format.table,
+    store: Store = None,
+    address: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Option("--address", help="Look at this Ray cluster (host:port) instead of starting Ray here."),
+    ] = None,
+) -> None:
+    """Check cores, memory, control groups, ports, packages, GPU, Ray and the store, and say what each lack means.
+    Exits 1 where sizing itself cannot work.
+    """
+    from sizewright import api
+    from sizewright.cli.output import show, stderr
+
+    with stderr().status("Checking …") as status:
+        told = api.doctor(store=store, address=address, progress=lambda name: status.update(f"Checking: {name} …"))
+    show(told, output, lambda console: _print(console, told))
+    raise typer.Exit(_BROKEN if told.level == "broken" else 0)
+
+
+def _print(console: Console, told: Checkup) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in told.checks:
+        rest = [text for text in (check.means, check.remedy) if text]
+        lines = "\n".join([check.found, *rest])
+        table.add_row(Text(check.level, style=_STYLES[check.level]), check.name, lines)
+    console.print(table)
+    lacks = sum(check.level == "lacking" for check in told.checks)
+    verdicts = {
+        "ok": "All that Sizewright can use is here.",
+        "lacking": f"Sizewright works here; what is lacking ({lacks} of {len(told.checks)}) is told above.",
+        "broken": "Sizewright cannot work here until what is broken has been mended.",
+    }
+    console.print(verdicts[told.level])
