@@ -12,7 +12,7 @@ setup: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profile,kubernetes,metrics,plots,track,postgres,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profile,kubernetes,metrics,plots,track,postgres,docs,dev]'
 	@touch $@
 
 recommend: .venv/.ready
