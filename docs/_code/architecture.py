@@ -1,0 +1,62 @@
+"""Draws the picture of the architecture from the table of its page: python docs/_code/architecture.py
+
+Plain SVG, the same on every machine, so that a test can hold the kept picture against the page.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
+WIDE, HIGH, BOX_WIDE, BOX_HIGH = 190, 74, 150, 38
+_ROW = re.compile(r"^\| `(\w+)` \| .* \| (.*)\|$", re.MULTILINE)
+
+
+def told() -> dict[str, set[str]]:
+    """What each room rests on, as the page says."""
+    return {room: set(re.findall(r"`(\w+)`", below)) for room, below in _ROW.findall(PAGE.read_text(encoding="utf-8"))}
+
+
+def picture(rests_on: dict[str, set[str]]) -> str:
+    """An SVG: each room above all that it rests on, arrows downwards."""
+    levels = {room: _level(room, rests_on) for room in rests_on}
+    top = max(levels.values())
+    rows = [[room for room in rests_on if levels[room] == level] for level in range(top, -1, -1)]
+    widest = max(map(len, rows)) * WIDE
+    at = {
+        room: (widest / 2 + (column - (len(row) - 1) / 2) * WIDE, 30 + number * HIGH)
+        for number, row in enumerate(rows) for column, room in enumerate(row)
+    }  # fmt: skip
+    arrows = [_arrow(at[room], at[below]) for room in rests_on for below in sorted(rests_on[room])]
+    boxes = [_box(room, *at[room]) for room in rests_on]
+    said = "; ".join(f"{room} rests on {', '.join(sorted(below))}" for room, below in rests_on.items() if below)
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {widest:g} {30 + top * HIGH + 40:g}" role="img">',
+        f"<title>Rooms of Sizewright</title><desc>{said}</desc>",
+        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L10 5L0 10z" fill="#7a8794"/></marker></defs>',
+        *arrows, *boxes, "</svg>", "",
+    ])  # fmt: skip
+
+
+def _level(room: str, rests_on: dict[str, set[str]]) -> int:
+    return max((_level(below, rests_on) + 1 for below in rests_on[room]), default=0)
+
+
+def _arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
+    (x, y), (u, v) = (above[0], above[1] + BOX_HIGH / 2), (below[0], below[1] - BOX_HIGH / 2)
+    middle = (y + v) / 2
+    path = f"M{x:g} {y:g}C{x:g} {middle:g} {u:g} {middle:g} {u:g} {v:g}"
+    return f'<path d="{path}" fill="none" stroke="#7a8794" stroke-width="1.4" marker-end="url(#tip)"/>'
+
+
+def _box(room: str, x: float, y: float) -> str:
+    corner = f'x="{x - BOX_WIDE / 2:g}" y="{y - BOX_HIGH / 2:g}" width="{BOX_WIDE}" height="{BOX_HIGH}" rx="7"'
+    text = f'<text x="{x:g}" y="{y + 5:g}" text-anchor="middle" font-family="sans-serif" font-size="15">{room}</text>'
+    return f'<rect {corner} fill="#eef3f8" stroke="#3b7dc4"/>{text}'
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture(told()), encoding="utf-8")

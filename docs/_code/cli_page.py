@@ -1,0 +1,65 @@
+"""The reference of the command line, made from the commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from sizewright.cli.main import app
+
+_BEGIN = """# Command line
+
+Every verb of `sizewright`, as `--help` tells it; this page is made from the code. Results go to stdout, all else to
+stderr.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | failed; one sentence says why and what to do |
+| 2 | usage |
+| 3 | infeasible within the bounds |
+| 4 | not enough data |
+| 5 | `models drift`: runs go unlike foretold |
+"""
+
+
+def cli_page() -> str:
+    """All commands as one page of Markdown."""
+    root = typer.main.get_command(app)
+    context = root.make_context("sizewright", [], resilient_parsing=True)
+    return "\n".join([_BEGIN, *(_section(each) for each in contexts(root, context))])
+
+
+def contexts(group: Any, context: Any) -> Iterator[Any]:
+    """The context of every command below a group, in the group's order; groups themselves left out."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        each = command.make_context(name, [], parent=context, resilient_parsing=True)
+        if hasattr(command, "list_commands"):
+            yield from contexts(command, each)
+        else:
+            yield each
+
+
+def _section(context: Any) -> str:
+    command = context.command
+    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
+    parts = [f"## {context.command_path.split(' ', 1)[1]}", f"```text\n{usage}\n```", _paragraphs(command.help)]
+    records = [each.get_help_record(context) for each in command.params if each.name != "help"]
+    if rows := [f"| `{_cell(names)}` | {_cell(told)} |" for names, told in filter(None, records)]:
+        parts.append("\n".join(["| | |", "|---|---|", *rows]))
+    if command.epilog:
+        parts.append(f"```text\n{command.epilog.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _paragraphs(help_: str | None) -> str:
+    """One paragraph a line."""
+    parts = (help_ or "").replace("\b", "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)

@@ -1,0 +1,93 @@
+"""The keys of every file that Sizewright reads or writes, made from the records themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from sizewright.datasets.trials import Trial
+from sizewright.spec import Cluster, Division, Job, Plan, Queue, Rails, Recommendation
+
+_FILES: dict[str, tuple[str, type[BaseModel], bool]] = {
+    "Job file": ("what to train, within which bounds", Job, True),
+    "Cluster file": ("hosts and quota", Cluster, True),
+    "Jobs file": ("the jobs that `allocate` divides a cluster over", Queue, True),
+    "Guard rails": ("what plans are held to", Rails, True),
+    "Trial table": ("a row is one measurement; CSV, Parquet and the store are views of it", Trial, False),
+    "Plan": ("what an executor is to do", Plan, False),
+    "Recommendation": ("what `recommend -o json` prints", Recommendation, False),
+    "Division": ("what `allocate -o json` prints", Division, False),
+}
+_BEGIN = """# Files
+
+The keys of what Sizewright reads and writes, made from its records; `sizewright schema` prints them as JSON Schema for
+editors and pipelines. What is read takes units (`16Gi`, `4h`, `500m`); what is written is plain numbers in cores, bytes,
+seconds, samples/s and currency. Unknown keys are refused.
+"""
+
+
+def file_page() -> str:
+    """All files as one page of Markdown."""
+    return "\n".join([_BEGIN, *(_section(name, *told) for name, told in _FILES.items())])
+
+
+def _section(name: str, about: str, record: type[BaseModel], read: bool) -> str:
+    schema = record.model_json_schema(mode="validation" if read else "serialization")
+    rows = [f"| `{key}` | {kind} | {default} | {text} |" for key, kind, default, text in _keys(schema, schema, "")]
+    return "\n".join([f"## {name}\n", f"{about[0].upper()}{about[1:]}.\n", "| key | is | default | |", "|---|---|---|---|",
+                      *rows, ""])  # fmt: skip
+
+
+def _keys(schema: dict[str, Any], root: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each key with those below it, indented by its path; a record that holds itself is followed once."""
+    for key, told in schema.get("properties", {}).items():
+        inner, many = _record(told, root)
+        path = f"{prefix}{key}"
+        text = " ".join(str(told.get("description", "")).split()).replace("|", "\\|")
+        yield path, _kind(told, root), _default(told, key in schema.get("required", ()), inner), text
+        if inner and path.count(".") < 4:
+            yield from _keys(inner, root, f"{path}{'[]' if many else ''}.")
+
+
+def _record(told: dict[str, Any], root: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
+    """The record that a key holds, and whether it holds a list of them."""
+    for option in _options(told):
+        if option.get("type") == "array" and isinstance(option.get("items"), dict):
+            inner, _ = _record(option["items"], root)
+            return inner, True
+        if "$ref" in option:
+            found = root["$defs"][option["$ref"].rsplit("/", 1)[1]]
+            return (found, False) if "properties" in found else (None, False)
+    return None, False
+
+
+def _options(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(told.get("anyOf") or told.get("allOf") or told.get("oneOf") or [told])
+
+
+def _kind(told: dict[str, Any], root: dict[str, Any]) -> str:
+    kinds = (_one_kind(option, root) for option in _options(told))
+    return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null")) or "any"
+
+
+def _one_kind(option: dict[str, Any], root: dict[str, Any]) -> str:
+    if "enum" in option:
+        return ", ".join(f"`{value}`" for value in option["enum"])
+    if "const" in option:
+        return f"`{option['const']}`"
+    if "$ref" in option:
+        found = root["$defs"][option["$ref"].rsplit("/", 1)[1]]
+        return "keys" if "properties" in found else _kind(found, root)
+    if option.get("type") == "array":
+        items = option.get("items")
+        return f"list of {_kind(items, root)}" if isinstance(items, dict) else "pair"
+    return {"object": "keys"}.get(option.get("type", ""), option.get("type", "any"))
+
+
+def _default(told: dict[str, Any], required: bool, inner: dict[str, Any] | None) -> str:
+    if required:
+        return "*must be given*"
+    default = told.get("default")
+    return "" if default is None or inner or default in ([], {}) else f"`{default}`"

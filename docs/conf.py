@@ -1,0 +1,61 @@
+"""How the documentation is built: `make docs`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "_code"))
+
+from cli_page import cli_page  # noqa: E402
+from figure_tables import figure_tables  # noqa: E402
+from file_page import file_page  # noqa: E402
+
+project = "Sizewright"
+author = "the Sizewright contributors"
+release = version = installed("sizewright")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["amsmath", "attrs_block", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+exclude_patterns = ["_build", "_made/figures-*", "_made/about-*"]
+templates_path: list[str] = []
+
+default_role = "literal"  # docstrings put names in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_display_short_literal_types = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "Sizewright"
+html_static_path = ["_static"]
+html_css_files = ["docs.css"]
+
+
+def make_pages(app: Any) -> None:
+    """Write what is made from the code and from the results: never by hand, never out of date."""
+    made = HERE / "_made"
+    made.mkdir(exist_ok=True)
+    pages = {"cli.md": cli_page(), "files.md": file_page(), **figure_tables(HERE.parent / "benchmarks")}
+    for name, text in pages.items():
+        path = made / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def set_off(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Indented lines of docstrings are code or a drawing; reStructuredText wants to be told so."""
+    text = re.sub(r"(?m)^(\S.*[^:\n])?:?\n\n?(?=    \S)", lambda m: f"{m[1] or ''}::\n\n", "\n".join(lines))
+    lines[:] = text.split("\n")
+
+
+def setup(app: Any) -> None:
+    """Pages are made before Sphinx looks for them."""
+    app.connect("builder-inited", make_pages, priority=1)
+    app.connect("autodoc-process-docstring", set_off)

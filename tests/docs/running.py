@@ -1,0 +1,113 @@
+"""Runs a page as a reader would, from top to bottom, in a folder that looks like a fresh clone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from blocks import Block, Command, Page
+
+ROOT = Path(__file__).resolve().parents[2]
+_COPIED, _LINKED = ("examples", "docs"), ("benchmarks", "sizewright", "Makefile", "pyproject.toml", "constraints.txt")
+_WORD = re.compile(r"[A-Za-z]{4,}")
+_MADE = shutil.ignore_patterns("_build", "_made", "__pycache__")
+_NOT_RUN = ("make", "pip", "git")
+"""Checked by other means: they would set up this very project once more."""
+
+
+def clone(folder: Path) -> Path:
+    """What a reader has: examples to change, all else to use."""
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=_MADE)
+    for name in _LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
+    """Raises AssertionError at the first block that does not do what the page says."""
+    env = os.environ | env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    namespace: dict[str, Any] = {"__name__": page.path.stem}
+    with _servers() as servers:
+        for block in page.blocks:
+            if block.file:
+                (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / block.file).write_text(block.text, encoding="utf-8")
+            elif block.kind == "console":
+                for command in block.commands:
+                    _run(page, command, folder, env, servers)
+            elif block.kind == "python":
+                _execute(page, block, folder, env, namespace)
+
+
+def _run(page: Page, command: Command, folder: Path, env: dict[str, str], servers: list[subprocess.Popen[str]]) -> None:
+    where = f"{page.path.name}:{command.line}: {command.text}"
+    if command.text.split()[0] in _NOT_RUN:
+        return
+    if command.text.rstrip().endswith(" &"):
+        words = command.text.rstrip().removesuffix("&")
+        servers.append(subprocess.Popen(["bash", "-c", f"exec {words}"], cwd=folder, env=env, start_new_session=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True))  # fmt: skip
+        return
+    done = subprocess.run(["bash", "-c", command.text], cwd=folder, env=env, capture_output=True, text=True,
+                          timeout=900, check=False)  # fmt: skip
+    assert done.returncode == command.exits, f"{where}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    told = done.stdout + done.stderr
+    assert "Traceback (most recent call last)" not in told, f"{where}\n{told}"
+    missing = words_of(command.shown) - words_of(told.splitlines())
+    assert not missing, f"{where}\nshows words that it does not print: {sorted(missing)}\n{told}"
+
+
+def words_of(lines: Any) -> set[str]:
+    """Words of four letters and more: numbers differ from one machine to the next."""
+    return {word for line in lines if "…" not in line for word in _WORD.findall(line)}
+
+
+def _execute(page: Page, block: Block, folder: Path, env: dict[str, str], namespace: dict[str, Any]) -> None:
+    code = compile("\n" * (block.line - 1) + block.text, str(page.path), "exec")
+    with _here(folder, env):
+        try:
+            exec(code, namespace)
+        except Exception as error:
+            raise AssertionError(f"{page.path.name}:{block.line}\n{traceback.format_exc()}") from error
+
+
+@contextmanager
+def _here(folder: Path, env: dict[str, str]) -> Iterator[None]:
+    before, environment = Path.cwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+@contextmanager
+def _servers() -> Iterator[list[subprocess.Popen[str]]]:
+    """Those that a page starts end with it, with all that they started."""
+    servers: list[subprocess.Popen[str]] = []
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            os.killpg(server.pid, signal.SIGTERM)
+        until = time.monotonic() + 20
+        for server in servers:
+            try:
+                server.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
