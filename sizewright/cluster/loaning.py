@@ -35,7 +35,8 @@ def forecast(seen: Floats, period: int) -> float:
 
 
 def lendable(demand: Floats, servers: int, period: int) -> Ints:
-    """(T,): servers to lend in each step, told from the demand (T,) of the steps before it only.
+    """(T,): servers to lend in each step, told from the demand (T,) of the steps before it only:
+    servers − ⌈forecast + quantile of its errors of the last period + HEADROOM·servers⌉, 0 at least.
 
     `demand` is in servers; `period` is a day, in steps.
     """

@@ -36,6 +36,9 @@ def weighted_progress(facts: Facts, current: Ints, units: Floats, least: Ints) -
     """(J, K): work done a second over the power `WEIGHT` of the work left, both in units × seconds of the job's least
     candidate that needs anything; `units` (J, K) are what a candidate takes: its dominant share, or a resource's units.
 
+    v_jk = (n_j·ε_j)^-WEIGHT · s_jk·ε_j · (1 − min(restart_j / HORIZON_S, 1) where k is not what it has), with s_jk work
+    a second, n_j work left and ε_j the least candidate's units over its speed (ours).
+
     Jobs that could share units of one size are so compared by what a unit brings in each.
     """
     rows = np.arange(len(least))

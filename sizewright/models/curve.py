@@ -1,15 +1,17 @@
 """Throughput of PS training as a curve of few physical parameters, with a prior for each.
 
-A worker's step takes Z seconds of its own, and every exchange occupies the PS for S. With w workers in a closed loop
-the cycle lies above both Z + S (nobody waits) and w·S (the PS never rest), and above what an input that all share
-allows; which of them binds changes over smoothly (as Pollux, Qiao et al., OSDI 2021, joins computing and network):
+A worker's step takes Z of its own, and every exchange occupies the PS for S. With w workers in a closed loop the cycle
+lies above both Z + S (nobody waits) and w·S (the PS never rest; bounds of a closed queueing network, Denning and Buzen
+1978), and above what an input that all share allows; which of them binds changes over smoothly (as Pollux, Qiao et al.,
+OSDI 2021, joins computing and network):
 
     T = ((Z + S)^γ + (w·S)^γ + (w·m·R)^γ)^(1/γ) + c·w²         throughput = w·m / T
-    Z = m·(s + (1 − s)/λ_w) + f + k·ln w + n·p                 S = (1 − b + b·m)·e^δ / (p^α · λ_p^β)
+    Z = m·(s + (1 − s)/(λ_w·g)) + f + k·ln w + n·p             S = (1 − b + b·m)·e^δ / (p^α · λ_p^β)
 
-w workers with λ_w cores, p PS with λ_p cores, m samples a step of one worker, e bytes of embeddings. Where workers
-wait for each other, T is multiplied by a factor and has a part that grows with w. Everything is relative to one
-allocation, the trials' geometric mean, so that priors hold for any job: the scale is fitted apart.
+w workers with λ_w cores and g GPUs, p PS with λ_p cores, m samples a step of one worker, e bytes of embeddings. Where
+workers wait for each other, T is multiplied by a factor and has a part that grows with w. All is relative to one
+allocation, the trials' geometric mean, but for w, and p in Z, as S, R and c are to Z there: so T has no unit and priors
+hold for any job. The scale is fitted apart. All but the bounds and how they are joined is ours.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def peak_rows(rows: Floats, room: float, share: float = 1.0) -> Floats:
 
 
 def index_peak_bytes(rows: Floats, room: float) -> Floats:
-    """The hash index, and while it is rebuilt half as many places beside the new ones."""
+    """Bytes of the hash index; beyond the first room with half as many places, keys and marks beside the new ones, as
+    they were before the last doubling."""
     whole = index_bytes(np.maximum(rows, room)) - INDEX_BYTES_PER_ROW * np.maximum(room - rows, 0.0)
     places = whole - index_bytes(rows / 2)
     return np.asarray(whole + np.where(rows > room, places, 0.0))

@@ -1,4 +1,8 @@
-"""Models without physics, over the logarithms of the axes: what the default model is compared with."""
+"""Models without physics, over the logarithms of the axes: what the default model is compared with.
+
+A Gaussian process (Rasmussen and Williams 2006) and gradient boosted trees (LightGBM, Ke et al. 2017), with normal
+intervals of log throughput.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
 """Bytes per PS and per worker: counted from tables and optimizer, the rest learned from measured peaks.
 
-    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state)·4/p + buffers
-    worker: base + weights and gradients + m·bytes per sample
+    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state/width)·4/p + buffers
+    worker: base + dense·12 + m·bytes per sample
 
-The counted parts follow the engine's own data structures: rows with their optimizer state in float32, a hash index
-of at most half load with 4 bytes a place, and a key and a mark for each row (9 bytes). What they leave out (the
-interpreter, libraries, allocator) is one constant a role: the greatest excess of a measured peak over the counted
-part, or, before any trial, what runs of jobs like it showed, or what was seen on the reference host.
+`dense` are floats of dense weights; a worker has these, their gradients, and a copy that is sent. `buffers` are what
+all workers exchange with the PS: rows, keys and gradients. The counted parts follow the engine's own data structures:
+rows with their optimizer state in float32, a hash index of at most half load with 4 bytes a place, and a key and a mark
+for each row (9 bytes). What they leave out (the interpreter, libraries, allocator) is one constant a role: the greatest
+excess of a measured peak over the counted part, or, before any trial, what runs of jobs like it showed, or what was
+seen on the reference host. The form is ours.
 """
 
 from __future__ import annotations

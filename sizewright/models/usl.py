@@ -2,7 +2,8 @@
 
     throughput = λ·N / (1 + σ·(N − 1) + κ·N·(N − 1)),  so  1/throughput = a/N + b + c·N
 
-with a = (1 − σ)/λ, b = (σ − κ)/λ and c = κ/λ: N cores, contention σ, coherence κ; without c it is Amdahl's law.
+with a = (1 − σ)/λ, b = (σ − κ)/λ and c = κ/λ: N cores, λ samples/s of one, contention σ, coherence κ; without c it is
+Amdahl's law. Since b is not negative, κ is never above σ.
 """
 
 from __future__ import annotations

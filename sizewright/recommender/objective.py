@@ -1,4 +1,9 @@
-"""What a job wants to be least: T, C, T·C, or C within a deadline."""
+"""What a job wants to be least: T, C, T·C, or C within a deadline.
+
+    T = samples / throughput      C = T/3600 · (cores·core_hour + GiB·gib_hour + GPUs·gpu_hour)
+
+T in seconds, C in the currency of the prices.
+"""
 
 from __future__ import annotations
 

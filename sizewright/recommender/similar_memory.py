@@ -1,9 +1,10 @@
 """Memory that replicas of jobs like one that is to start took, beyond what is counted, as evidence for its own.
 
 Of each run the peak of a role is held against what was foretold of it: peak / (base + counted). The greatest such
-ratio of the nearest jobs is taken for the job, at the run's replicas. A peak that memory ended says only that more was
-needed: it may raise the ratio, and is no measurement. Over the bank, each job told by four runs of its eight nearest,
-that holds all peaks with the usual margin.
+ratio of the nearest jobs is taken for the job, at the run's replicas: with B foretold of it there by the usual base b,
+the base becomes max(0, ratio·B − (B − b)) bytes (ours). A peak that memory ended says only that more was needed: it may
+raise the ratio, and is no measurement. Over the bank, each job told by four runs of its eight nearest, that holds all
+peaks with the usual margin.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class JobCurve:
         return physics.log_rates(self.parameters, self._places(table)) + self.guess.level
 
     def sd(self, table: Table, *, trial: bool = True) -> Floats:
-        """Standard deviation (n,) of these, of another trial or of the curve itself."""
+        """Standard deviation (n,) of these, of another trial or of the curve itself: in logarithms,
+        widen · √(level² + form² + noise² + beyond²)."""
         known = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
         return np.asarray(self.widen * np.sqrt(known + self.beyond_sd(table) ** 2))
 

@@ -152,7 +152,8 @@ def describe(job: Job, table_scale: float = 1.0) -> Floats:
 def krige(known: Experience, at: Floats, same: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Mean and standard deviation (m,) of levels at `at` (m, a), given those that are known; 0 far away.
 
-    What a job has to itself is known of the `same` job (m, j) only.
+    kᵀK⁻¹y and C − kᵀK⁻¹k (Rasmussen and Williams 2006, section 2.2), K with what each job has to itself and noise. What
+    a job has to itself is known of the `same` job (m, j) only.
     """
     mean, covariance = _posterior(known, at, same)
     return mean, np.sqrt(np.maximum(np.diag(covariance), _LEAST_SD**2))
