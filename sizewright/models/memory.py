@@ -1,6 +1,6 @@
 """Bytes per PS and per worker: counted from tables and optimizer, the rest learned from measured peaks.
 
-    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state/width)·4/p + buffers
+    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state of one)·4/p + buffers
     worker: base + dense·12 + m·bytes per sample
 
 `dense` are floats of dense weights; a worker has these, their gradients, and a copy that is sent. `buffers` are what
@@ -162,7 +162,7 @@ class MemoryModel:
         total_rows = float(sum(self.job.model.tables.sizes()))
         rows = largest_partition(total_rows, ps) * scale
         optimizer, width = self.job.model.optimizer.name, self.job.model.row_width
-        dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, width) / width) / ps
+        dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, 1)) / ps  # each weight is a row of its own
         batch = self.job.training.batch_size if batch_size is None else batch_size
         lookups = batch * self.job.model.tables.count
         buffers = workers * 4 * (lookups * (width + 2) + 2 * dense_floats(self.job)) / ps

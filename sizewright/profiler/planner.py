@@ -41,8 +41,8 @@ PLAUSIBLE = 0.85
 SURE = 0.8
 """What is recommended must be so likely to end well, once trials have failed."""
 WORTH = 0.002
-"""Where samples or seconds are not known, the trial after the least must be expected to gain so much of the objective,
-and each one more twice as much."""
+"""Where samples or seconds are not known, the trial after the first `LEAST_TRIALS` must be expected to gain so much of
+the objective, each one more twice as much, and each one before (where a prior allows fewer) half as much."""
 
 
 class TrialPlanner:

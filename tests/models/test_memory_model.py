@@ -21,6 +21,7 @@ from sizewright.models.memory import (
 from sizewright.models.memory_report import report
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Model, Optimizer, Quota, RoleBounds, Tables
 from sizewright.spec.units import GIB, MIB
+from sizewright.training.dense import dense_rule
 from sizewright.training.hash_index import HashIndex
 from sizewright.training.networks import make_network
 from sizewright.training.optimizers import RULES
@@ -228,3 +229,13 @@ def test_the_report_rests_on_trials_where_there_are_some() -> None:
 def test_ranges_of_estimated_tables_are_told() -> None:
     told = report(job((100, 200)), [], ranges=[(90, 110), (150, 260)])
     assert [(t.rows_lower, t.rows_upper) for t in told.tables] == [(90, 110), (150, 260)]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_dense_weights_have_the_state_that_the_engine_keeps_for_them(optimizer: str) -> None:
+    """Each is a row of its own there."""
+    it, plain = (job(optimizer=name) for name in (optimizer, "sgd"))
+    peak, plain_peak = (MemoryModel(each).ps_bytes(one(1), one(1))[0] for each in (it, plain))
+    of_rows = float(sum(it.model.tables.sizes())) * (row_bytes(it) - row_bytes(plain))
+    kept = dense_rule(it.model.optimizer).state_width(1)
+    assert peak - plain_peak == pytest.approx(of_rows + 4 * kept * dense_floats(it))
