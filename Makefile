@@ -5,7 +5,7 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend test test-long lint bench lock clean
+.PHONY: setup recommend test test-long lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
@@ -42,6 +42,14 @@ lint: .venv/.ready
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+docs: .venv/.ready
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# The wheel in an empty environment, without extras.
+release-check: .venv/.ready
+	@$(BIN)/pytest tests/test_release.py -m long --timeout=1200
+
 # QUICK=1 runs a shorter form: fewer repetitions, the same cases.
 bench: .venv/.ready
 	@$(BIN)/python -m benchmarks.$(NAME) $(TABLES)
@@ -55,4 +63,4 @@ lock: .venv/.ready
 	@mv .venv/lock.txt constraints.txt
 
 clean:
-	@rm -rf .venv out build dist *.egg-info
+	@rm -rf .venv out build dist docs/_build docs/_made *.egg-info
