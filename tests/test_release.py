@@ -85,7 +85,7 @@ def test_offline_verbs_work_without_extras(call: Call) -> None:
     ("words", "extra"),
     [
         (["profile", EXAMPLES / "criteo.yaml"], "profile"),
-        (["run", EXAMPLES / "criteo.yaml", "--workers", "1", "--ps", "1", "--samples", "1000"], "profile"),
+        (["run", EXAMPLES / "criteo.yaml", "--workers", 1, "--ps", 1, "--worker-cpu", 1, "--ps-cpu", 1], "profile"),
         (["report", EXAMPLES / "criteo.yaml", "--trials", EXAMPLES / "criteo-trials.csv"], "plots"),
         (["retrain", "--tracking-uri", "sqlite:///models.db"], "track"),
         (["simulate", EXAMPLES / "cluster/trace.csv", "--policy", "fifo", "--parallel"], "profile"),

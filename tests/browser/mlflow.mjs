@@ -1,0 +1,33 @@
+// Opens MLflow's pages of a retraining and tells as JSON what they show: node mlflow.mjs URL RUN CHROMIUM FOLDER
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [url, run, executablePath, folder] = process.argv.slice(2);
+const browser = await chromium.launch({
+  executablePath,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+});
+const page = await browser.newPage({ viewport: { width: 1300, height: 850 } });
+page.setDefaultTimeout(60000);
+
+async function texts(path, awaited) {
+  await page.goto(`${url}/#/${path}`);
+  await page.getByText(awaited).first().waitFor();
+  return page.locator("body").innerText();
+}
+
+const told = { experiment: await texts("experiments/1", "retrain") };
+told.run = await texts(`experiments/1/runs/${run}`, "base_out_mdape");
+told.version = await texts("models/sizewright-prior", "challenger");
+await texts(`experiments/1/runs/${run}/artifacts`, "figures");
+await page.getByText("figures", { exact: true }).first().click();
+await page.getByText("predicted_against_measured.png").first().click();
+const picture = page.locator("img[src^='blob:'], img[src*='artifact']").first();
+await picture.waitFor();
+told.figure = await picture.evaluate(async (img) => {
+  await img.decode();
+  return [img.naturalWidth, img.naturalHeight];
+});
+await page.screenshot({ path: join(folder, "mlflow.png") });
+console.log(JSON.stringify(told));
+await browser.close();
