@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -19,23 +19,12 @@ from sizewright.executors.guarded import Guarded
 from sizewright.executors.ledger import Ledger
 from sizewright.executors.registry import unsupported
 from sizewright.executors.watched import attached_to
-from sizewright.spec import Executor, Handle, Plan, Rails, ShowsDifference
+from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
 _LOOK_S = 1.0
-
-
-class Application(Record):
-    """What became of a plan that was to be applied."""
-
-    plan_id: str
-    executor: str
-    became: Literal["applied", "unchanged", "declined", "dry run"]
-    difference: str = ""
-    handle: Handle | None = None
-    first_step_s: float | None = None
 
 
 def apply(

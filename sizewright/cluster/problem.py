@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sizewright.cluster.facts import Facts
 from sizewright.errors import InputError
 
+__all__ = ["Problem"]
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]

@@ -29,7 +29,9 @@ class TableVocabulary(Record):
     estimate: int = Field(description="distinct ids expected in all samples of the job")
     lower: int
     upper: int
-    growth: tuple[int, ...] = Field((), description="distinct ids after each of the vocabulary's `growth_samples`")
+    growth: tuple[int, ...] = Field(
+        default=(), description="distinct ids after each of the vocabulary's `growth_samples`"
+    )
 
 
 class Vocabulary(Record):

@@ -9,16 +9,26 @@ planner.best()
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sizewright._names import lazily
 
 if TYPE_CHECKING:
+    from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.planner import TrialPlanner
+    from sizewright.profiler.series import Progress
 
-__all__ = ["TrialPlanner"]
+_HOMES = {
+    "BankStep": "sizewright.profiler.bank_series",
+    "Progress": "sizewright.profiler.series",
+    "TrialPlanner": "sizewright.profiler.planner",
+}
 
+__all__ = [
+    "BankStep",
+    "Progress",
+    "TrialPlanner",
+]
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'sizewright.profiler' has no attribute {name!r}")
-    return getattr(importlib.import_module("sizewright.profiler.planner"), name)
+if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

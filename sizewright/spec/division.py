@@ -17,13 +17,13 @@ class Share(Record):
     job: str
     decision: Literal["launch", "adjust", "keep", "wait", "suspend"]
     allocation: Allocation | None = None
-    throughput: float | None = Field(None, description="samples/s; none where nothing tells it")
+    throughput: float | None = Field(default=None, description="samples/s; none where nothing tells it")
     candidates: int = Field(description="among which it was chosen")
     why: str
     servers: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="replicas of each role by server, where it could run"
     )
-    plan: Plan | None = Field(None, description="none for jobs that wait or are suspended")
+    plan: Plan | None = Field(default=None, description="none for jobs that wait or are suspended")
 
 
 class LeftOut(Record):
@@ -41,7 +41,7 @@ class ResourceUse(Record):
     capacity: float
     used: float
     next_unit: float | None = Field(
-        None,
+        default=None,
         description="what another core, GiB or GPU would bring, as a share of the value of this division, wherever "
         "replicas would run",
     )
@@ -52,7 +52,7 @@ class Division(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/division/v1"] = Field("sizewright/division/v1", alias="schema")
+    schema_: Literal["sizewright/division/v1"] = Field(default="sizewright/division/v1", alias="schema")
     policy: str
     valued_by: str = Field(description="what its value, its bound and its gap count")
     value: float

@@ -32,7 +32,9 @@ class ServerOption(Record):
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
     fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
-    oom_probability: float | None = Field(None, description="that the rows to come need more, where rows were counted")
+    oom_probability: float | None = Field(
+        default=None, description="that the rows to come need more, where rows were counted"
+    )
 
 
 class MemoryReport(Record):
@@ -40,7 +42,7 @@ class MemoryReport(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/memory/v1"] = Field("sizewright/memory/v1", alias="schema")
+    schema_: Literal["sizewright/memory/v1"] = Field(default="sizewright/memory/v1", alias="schema")
     job: str
     optimizer: str
     tables: tuple[TableMemory, ...]
@@ -48,7 +50,9 @@ class MemoryReport(Record):
     index_bytes: int
     servers: tuple[ServerOption, ...]
     least_ps: int | None = Field(description="fewest PS that fit, if any do")
-    needed_ps: int | None = Field(None, description="fewest PS within the memory bounds, whatever the replicas' bounds")
+    needed_ps: int | None = Field(
+        default=None, description="fewest PS within the memory bounds, whatever the replicas' bounds"
+    )
     worker_memory_bytes: int
     margin: float
     rests_on: str

@@ -64,7 +64,7 @@ class Metrics(Record):
     engine_cpu_s: float = 0.0
     samples_trained: int = 0
     samples_left: int | None = None
-    allocation: Allocation | None = Field(None, description="what the job runs at, where its executor knows")
+    allocation: Allocation | None = Field(default=None, description="what the job runs at, where its executor knows")
 
     def sums(self, role: Role | None = None) -> dict[str, float]:
         """What the replicas of a role, or all, have used and done together, by the names of ReplicaMetrics."""
