@@ -37,7 +37,7 @@ def apply(
     dry_run: bool = False,
     confirm: Callable[[str], bool] = lambda _: True,
     wait_s: float = 0.0,
-    **options: Any,
+    **options: object,
 ) -> Application:
     """Carry out a plan, its file, or a manifest that an executor rendered of it; with `dry_run` only tell what it
     would change.
@@ -75,7 +75,7 @@ def manifest(
     rails: Rails | str | Path | None = None,
     asked_by: str = "",
     before: str = "",
-    **options: Any,
+    **options: object,
 ) -> tuple[str, str]:
     """The manifest of a plan within its rails, and how it differs from the text of `before`."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
@@ -115,7 +115,7 @@ def _apply(
     return Application(**told, became="applied", difference=changes, handle=handle, first_step_s=first)
 
 
-def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, Any]) -> tuple[Executor, Plan]:
+def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     if loaded.kind == "launch":
         raise InputError(f"Plan {loaded.id} launches a job on this host.", "Train it with: sizewright run.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sizewright.api.inputs import its_store
 from sizewright.datasets.store import TrialStore
@@ -15,8 +15,10 @@ from sizewright.spec import Job
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from sizewright.datasets.bank.card import Card
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
+    from sizewright.retraining.compare import PriorScore
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import Retraining
@@ -93,7 +95,7 @@ def retrain(
 
 def compare_priors(
     which: Sequence[str], *, store: str | TrialStore | None = None, tracking_uri: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[PriorScore]:
     """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
 
     One row a version and family, and one for all. Raises InputError for a version that is not there, RegistryError.
@@ -131,7 +133,7 @@ def measure_bank(
     resume: bool = False,
     sessions: int | None = None,
     progress: Callable[[BankStep], None] | None = None,
-) -> dict[str, Any]:
+) -> Card:
     """Measure the bank's jobs on this host into a folder, at most so many `sessions` of them; the answer is its card.
 
     Every trial is kept at once; with `resume` it goes on with what is missing.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sizewright._names import lazily
 
 if TYPE_CHECKING:
+    from sizewright.datasets.bank.card import Card
     from sizewright.datasets.bank.files import Bank, load_bank
     from sizewright.datasets.bank.shapes import BankJob
     from sizewright.datasets.batch import Batch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sizewright.datasets.vocabulary import Vocabulary, count_rows
 
 _HOMES = {
+    "Card": "sizewright.datasets.bank.card",
     "Bank": "sizewright.datasets.bank.files",
     "BankJob": "sizewright.datasets.bank.shapes",
     "Batch": "sizewright.datasets.batch",
@@ -53,6 +55,7 @@ __all__ = [
     "Bank",
     "BankJob",
     "Batch",
+    "Card",
     "ClickLog",
     "FinishedJob",
     "History",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError
@@ -56,7 +56,7 @@ class BaseThroughputModel(ABC):
     name: str
 
     @abstractmethod
-    def fit(self, X: Table, y: Any = None) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
         """Learn from a trial table X and its throughput y (n,), by default X's own column, in samples/s."""
 
     @abstractmethod
@@ -80,17 +80,17 @@ class BaseThroughputModel(ABC):
     def explain(self) -> Explanation:
         """Which parameters had evidence."""
 
-    def score(self, X: Table, y: Any) -> float:
+    def score(self, X: Table, y: ArrayLike) -> float:
         """Minus the median relative error, so that greater is better."""
         measured = np.asarray(y, float)
         return -float(np.median(np.abs(self.predict(X) - measured) / measured))
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Constructor arguments by name."""
         names = [p for p in inspect.signature(type(self)).parameters if p not in ("args", "kwargs")]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Change constructor arguments."""
         for name, value in params.items():
             if name not in self.get_params():

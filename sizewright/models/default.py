@@ -11,10 +11,10 @@ trial may bring.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, stdtrit
 from typing_extensions import Self
 
@@ -84,7 +84,7 @@ class ThroughputModel(BaseThroughputModel):
         self.least_allocations = least_allocations
         self.foretold = foretold
 
-    def fit(self, X: Table, y: Any = None) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
         """Learn from a trial table X and its throughput y (n,), samples/s; trials that failed are left out.
 
         Raises NotEnoughDataError with fewer than three distinct allocations (than one with a curve foretold),
@@ -232,7 +232,7 @@ class ThroughputModel(BaseThroughputModel):
         return Scales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
 
 
-def _phases(X: Table, y: Any) -> PhasesModel | None:
+def _phases(X: Table, y: ArrayLike | None) -> PhasesModel | None:
     """What the trials' phases tell; None where fewer than three allocations have them."""
     try:
         return PhasesModel().fit(X, y)

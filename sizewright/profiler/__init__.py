@@ -15,16 +15,19 @@ from sizewright._names import lazily
 
 if TYPE_CHECKING:
     from sizewright.profiler.bank_series import BankStep
+    from sizewright.profiler.candidates import AllocationRow
     from sizewright.profiler.planner import TrialPlanner
     from sizewright.profiler.series import Progress
 
 _HOMES = {
+    "AllocationRow": "sizewright.profiler.candidates",
     "BankStep": "sizewright.profiler.bank_series",
     "Progress": "sizewright.profiler.series",
     "TrialPlanner": "sizewright.profiler.planner",
 }
 
 __all__ = [
+    "AllocationRow",
     "BankStep",
     "Progress",
     "TrialPlanner",

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from sizewright._names import lazily
 
 if TYPE_CHECKING:
+    from sizewright.retraining.compare import PriorScore
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry, Version
     from sizewright.retraining.retrain import Retraining
 
 _HOMES = {
+    "PriorScore": "sizewright.retraining.compare",
     "Drift": "sizewright.retraining.drift",
     "Registry": "sizewright.retraining.registry",
     "Retraining": "sizewright.retraining.retrain",
@@ -20,6 +22,7 @@ _HOMES = {
 
 __all__ = [
     "Drift",
+    "PriorScore",
     "Registry",
     "Retraining",
     "Version",
