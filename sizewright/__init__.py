@@ -1,4 +1,4 @@
-"""Sizes the training jobs of deep learning recommendation models.
+"""Sizes the training jobs of deep learning recommendation models::
 
     import sizewright as sw
     sw.profile("job.yaml")

@@ -1,4 +1,4 @@
-"""One exception tree for every mistake a user can make or a host can cause.
+"""One exception tree for every mistake a user can make or a host can cause::
 
     SizewrightError                    exit code 1
     ├── InputError                     a file, value or option that cannot be used

@@ -47,7 +47,9 @@ def apply(
     not carried out again. With `wait_s` it waits so long for the first step after the change, which is kept, too.
     `options` make an executor by name. The executor `local` changes a job that `run` trains on this host.
 
-    Raises InputError for a plan beyond its rails or not for the job as it is, and what the platform says otherwise.
+    Raises JobError for a file that is no plan, InputError for a plan beyond its rails or not for the job as it is, or
+    that the platform refuses, UnsupportedError for an executor that only renders, StoreError for a ledger that cannot
+    be written, EngineError where the platform does not answer, MissingExtraError without its client.
     """
     with ExitStack() as stack:
         plan_or_path = plan if isinstance(plan, Plan) else Path(plan)

@@ -47,7 +47,7 @@ class Usage(Record):
     """What the replicas of one role used. Bytes are peaks of one replica, cores the mean of one."""
 
     memory_peak_bytes: int | None = Field(default=None, ge=0)
-    cpu_used: float | None = Field(default=None, ge=0)
+    cpu_used: float | None = Field(default=None, ge=0, description="cores, mean of one replica")
 
 
 class FinishedJob(Record):

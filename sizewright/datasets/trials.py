@@ -34,7 +34,7 @@ class Trial(Record):
 
     worker_cpu: float | None = Field(default=None, gt=0, description="cores of one worker")
     ps_cpu: float | None = Field(default=None, gt=0, description="cores of one PS")
-    worker_gpu: int | None = Field(default=None, ge=0)
+    worker_gpu: int | None = Field(default=None, ge=0, description="GPUs of one worker")
     batch_size: int | None = Field(default=None, ge=1, description="samples per step of one worker")
     sync: Literal["async", "sync"] | None = None
     table_scale: float | None = Field(default=None, gt=0, description="rows of the tables over those of the job")
@@ -51,15 +51,15 @@ class Trial(Record):
     )
     ps_busy_max_s: float | None = Field(default=None, description="the same at the busiest PS")
     ps_share_max: float | None = Field(default=None, description="largest PS's share of look-ups")
-    unique_rows_per_batch: float | None = None
+    unique_rows_per_batch: float | None = Field(default=None, description="distinct rows that a step of a worker pulls")
     embedding_bytes: int | None = Field(default=None, description="rows and their optimizer state, all PS, at the end")
-    rows_at_start: int | None = None
+    rows_at_start: int | None = Field(default=None, description="rows in all tables when measuring began")
     worker_memory_bytes: int | None = Field(default=None, description="greatest peak of a worker")
     ps_memory_bytes: int | None = Field(default=None, description="greatest peak of a PS")
     device: str | None = None
     device_memory_bytes: int | None = None
     worker_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over workers")
-    ps_cpu_used: float | None = Field(default=None, ge=0)
+    ps_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over PS")
     uncharged_cpu_s: float | None = Field(default=None, description="CPU seconds of the engine itself")
     throttled_s: float | None = Field(default=None, description="seconds held back by CPU quotas, all replicas")
     network_bytes: float | None = Field(
@@ -70,7 +70,9 @@ class Trial(Record):
     limited_by: LimitedBy | None = None
     cfs_period_ms: float | None = None
     host: str | None = None
-    host_speed: float | None = Field(default=None, gt=0)
+    host_speed: float | None = Field(
+        default=None, gt=0, description="of a core before the trial; the reference host has about 1"
+    )
     started_at: datetime | None = None
 
     @property

@@ -37,11 +37,11 @@ class TableVocabulary(Record):
 class Vocabulary(Record):
     """Distinct ids of each table of a job."""
 
-    samples_read: int
+    samples_read: int = Field(description="rows of the log that were looked at")
     samples: int = Field(description="samples of the job, for which the estimates stand")
     exact: bool = Field(description="every sample of the job was read and every id kept: nothing is estimated")
     tables: tuple[TableVocabulary, ...]
-    growth_samples: tuple[int, ...] = ()
+    growth_samples: tuple[int, ...] = Field(default=(), description="samples after which growth was noted")
 
     @property
     def rows(self) -> tuple[int, ...]:

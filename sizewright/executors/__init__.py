@@ -1,4 +1,4 @@
-"""Executors carry out plans, and render them as manifests; one file each.
+"""Executors carry out plans, and render them as manifests; one file each::
 
     from sizewright.executors import get_executor
     local = get_executor("local")

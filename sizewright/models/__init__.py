@@ -1,4 +1,4 @@
-"""Throughput and memory models.
+"""Throughput and memory models::
 
     from sizewright.models import ThroughputModel
     model = ThroughputModel().fit(trials, trials["throughput"])

@@ -1,10 +1,12 @@
-"""Which trials to run, and how to run them.
+"""Which trials to run, and how to run them::
 
-from sizewright.profiler import TrialPlanner
-planner = TrialPlanner(candidates, objective="balanced")
-while (allocation := planner.ask()) is not None:
-    planner.tell(allocation, throughput=measure(allocation))
-planner.best()
+    from sizewright.profiler import TrialPlanner
+    planner = TrialPlanner(candidates, objective="balanced")
+    while (allocation := planner.ask()) is not None:
+        planner.tell(allocation, throughput=measure(allocation))
+    planner.best()
+
+`Progress` and `BankStep` are what `sizewright.profile` and `sizewright.measure_bank` tell as they go on.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Series(NamedTuple):
 
 
 class BankStep(NamedTuple):
-    """One trial more: of which job, which number of how many."""
+    """One trial more: of which job, and `done` of `total` trials."""
 
     job: str
     trial: Trial

@@ -27,7 +27,10 @@ Key = tuple[float | None, ...]
 
 
 class AllocationRow(TypedDict, total=False):
-    """An allocation as a row of the trial table: those of the columns that the candidates have."""
+    """An allocation as a row of the trial table: those of the columns that the candidates have.
+
+    Cores and bytes are of one replica, as is `worker_gpu`, a number of GPUs; `workers_per_host` share its link.
+    """
 
     workers: int
     ps: int

@@ -50,9 +50,12 @@ class TrialPlanner:
     `candidates` are allocations in columns of the trial table; `workers` and `ps` are needed. `objective` is `time`,
     `cost`, `balanced` or `deadline`; for the last, `deadline_s` and `samples_left` say what is needed, else 80 % of the
     best throughput is. `samples_left` and `trial_seconds` say what a trial is worth and costs. `prior` changes the
-    model's; `foretold` is what a learned prior tells of the job: the first trial is then where it expects the best, and
-    `best` can be asked before any. A trial that failed is told with throughput 0 or NaN; it counts and is not asked for
-    again.
+    model's; `max_trials` ends it after so many, `seed` fixes its draws; `foretold` is what a learned prior tells of the
+    job: the first trial is then where it expects the best, and `best` can be asked before any. A trial that failed is
+    told with throughput 0 or NaN; it counts and is not asked for again. Numbers are samples, seconds, and currency per
+    hour (`prices`).
+
+    Raises InputError for candidates that are no table of allocations, and for numbers that cannot be.
     """
 
     def __init__(

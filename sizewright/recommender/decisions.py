@@ -48,9 +48,9 @@ class Decision(Record):
         default=None, description="whether the executor carried it out; none where nothing was to do"
     )
     error: str = Field(default="", description="why it did not")
-    throughput: float | None = None
-    samples_trained: int = 0
-    samples_left: int | None = None
+    throughput: float | None = Field(default=None, description="samples/s since the look before")
+    samples_trained: int = Field(default=0, description="in all")
+    samples_left: int | None = Field(default=None, description="still to be trained, where that is known")
     findings: tuple[str, ...] = ()
     forecast: Forecast = Forecast()
     evidence: Trial | None = Field(default=None, description="what was known of this allocation by then")

@@ -29,7 +29,7 @@ class Quota(Record):
 
     cpu: Cores | None = Field(default=None, gt=0)
     memory_bytes: Bytes | None = Field(default=None, gt=0, validation_alias="memory", serialization_alias="memory")
-    gpu: int | None = Field(default=None, ge=0)
+    gpu: int | None = Field(default=None, ge=0, description="GPUs of any kind")
 
     model_config = ConfigDict(populate_by_name=True)
 

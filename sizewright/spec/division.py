@@ -38,8 +38,8 @@ class ResourceUse(Record):
     """One resource of the cluster, in cores, bytes or GPUs."""
 
     resource: str
-    capacity: float
-    used: float
+    capacity: float = Field(description="that there is")
+    used: float = Field(description="that is given")
     next_unit: float | None = Field(
         default=None,
         description="what another core, GiB or GPU would bring, as a share of the value of this division, wherever "
@@ -55,10 +55,10 @@ class Division(Record):
     schema_: Literal["sizewright/division/v1"] = Field(default="sizewright/division/v1", alias="schema")
     policy: str
     valued_by: str = Field(description="what its value, its bound and its gap count")
-    value: float
+    value: float = Field(description="worth of what is given, as the policy counts it")
     bound: float | None = Field(description="no division of these candidates is worth more")
     gap: float | None = Field(description="share by which a better one could exceed the value at most")
-    seconds: float
+    seconds: float = Field(description="that the decision took")
     resources: tuple[ResourceUse, ...]
     shares: tuple[Share, ...]
     left_out: tuple[LeftOut, ...] = ()

@@ -36,9 +36,9 @@ class Handle(Record):
 class ChangeCost(Record):
     """Seconds that a change takes, with the interval that holds 90 % of them."""
 
-    seconds: float = Field(ge=0)
-    lower: float = Field(ge=0)
-    upper: float = Field(ge=0)
+    seconds: float = Field(ge=0, description="median of the next one")
+    lower: float = Field(ge=0, description="seconds")
+    upper: float = Field(ge=0, description="seconds")
     changes: int = Field(default=0, ge=0, description="measured changes it rests on; 0 is the executor's prior")
 
     @model_validator(mode="after")

@@ -58,9 +58,9 @@ class Training(Record):
 class Prices(Record):
     """Currency per hour."""
 
-    core_hour: FiniteFloat = Field(default=1.0, ge=0)
-    gib_hour: FiniteFloat = Field(default=0.13, ge=0)
-    gpu_hour: FiniteFloat = Field(default=10.0, ge=0)
+    core_hour: FiniteFloat = Field(default=1.0, ge=0, description="of a core")
+    gib_hour: FiniteFloat = Field(default=0.13, ge=0, description="of a GiB of memory")
+    gpu_hour: FiniteFloat = Field(default=10.0, ge=0, description="of a GPU")
 
 
 class Deploy(Record):

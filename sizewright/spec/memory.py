@@ -10,7 +10,7 @@ from sizewright.spec._base import Record
 
 
 class TableMemory(Record):
-    """One embedding table, in rows and bytes."""
+    """One embedding table, in rows and bytes; `rows_lower` to `rows_upper` where its rows were counted in a log."""
 
     table: int
     rows: int
@@ -54,6 +54,6 @@ class MemoryReport(Record):
         default=None, description="fewest PS within the memory bounds, whatever the replicas' bounds"
     )
     worker_memory_bytes: int
-    margin: float
+    margin: float = Field(description="share of the forecast that is asked for on top")
     rests_on: str
     assumptions: tuple[str, ...] = ()

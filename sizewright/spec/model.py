@@ -76,7 +76,7 @@ class Optimizer(Record):
     """Optimizer of embeddings and dense weights."""
 
     name: OptimizerName = "adagrad"
-    learning_rate: FiniteFloat = Field(default=0.02, gt=0)
+    learning_rate: FiniteFloat = Field(default=0.02, gt=0, description="step size, the same for all weights")
 
 
 class Model(Record):

@@ -11,7 +11,7 @@ from sizewright.spec.allocation import Allocation
 
 
 class Estimate(Record):
-    """A value with its 90 % interval."""
+    """A value with its 90 % interval, `lower` to `upper`."""
 
     value: float
     lower: float
@@ -33,7 +33,7 @@ class Prediction(Record):
     worker_utilization: float | None = Field(
         default=None, description="share of the workers' cores kept busy, if known"
     )
-    ps_utilization: float | None = None
+    ps_utilization: float | None = Field(default=None, description="share of the PS' cores kept busy, if known")
 
 
 class Alternative(Record):
@@ -59,7 +59,7 @@ class Evidence(Record):
     """What the answer rests on."""
 
     trials: int
-    distinct_allocations: int = 0
+    distinct_allocations: int = Field(default=0, description="that trials ended well at")
     stage: str = "pre_submission"
     model: str = ""
     prior: str = Field(default="", description="where what other jobs tell was read from, if it was used")
@@ -67,7 +67,7 @@ class Evidence(Record):
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False
-    parameters: dict[str, float] = Field(default_factory=dict)
+    parameters: dict[str, float] = Field(default_factory=dict, description="of the model, as `explain` tells them")
     pinned: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     to_be_surer: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ class SimulatedDecision(Record):
     jobs: int = Field(description="that were there")
     moved: int = Field(description="that got something else")
     seconds: float = Field(description="that it took")
-    gap: float | None = None
+    gap: float | None = Field(default=None, description="share by which a better one could exceed its value at most")
 
 
 class SimulatedRun(Record):

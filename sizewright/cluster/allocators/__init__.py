@@ -1,4 +1,4 @@
-"""Allocators: one capacity divided over many jobs, one policy a file.
+"""Allocators: one capacity divided over many jobs, one policy a file::
 
     from sizewright.cluster.allocators import get_allocator
     answer = get_allocator("default")(problem, time_limit_s=0.05)

@@ -46,7 +46,11 @@ class Discarded(TypedDict):
 
 
 class Card(TypedDict):
-    """Trials counted, jobs by hash, host, and how it was all measured. Times are ISO 8601, durations seconds."""
+    """Trials counted, jobs by hash, host, and how it was all measured. Times are ISO 8601, durations seconds.
+
+    Of the trials so many have `failed`, which is a result, and so many were `repeated` in another session;
+    `schema_version` is that of the trial table.
+    """
 
     schema_version: int
     sha256: str
