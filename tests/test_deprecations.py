@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sizewright._names import warn_deprecated
 from sizewright.errors import SizewrightDeprecationWarning
+from sizewright.names import warn_deprecated
 
 PACKAGE = """
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import model_validator
 from typing_extensions import deprecated
 
-from sizewright._names import lazily, warn_deprecated
+from sizewright.names import lazily, warn_deprecated
 from sizewright.errors import SizewrightDeprecationWarning
 from sizewright.spec._base import Record
 

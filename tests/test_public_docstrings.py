@@ -10,6 +10,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ def test_docstrings_are_rendered_without_a_warning() -> None:
         if warnings.getvalue() or list(tree.findall(lambda node: node.tagname == "block_quote")):
             faults[name] = warnings.getvalue() or "an example without `::` before it"
     assert not faults
+
+
+def test_the_reference_shows_all_of_it() -> None:
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    text = "".join((docs / name).read_text(encoding="utf-8") for name in ("api.md", "api-packages.md"))
+    # The names of these two are also those of the packages that they are in.
+    packages = {*MODULES} - {"sizewright", "sizewright.cluster.allocators.registry", "sizewright.cluster.problem"}
+    assert {name for name in packages if f".. automodule:: {name}\n   :members:\n" not in text} == set()
+    assert {name for name in sizewright.__all__ if f":: {name}\n" not in text} == {"SizewrightError"}, "of .errors"
 
 
 @pytest.mark.parametrize(

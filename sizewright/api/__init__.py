@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright._names import lazily
 from sizewright.api.applying import apply, manifest
 from sizewright.api.inputs import (
     DEFAULT_STORE,
@@ -42,6 +41,7 @@ from sizewright.api.sizing import (
     recommend,
     size,
 )
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate

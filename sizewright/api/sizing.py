@@ -32,7 +32,7 @@ from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recomm
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
     from sizewright.datasets.finished import FinishedJob
-    from sizewright.profiler.series import Progress
+    from sizewright.profiler.series import SeriesStep
 
 _TABLE_SHARE_OF_MEMORY = 0.5
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def profile(
     accept_drift: bool = False,
     address: str | None = None,
     prior: PriorLike = None,
-    progress: Callable[[Progress, int], None] | None = None,
+    progress: Callable[[SeriesStep, int], None] | None = None,
 ) -> list[Trial]:
     """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
     keep every trial in the store.
@@ -105,7 +105,7 @@ def _profile_command(
     fresh: bool,
     accept_drift: bool,
     address: str | None,
-    progress: Callable[[Progress, int], None] | None,
+    progress: Callable[[SeriesStep, int], None] | None,
 ) -> list[Trial]:
     """Each trial is a start of the command of its own."""
     from sizewright.profiler.command_planner import CommandPlanner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright._names import lazily
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.datasets.bank.card import Card

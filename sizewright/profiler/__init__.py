@@ -6,32 +6,32 @@
         planner.tell(allocation, throughput=measure(allocation))
     planner.best()
 
-`Progress` and `BankStep` are what `sizewright.profile` and `sizewright.measure_bank` tell as they go on.
+`SeriesStep` and `BankStep` are what `sizewright.profile` and `sizewright.measure_bank` tell as they go on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright._names import lazily
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.profiler.bank_series import BankStep
     from sizewright.profiler.candidates import AllocationRow
     from sizewright.profiler.planner import TrialPlanner
-    from sizewright.profiler.series import Progress
+    from sizewright.profiler.series import SeriesStep
 
 _HOMES = {
     "AllocationRow": "sizewright.profiler.candidates",
     "BankStep": "sizewright.profiler.bank_series",
-    "Progress": "sizewright.profiler.series",
+    "SeriesStep": "sizewright.profiler.series",
     "TrialPlanner": "sizewright.profiler.planner",
 }
 
 __all__ = [
     "AllocationRow",
     "BankStep",
-    "Progress",
+    "SeriesStep",
     "TrialPlanner",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright._names import lazily
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.recommender.action import Choice

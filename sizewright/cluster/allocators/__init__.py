@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright._names import lazily
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.cluster.allocators._base import Allocator, by_arrival
