@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import optuna
@@ -12,7 +11,7 @@ import pandas as pd
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.candidates import AllocationRow, Candidates
 from sizewright.profiler.objective import Goal, check_objective
 
 
@@ -32,7 +31,7 @@ class OptunaPlanner:
         self.axes = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(self.spread.shape[1])}
         self.told: dict[int, float] = {}
 
-    def ask(self) -> dict[str, Any] | None:
+    def ask(self) -> AllocationRow | None:
         if len(self.told) >= min(self.trials, len(self.candidates)):
             return None
         study = optuna.create_study(sampler=self.sampler)
@@ -42,12 +41,12 @@ class OptunaPlanner:
         far[list(self.told)] = np.inf
         return self.candidates.allocation(int(np.argmin(far)))
 
-    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+    def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
         place = self.candidates.place(allocation)
         assert place is not None
         self.told[place] = float(throughput or 0.0)
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> AllocationRow:
         losses = self._losses()
         return self.candidates.allocation(min(losses, key=lambda place: losses[place]))
 

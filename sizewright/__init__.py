@@ -1,4 +1,4 @@
-"""Sizes the training jobs of deep learning recommendation models.
+"""Sizes the training jobs of deep learning recommendation models::
 
     import sizewright as sw
     sw.profile("job.yaml")
@@ -9,8 +9,9 @@ Names are loaded on first use, so that importing the package stays cheap.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.api import (
@@ -103,12 +104,5 @@ __all__ = [
     "tune",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sizewright' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

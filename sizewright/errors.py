@@ -1,4 +1,4 @@
-"""One exception tree for every mistake a user can make or a host can cause.
+"""One exception tree for every mistake a user can make or a host can cause::
 
     SizewrightError                    exit code 1
     ├── InputError                     a file, value or option that cannot be used
@@ -9,6 +9,7 @@
     │   ├── NotEnoughDataError         too few trials for a curve (exit code 4)
     │   └── UnsupportedError           an executor is asked for what it cannot do
     ├── RegistryError                  the MLflow server does not answer, or holds what cannot be trusted
+    │   └── UnusableVersionError       a registered prior that was changed, is gone, or is of another version
     ├── MissingExtraError              an optional dependency is not installed
     ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
     │   ├── EngineDiedError            Ray itself has ended: no further trial can run
@@ -19,10 +20,33 @@
         └── TrialTimeoutError          no step finished in the time given
 
 Results that are not failures (`not_enough_data`, `infeasible`) are values of
-`Recommendation.status`, not exceptions.
+`Recommendation.status`, not exceptions. What is on its way out warns with
+`SizewrightDeprecationWarning`.
 """
 
 from __future__ import annotations
+
+__all__ = [
+    "ClickLogError",
+    "EngineDiedError",
+    "EngineError",
+    "InputError",
+    "JobError",
+    "LimitError",
+    "MissingExtraError",
+    "NoTrialsError",
+    "NotEnoughDataError",
+    "RegistryError",
+    "ReplicaDiedError",
+    "SizewrightDeprecationWarning",
+    "SizewrightError",
+    "StoreError",
+    "TrialError",
+    "TrialTimeoutError",
+    "TrialVoidError",
+    "UnsupportedError",
+    "UnusableVersionError",
+]
 
 
 class SizewrightError(Exception):
@@ -128,3 +152,10 @@ class TrialVoidError(TrialError):
 
 class TrialTimeoutError(TrialError):
     """No steady step finished in the time given."""
+
+
+class SizewrightDeprecationWarning(FutureWarning):
+    """A name, an option or a field of a file that is on its way out: since when, until when, and what to use instead.
+
+    Shown by default, since most who use Sizewright do so from scripts and notebooks.
+    """

@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 from sizewright.container import Usage, own_usage
 
+__all__ = ["STDOUT", "VARIABLE", "Reading", "log_samples", "read_progress"]
+
 VARIABLE = "SIZEWRIGHT_PROGRESS"
+"""Names the folder in which processes keep their sums, or `STDOUT`."""
 STDOUT = "stdout"
 _MARK, _EVERY_S = "sizewright-progress ", 5.0
 _RECORD = struct.Struct("<2Q5d")

@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from sizewright.errors import InputError, UnsupportedError
-from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
+from sizewright.executors import SESSION_PRIORS, ChangeCosts
 from sizewright.progress import VARIABLE, read_progress
 from sizewright.spec import (
     ROLES,
@@ -33,8 +33,8 @@ from sizewright.spec import (
     Plan,
     ReplicaMetrics,
     Role,
+    Status,
 )
-from sizewright.spec.outcome import Status
 
 
 @dataclass

@@ -7,8 +7,7 @@ import sys
 import pytest
 from sizewright_processes import ProcessesExecutor
 
-from sizewright.spec import Allocation, Job, Plan
-from sizewright.spec.command import Command
+from sizewright.spec import Allocation, Command, Job, Plan
 from sizewright.testing import ExecutorContract
 
 TRAIN = """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sizewright.api.applying import Application, apply, manifest
+from sizewright.api.applying import apply, manifest
 from sizewright.api.inputs import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -42,6 +41,7 @@ from sizewright.api.sizing import (
     recommend,
     size,
 )
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate
@@ -65,7 +65,6 @@ __all__ = [
     "SHIPPED_PRIOR",
     "STORE_VARIABLE",
     "TRACKING_VARIABLE",
-    "Application",
     "JobLike",
     "allocate",
     "apply",
@@ -95,8 +94,5 @@ __all__ = [
     "tune",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'sizewright.api' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
+    __getattr__, __dir__ = lazily(__name__, _LATER)

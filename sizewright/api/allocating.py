@@ -44,7 +44,8 @@ def allocate(
     Absent, a policy goes by its own. Jobs without a recommendation, table or candidates of their own get one from
     their trials in `store`, with `prior`. `mixes`: the replicas of a job may be on several kinds of GPUs.
 
-    Raises InputError for files that are not what they should be and for policies that there are not.
+    Jobs of which nothing tells how fast they are, are left out and named, or go on with what they have. Raises
+    InputError for policies that there are not, and JobError, which is one, for files that are not what they should be.
     """
     told = load_cluster(cluster)
     assert told is not None

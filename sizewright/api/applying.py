@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -19,23 +19,12 @@ from sizewright.executors.guarded import Guarded
 from sizewright.executors.ledger import Ledger
 from sizewright.executors.registry import unsupported
 from sizewright.executors.watched import attached_to
-from sizewright.spec import Executor, Handle, Plan, Rails, ShowsDifference
+from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
 _LOOK_S = 1.0
-
-
-class Application(Record):
-    """What became of a plan that was to be applied."""
-
-    plan_id: str
-    executor: str
-    became: Literal["applied", "unchanged", "declined", "dry run"]
-    difference: str = ""
-    handle: Handle | None = None
-    first_step_s: float | None = None
 
 
 def apply(
@@ -48,7 +37,7 @@ def apply(
     dry_run: bool = False,
     confirm: Callable[[str], bool] = lambda _: True,
     wait_s: float = 0.0,
-    **options: Any,
+    **options: object,
 ) -> Application:
     """Carry out a plan, its file, or a manifest that an executor rendered of it; with `dry_run` only tell what it
     would change.
@@ -58,7 +47,9 @@ def apply(
     not carried out again. With `wait_s` it waits so long for the first step after the change, which is kept, too.
     `options` make an executor by name. The executor `local` changes a job that `run` trains on this host.
 
-    Raises InputError for a plan beyond its rails or not for the job as it is, and what the platform says otherwise.
+    Raises JobError for a file that is no plan, InputError for a plan beyond its rails or not for the job as it is, or
+    that the platform refuses, UnsupportedError for an executor that only renders, StoreError for a ledger that cannot
+    be written, EngineError where the platform does not answer, MissingExtraError without its client.
     """
     with ExitStack() as stack:
         plan_or_path = plan if isinstance(plan, Plan) else Path(plan)
@@ -86,7 +77,7 @@ def manifest(
     rails: Rails | str | Path | None = None,
     asked_by: str = "",
     before: str = "",
-    **options: Any,
+    **options: object,
 ) -> tuple[str, str]:
     """The manifest of a plan within its rails, and how it differs from the text of `before`."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
@@ -126,7 +117,7 @@ def _apply(
     return Application(**told, became="applied", difference=changes, handle=handle, first_step_s=first)
 
 
-def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, Any]) -> tuple[Executor, Plan]:
+def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     if loaded.kind == "launch":
         raise InputError(f"Plan {loaded.id} launches a job on this host.", "Train it with: sizewright run.")

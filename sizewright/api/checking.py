@@ -36,7 +36,7 @@ def doctor(
     """Look at cores, memory, control groups, shared memory, ports, packages, GPU, Ray and the store.
 
     Ray is started on this machine, or joined at `address`, and left again; it takes some seconds. `progress` is called
-    with the name of each check before it begins. Nothing is left behind.
+    with the name of each check before it begins. Nothing is left behind, and what fails is in the answer, not raised.
     """
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("cores", _cores),

@@ -43,7 +43,11 @@ def load_job(job: JobLike, data: str | None = None) -> Job:
 
 
 def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
-    """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder."""
+    """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder.
+
+    Raises NoTrialsError where there is none and it is not to be made (`create`), StoreError for one that cannot be
+    used.
+    """
     url = _store_url(url)
     if is_in_memory(url):
         raise StoreError(f"{url} is in memory, and what is kept there would be lost.", "Name a file: --store trials.db")

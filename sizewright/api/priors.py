@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sizewright.api.inputs import its_store
 from sizewright.datasets.store import TrialStore
@@ -15,8 +15,10 @@ from sizewright.spec import Job
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from sizewright.datasets.bank.card import Card
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.bank_series import BankStep
+    from sizewright.retraining.compare import PriorScore
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import Retraining
@@ -40,7 +42,8 @@ def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior
 def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()) -> LearnedPrior:
     """Learn a prior from the bank in a folder, or the one that is shipped, without the base shapes named.
 
-    Raises StoreError for a bank that cannot be read, NotEnoughDataError for one that is too small.
+    Raises StoreError for a bank that cannot be read, NotEnoughDataError for one that is too small, InputError for a
+    base shape that it does not have.
     """
     from sizewright.datasets.bank.files import load_bank
     from sizewright.models.prior import LearnedPrior
@@ -78,8 +81,8 @@ def retrain(
     `worst_family`; else it stays challenger, with the reason. `bank` is a folder, "shipped", or None to learn from the
     store alone. In a `dry_run` nothing is logged or registered.
 
-    Raises NotEnoughDataError where the store tells nothing new, RegistryError where the registry does not answer,
-    MissingExtraError without mlflow.
+    Raises NotEnoughDataError where the store tells nothing new, StoreError where it cannot be used, InputError for a
+    margin that is no share, RegistryError where the registry does not answer, MissingExtraError without mlflow.
     """
     from sizewright.datasets.bank.files import load_bank
     from sizewright.retraining.gate import Limits
@@ -93,10 +96,12 @@ def retrain(
 
 def compare_priors(
     which: Sequence[str], *, store: str | TrialStore | None = None, tracking_uri: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[PriorScore]:
     """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
 
-    One row a version and family, and one for all. Raises InputError for a version that is not there, RegistryError.
+    One row a version and family, and one for all. Raises InputError for a version that is not there, RegistryError
+    where the registry does not answer, UnusableVersionError for a version that was changed, MissingExtraError without
+    mlflow.
     """
     from sizewright.datasets.bank.files import load_bank
     from sizewright.retraining.compare import compare_versions
@@ -113,8 +118,12 @@ def compare_priors(
 
 
 def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:
-    """Whether runs still go as foretold: by the champion of the registry (see `open_registry`), or by whatever
-    foretold them where there is none."""
+    """Whether runs in the store still go as foretold: by the champion of the registry at `tracking_uri`, or by whatever
+    foretold them where there is none.
+
+    Raises NoTrialsError where there is no store, RegistryError where the registry does not answer, MissingExtraError
+    without mlflow.
+    """
     from sizewright.retraining.drift import drift as drift_of
 
     asked = (
@@ -131,7 +140,7 @@ def measure_bank(
     resume: bool = False,
     sessions: int | None = None,
     progress: Callable[[BankStep], None] | None = None,
-) -> dict[str, Any]:
+) -> Card:
     """Measure the bank's jobs on this host into a folder, at most so many `sessions` of them; the answer is its card.
 
     Every trial is kept at once; with `resume` it goes on with what is missing.

@@ -48,7 +48,7 @@ def report(
     shown.
 
     Raises InputError where the store holds several jobs, for another form, or for what cannot be written;
-    MissingExtraError without the extra `plots`.
+    MissingExtraError without the extra `plots`; and what `recommend` raises.
     """
     if form not in ("html", *PICTURES):
         raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")

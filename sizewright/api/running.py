@@ -61,7 +61,7 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
     sized: Callable[[Recommendation], None] = lambda _: None,
-    **options: Any,
+    **options: object,
 ) -> Outcome:
     """Train a plan's job at its target until all samples are trained, and say what became of it.
 

@@ -50,11 +50,12 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
 
-    The capacity follows from the load (0.9), or is that of a `cluster`, on whose servers replicas are placed. `days`
-    (from, until) takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn
-    (`elasticity`) or those of `curves`, a CSV file, a recommendation or functions. With `parallel`, or the `address` of
-    a cluster, runs go side by side on Ray. `decisions` keeps them one by one in the runs. `progress` is told each run
-    as it ends, and how many there will be.
+    `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the capacity follows
+    from them, or is that of a `cluster`, on whose servers replicas are placed. `days` (from, until) takes a part of the
+    trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn (`elasticity`) or those of `curves`,
+    a CSV file, a recommendation or functions. With `parallel`, or the `address` of a cluster, runs go side by side on
+    Ray. `decisions` keeps them one by one in the runs. `progress` is told each run as it ends, and how many there will
+    be.
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """

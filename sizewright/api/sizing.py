@@ -32,7 +32,7 @@ from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recomm
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
     from sizewright.datasets.finished import FinishedJob
-    from sizewright.profiler.series import Progress
+    from sizewright.profiler.series import SeriesStep
 
 _TABLE_SHARE_OF_MEMORY = 0.5
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def profile(
     accept_drift: bool = False,
     address: str | None = None,
     prior: PriorLike = None,
-    progress: Callable[[Progress, int], None] | None = None,
+    progress: Callable[[SeriesStep, int], None] | None = None,
 ) -> list[Trial]:
     """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
     keep every trial in the store.
@@ -60,7 +60,9 @@ def profile(
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
     with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
 
-    Raises MissingExtraError without torch and ray, EngineError when Ray or the host refuses.
+    Raises JobError for the job file, ClickLogError for its log, InputError for a prior that tells nothing of it,
+    StoreError for a store that cannot be used, MissingExtraError without torch and ray, EngineError when Ray or the
+    host refuses, TrialVoidError where the host drifted twice. A trial that fails is kept as such, and raises nothing.
     """
     from sizewright.profiler.guided import GuidedPlanner, within_host
     from sizewright.profiler.spread import SpreadPlanner
@@ -103,7 +105,7 @@ def _profile_command(
     fresh: bool,
     accept_drift: bool,
     address: str | None,
-    progress: Callable[[Progress, int], None] | None,
+    progress: Callable[[SeriesStep, int], None] | None,
 ) -> list[Trial]:
     """Each trial is a start of the command of its own."""
     from sizewright.profiler.command_planner import CommandPlanner
@@ -141,6 +143,11 @@ def recommend(
     do runs in the store of jobs like it.
     With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
     answer the last good one, which the reasons say.
+
+    Too little data, and bounds within which nothing fits, are answers with remedies, not errors. Raises JobError for
+    the job or cluster file, ClickLogError for a log whose ids are to be counted, NoTrialsError where there is neither
+    store nor prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow where that is
+    asked.
     """
     return size(
         job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
@@ -181,7 +188,11 @@ def memory(
     trials: Sequence[Trial] = (),
     cluster: Cluster | str | Path | None = None,
 ) -> MemoryReport:
-    """How much memory the job's tables need, table by table, and on how many servers, before anything runs."""
+    """How much memory the job's tables need, table by table, and on how many servers, before anything runs.
+
+    Peaks of `trials` correct what is counted; with a `cluster`, servers have to fit its hosts. Raises JobError for the
+    job or cluster file, ClickLogError for a log whose ids are to be counted, InputError for a job that runs a command.
+    """
     job = load_job(job)
     if job.command:
         raise InputError(

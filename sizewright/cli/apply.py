@@ -12,7 +12,7 @@ from sizewright.cli.output import Format
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.api.applying import Application
+    from sizewright.spec import Application
 
 _DECLINED = 1
 _Text = Optional[str]  # noqa: UP045

@@ -10,7 +10,7 @@ from sizewright.cli.options import DataPath, JobFile, Output, Prior, Store
 from sizewright.cli.output import Format
 
 if TYPE_CHECKING:
-    from sizewright.profiler.series import Progress as Step
+    from sizewright.profiler.series import SeriesStep as Step
 
 _INTERRUPTED = 130
 

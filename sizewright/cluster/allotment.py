@@ -30,6 +30,7 @@ class Allotment:
     full: bool = False
     """Whether nothing of more worth could be placed for any one job on what is left of the servers."""
     seconds: float = 0.0
+    """That the decision took."""
     notes: tuple[str, ...] = ()
 
     def total(self, choice: Ints) -> float:
@@ -46,6 +47,7 @@ class Allotment:
 
 
 def chosen(problem: Problem, policy: str, choice: NDArray[np.integer], **proof: object) -> Allotment:
-    """The allotment of a choice, with its worth in the problem's values."""
+    """The allotment of a `choice` of columns (J,), with its worth in the problem's values; `proof` is what else is
+    known of it, such as a `bound`."""
     columns = np.asarray(choice, dtype=np.intp)
     return Allotment(policy, columns, problem.total(columns), problem.worth, **proof)  # type: ignore[arg-type]

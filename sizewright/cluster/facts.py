@@ -13,7 +13,7 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Facts:
-    """Of J jobs with K columns; column 0 of a table is nothing."""
+    """What a policy may go by, of J jobs with K columns; column 0 of a table is nothing. Times are seconds."""
 
     now_s: float
     window_s: float

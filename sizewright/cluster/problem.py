@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sizewright.cluster.facts import Facts
 from sizewright.errors import InputError
 
+__all__ = ["Problem"]
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
@@ -26,7 +28,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Problem:
-    """Candidates of many jobs and the capacity that they share."""
+    """Candidates of many jobs and the capacity that they share.
+
+    J jobs, K columns, R resources; column 0 of each table is nothing. Raises InputError where shapes do not fit, or
+    what is no number stands where one has to.
+    """
 
     jobs: Sequence[str]
     resources: Sequence[str]

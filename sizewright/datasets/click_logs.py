@@ -44,7 +44,8 @@ class ReadReport(Record):
 
 
 class ClickLog:
-    """Rows of label, numeric columns and categorical ids, from one file or many, plain or gzip.
+    """Rows of a label, `dense_features` numeric columns and `tables` categorical ids, from one file or many, plain or
+    gzip.
 
     Tab-separated without header (the public Criteo logs) or comma-separated with header; each file's first line tells.
     `path` is one path or a glob, whose files are read in sorted order. Numeric columns come as log(1 + max(x, 0)),
@@ -70,7 +71,7 @@ class ClickLog:
 
         `shard` (i, n) yields part i of n: the parts are disjoint and together everything, in about equal numbers. The
         last batch may be smaller; with `repeat` the log starts anew instead, for ever. Raises ClickLogError where the
-        class says so, and when there is nothing to repeat.
+        class says so, and when there is nothing to repeat; ValueError for a shard or batch size that is none.
         """
         if not 0 <= shard[0] < shard[1]:
             raise ValueError(f"shard {shard} is not (i, n) with 0 <= i < n")

@@ -28,7 +28,7 @@ class Stretch(Record):
     at_s: float = Field(ge=0, description="when it began, seconds since the job did")
     duration_s: float = Field(ge=0)
     allocation: Allocation
-    samples: int | None = Field(None, ge=0, le=MOST_SAMPLES, description="trained in it")
+    samples: int | None = Field(default=None, ge=0, le=MOST_SAMPLES, description="trained in it")
 
     @field_validator("allocation")
     @classmethod
@@ -46,8 +46,8 @@ class Stretch(Record):
 class Usage(Record):
     """What the replicas of one role used. Bytes are peaks of one replica, cores the mean of one."""
 
-    memory_peak_bytes: int | None = Field(None, ge=0)
-    cpu_used: float | None = Field(None, ge=0)
+    memory_peak_bytes: int | None = Field(default=None, ge=0)
+    cpu_used: float | None = Field(default=None, ge=0, description="cores, mean of one replica")
 
 
 class FinishedJob(Record):
@@ -55,7 +55,7 @@ class FinishedJob(Record):
 
     id: str = Field(min_length=1, max_length=200, description="unique to the run")
     name: str
-    job_hash: str | None = Field(None, description="of the description, where there is one")
+    job_hash: str | None = Field(default=None, description="of the description, where there is one")
     job: Job | None = None
     source: Source = "file"
     executor: str = ""
@@ -64,8 +64,10 @@ class FinishedJob(Record):
     outcome: Outcome
     worker: Usage = Usage()
     ps: Usage = Usage()
-    expected: Estimate | None = Field(None, description="samples/s that its plan foretold, with the 90 % interval")
-    expected_by: str = Field("", description="the model that foretold it")
+    expected: Estimate | None = Field(
+        default=None, description="samples/s that its plan foretold, with the 90 % interval"
+    )
+    expected_by: str = Field(default="", description="the model that foretold it")
 
     @model_validator(mode="after")
     def _hash_of_the_job(self) -> FinishedJob:

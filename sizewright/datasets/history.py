@@ -32,7 +32,10 @@ _KIND = Kind("finished jobs", "history_schema_version", HISTORY_SCHEMA_VERSION, 
 
 
 class History:
-    """Jobs and their runs; its tables are made when the first is kept."""
+    """Jobs and their runs; its tables are made when the first is kept. A `TrialStore` has one.
+
+    Raises StoreError, in every method, when the store cannot be used.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -31,26 +31,26 @@ class RunRow(Record):
     name: str
     status: Status = "finished"
     message: str = ""
-    oom: bool = Field(False, description="whether memory ended a replica")
+    oom: bool = Field(default=False, description="whether memory ended a replica")
     job_hash: str | None = None
     executor: str = ""
     started_at: Moment | None = None
     duration_s: float = Field(ge=0)
-    samples: int | None = Field(None, ge=0, le=MOST_SAMPLES)
+    samples: int | None = Field(default=None, ge=0, le=MOST_SAMPLES)
     workers: int = Field(ge=1)
-    ps: int = Field(0, ge=0)
-    worker_cpu: float = Field(1.0, gt=0)
-    ps_cpu: float = Field(1.0, gt=0)
-    worker_memory_bytes: int = Field(0, ge=0, description="asked for by one worker")
-    ps_memory_bytes: int = Field(0, ge=0)
+    ps: int = Field(default=0, ge=0)
+    worker_cpu: float = Field(default=1.0, gt=0)
+    ps_cpu: float = Field(default=1.0, gt=0)
+    worker_memory_bytes: int = Field(default=0, ge=0, description="asked for by one worker")
+    ps_memory_bytes: int = Field(default=0, ge=0)
     batch_size: int = Field(ge=1)
-    worker_memory_peak_bytes: int | None = Field(None, ge=0)
-    ps_memory_peak_bytes: int | None = Field(None, ge=0)
-    worker_cpu_used: float | None = Field(None, ge=0)
-    ps_cpu_used: float | None = Field(None, ge=0)
-    expected: float | None = Field(None, gt=0, description="samples/s foretold")
-    expected_lower: float | None = Field(None, gt=0)
-    expected_upper: float | None = Field(None, gt=0)
+    worker_memory_peak_bytes: int | None = Field(default=None, ge=0)
+    ps_memory_peak_bytes: int | None = Field(default=None, ge=0)
+    worker_cpu_used: float | None = Field(default=None, ge=0)
+    ps_cpu_used: float | None = Field(default=None, ge=0)
+    expected: float | None = Field(default=None, gt=0, description="samples/s foretold")
+    expected_lower: float | None = Field(default=None, gt=0)
+    expected_upper: float | None = Field(default=None, gt=0)
     expected_by: str = ""
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ def open_source(
 ) -> Iterator[Batch]:
     """Endless batches of the job's data, ids folded into its tables' rows times `scale` (the hashing trick: id % rows).
 
-    Shard (i, n) gives worker i of n its part. `seed` is that of synthetic data. Raises ClickLogError when the log
+    `shard` (i, n) gives worker i of n its part. `seed` is that of synthetic data. Raises ClickLogError when the log
     cannot be read, its columns are not those of the model, or the tables' rows are still to be counted.
     """
     tables = job.model.tables

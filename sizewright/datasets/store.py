@@ -80,7 +80,7 @@ class TrialStore:
             return connection.execute(_trials.update().where(chosen).values(status=status, message=message)).rowcount
 
     def widen(self, series: str, relative_se: float) -> None:
-        """Raise the standard errors of a series to at least this share of the throughput."""
+        """Raise the standard errors of a series to at least `relative_se`, a share of the throughput."""
         floor = relative_se * _trials.c.throughput
         error = sa.func.coalesce(_trials.c.throughput_se, 0.0)
         wider = sa.case((error < floor, floor), else_=error)

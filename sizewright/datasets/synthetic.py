@@ -33,13 +33,13 @@ _MISSING_IDS = (0, 0, 0.04, 0.04, 0, 0.16, 0, 0, 0, 0, 0, 0.04, 0, 0, 0, 0.04, 0
 
 
 class SyntheticLog:
-    """An endless log over tables of `rows[t]` rows.
+    """An endless log of `dense_features` numeric columns, and ids of tables of `rows[t]` rows.
 
     Ids of table t are ranks in [0, rows[t]): id k has the mass of [k + 1, k + 2) under the density ∝ x^-zipf on
     [1, rows[t] + 1), the continuous form of Zipf's law; 0 is the most frequent id, and zipf 0 is uniform. Numeric
     columns are log(1 + count) of log-normal counts. A label is 1 with the probability that `true_probability` gives:
     the logistic of weighted numeric columns plus one pseudo-random effect for each table's id. All is fixed by
-    the seed.
+    the seed. Raises ValueError without a table, or for one without a row.
     """
 
     def __init__(self, rows: Sequence[int], *, dense_features: int = 13, zipf: float = 1.05, seed: int = 0) -> None:
@@ -59,7 +59,7 @@ class SyntheticLog:
     def batches(self, batch_size: int, *, shard: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
         """Endless batches: labels (n,), dense (n, dense_features), ids (n, tables).
 
-        Shard (i, n) draws from stream i of the seed, which is independent of the others and the same for every n.
+        `shard` (i, n) draws from stream i of the seed, which is independent of the others and the same for every n.
         """
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(shard[0],)))
         while True:

@@ -23,50 +23,56 @@ class Trial(Record):
 
     workers: int = Field(ge=1)
     ps: int = Field(ge=0)
-    throughput: float | None = Field(None, ge=0, allow_inf_nan=False, description="samples/s, what models learn")
+    throughput: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="samples/s, what models learn"
+    )
     job: str | None = None
-    job_hash: str | None = Field(None, description="hash of the whole description of what is trained")
-    series: str | None = Field(None, description="trials measured one after the other share this id")
+    job_hash: str | None = Field(default=None, description="hash of the whole description of what is trained")
+    series: str | None = Field(default=None, description="trials measured one after the other share this id")
     status: TrialStatus = "ok"
-    message: str | None = Field(None, description="why a trial failed or is void")
+    message: str | None = Field(default=None, description="why a trial failed or is void")
 
-    worker_cpu: float | None = Field(None, gt=0, description="cores of one worker")
-    ps_cpu: float | None = Field(None, gt=0, description="cores of one PS")
-    worker_gpu: int | None = Field(None, ge=0)
-    batch_size: int | None = Field(None, ge=1, description="samples per step of one worker")
+    worker_cpu: float | None = Field(default=None, gt=0, description="cores of one worker")
+    ps_cpu: float | None = Field(default=None, gt=0, description="cores of one PS")
+    worker_gpu: int | None = Field(default=None, ge=0, description="GPUs of one worker")
+    batch_size: int | None = Field(default=None, ge=1, description="samples per step of one worker")
     sync: Literal["async", "sync"] | None = None
-    table_scale: float | None = Field(None, gt=0, description="rows of the tables over those of the job")
+    table_scale: float | None = Field(default=None, gt=0, description="rows of the tables over those of the job")
 
-    throughput_raw: float | None = Field(None, ge=0, description="samples/s as counted")
-    throughput_se: float | None = Field(None, ge=0, description="standard error of throughput, samples/s")
+    throughput_raw: float | None = Field(default=None, ge=0, description="samples/s as counted")
+    throughput_se: float | None = Field(default=None, ge=0, description="standard error of throughput, samples/s")
     # Wall time in the phase without waiting for others; under a CPU quota it contains what the quota held back.
     phase_data_s: float | None = None
     phase_pull_s: float | None = None
     phase_compute_s: float | None = None
     phase_push_s: float | None = None
     ps_busy_s: float | None = Field(
-        None, description="service of one exchange at a PS without its socket, mean over PS"
+        default=None, description="service of one exchange at a PS without its socket, mean over PS"
     )
-    ps_busy_max_s: float | None = Field(None, description="the same at the busiest PS")
-    ps_share_max: float | None = Field(None, description="largest PS's share of look-ups")
-    unique_rows_per_batch: float | None = None
-    embedding_bytes: int | None = Field(None, description="rows and their optimizer state, all PS, at the end")
-    rows_at_start: int | None = None
-    worker_memory_bytes: int | None = Field(None, description="greatest peak of a worker")
-    ps_memory_bytes: int | None = Field(None, description="greatest peak of a PS")
+    ps_busy_max_s: float | None = Field(default=None, description="the same at the busiest PS")
+    ps_share_max: float | None = Field(default=None, description="largest PS's share of look-ups")
+    unique_rows_per_batch: float | None = Field(default=None, description="distinct rows that a step of a worker pulls")
+    embedding_bytes: int | None = Field(default=None, description="rows and their optimizer state, all PS, at the end")
+    rows_at_start: int | None = Field(default=None, description="rows in all tables when measuring began")
+    worker_memory_bytes: int | None = Field(default=None, description="greatest peak of a worker")
+    ps_memory_bytes: int | None = Field(default=None, description="greatest peak of a PS")
     device: str | None = None
     device_memory_bytes: int | None = None
-    worker_cpu_used: float | None = Field(None, ge=0, description="cores used, mean over workers")
-    ps_cpu_used: float | None = Field(None, ge=0)
-    uncharged_cpu_s: float | None = Field(None, description="CPU seconds of the engine itself")
-    throttled_s: float | None = Field(None, description="seconds held back by CPU quotas, all replicas")
-    network_bytes: float | None = Field(None, description="bytes between workers and PS, per step of one worker")
+    worker_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over workers")
+    ps_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over PS")
+    uncharged_cpu_s: float | None = Field(default=None, description="CPU seconds of the engine itself")
+    throttled_s: float | None = Field(default=None, description="seconds held back by CPU quotas, all replicas")
+    network_bytes: float | None = Field(
+        default=None, description="bytes between workers and PS, per step of one worker"
+    )
     duration_s: float | None = None
-    steps: int | None = Field(None, description="steps of all workers in the measured time")
+    steps: int | None = Field(default=None, description="steps of all workers in the measured time")
     limited_by: LimitedBy | None = None
     cfs_period_ms: float | None = None
     host: str | None = None
-    host_speed: float | None = Field(None, gt=0)
+    host_speed: float | None = Field(
+        default=None, gt=0, description="of a core before the trial; the reference host has about 1"
+    )
     started_at: datetime | None = None
 
     @property

@@ -29,17 +29,19 @@ class TableVocabulary(Record):
     estimate: int = Field(description="distinct ids expected in all samples of the job")
     lower: int
     upper: int
-    growth: tuple[int, ...] = Field((), description="distinct ids after each of the vocabulary's `growth_samples`")
+    growth: tuple[int, ...] = Field(
+        default=(), description="distinct ids after each of the vocabulary's `growth_samples`"
+    )
 
 
 class Vocabulary(Record):
     """Distinct ids of each table of a job."""
 
-    samples_read: int
+    samples_read: int = Field(description="rows of the log that were looked at")
     samples: int = Field(description="samples of the job, for which the estimates stand")
     exact: bool = Field(description="every sample of the job was read and every id kept: nothing is estimated")
     tables: tuple[TableVocabulary, ...]
-    growth_samples: tuple[int, ...] = ()
+    growth_samples: tuple[int, ...] = Field(default=(), description="samples after which growth was noted")
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -64,13 +64,13 @@ class ChangeCosts:
         """Ledgers whose costs are known here, and that are told of new ones."""
 
     def add(self, plan: Plan, seconds: float) -> None:
-        """One more was measured; whoever listens is told."""
+        """One more was measured, in `seconds` from the plan to the first step after it; whoever listens is told."""
         self.remember(kind_of(plan), seconds)
         for listener in self.listeners:
             listener(plan, seconds)
 
     def remember(self, kind: ChangeKind, seconds: float) -> None:
-        """One that was measured before, perhaps by another process."""
+        """One that took so many `seconds` when it was measured before, perhaps by another process."""
         self._of(kind).add(seconds)
 
     def estimate(self, plan: Plan) -> ChangeCost:

@@ -23,15 +23,15 @@ class Entry(Record):
     kind: Literal["launch", "adjust", "keep"]
     job: str
     executor: str
-    where: str = Field("", description="the cluster, of executors that tell several apart")
+    where: str = Field(default="", description="the cluster, of executors that tell several apart")
     asked_by: str = ""
     target: Allocation
     reason: str = ""
     became: Literal["applied", "refused", "trains"]
-    why: str = Field("", description="of one that was refused")
-    seconds: float = Field(0.0, ge=0, description="until the executor had taken it, or the first step after it")
+    why: str = Field(default="", description="of one that was refused")
+    seconds: float = Field(default=0.0, ge=0, description="until the executor had taken it, or the first step after it")
     handle: Handle | None = None
-    change: ChangeKind | None = Field(None, description="of one that trains: which changes take as long")
+    change: ChangeKind | None = Field(default=None, description="of one that trains: which changes take as long")
 
 
 class Ledger(JsonLines[Entry]):

@@ -34,7 +34,7 @@ def executor_names() -> list[str]:
     return sorted({*_EXECUTORS, *(name for name, point in _registered().items() if _loads(name, point))})
 
 
-def get_executor(name: str, **options: Any) -> Executor:
+def get_executor(name: str, **options: object) -> Executor:
     """The executor of that name, made with its options (`get_executor("ray", address="10.0.0.7:6379")`).
 
     Raises InputError for an unknown name, listing the known ones, and for an option that it does not take.

@@ -34,6 +34,7 @@ class RunProgress(NamedTuple):
     workers: int
     ps: int
     samples_left: int | None = None
+    """Still to be trained; None where its executor does not know."""
     paused: bool = False
     """Whether its loop makes no changes for now."""
 

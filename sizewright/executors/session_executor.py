@@ -146,7 +146,10 @@ class SessionExecutor:
         return session.observe().model_copy(update={"allocation": session.allocation})
 
     def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
-        """What a PS is forecast to need: one that memory ends comes back with that."""
+        """What a PS is forecast to need: one that memory ends comes back with that.
+
+        Raises InputError for a job that does not run.
+        """
         self._running(handle).session.expect_memory(ps_bytes)
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:

@@ -36,7 +36,9 @@ class SlurmRecord(Record):
     cwd: str
     began_s: float
     starts: tuple[Start, ...] = ()
-    submitting: str = Field("", description="the plan whose start is being submitted; kept if its submitter died")
+    submitting: str = Field(
+        default="", description="the plan whose start is being submitted; kept if its submitter died"
+    )
     changes: tuple[Change, ...] = ()
     outcome: Outcome | None = None
 

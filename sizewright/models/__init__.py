@@ -1,4 +1,4 @@
-"""Throughput and memory models.
+"""Throughput and memory models::
 
     from sizewright.models import ThroughputModel
     model = ThroughputModel().fit(trials, trials["throughput"])
@@ -9,23 +9,38 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
+    from sizewright.models._base import BaseThroughputModel, Explanation
     from sizewright.models.default import ThroughputModel
+    from sizewright.models.memory import MemoryModel
+    from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.models.registry import get_model, model_names
 
 _HOMES = {
+    "BaseThroughputModel": "sizewright.models._base",
+    "Explanation": "sizewright.models._base",
+    "JobCurve": "sizewright.models.prior",
+    "LearnedPrior": "sizewright.models.prior",
+    "MemoryModel": "sizewright.models.memory",
     "ThroughputModel": "sizewright.models.default",
     "get_model": "sizewright.models.registry",
     "model_names": "sizewright.models.registry",
 }
 
-__all__ = ["ThroughputModel", "get_model", "model_names"]
+__all__ = [
+    "BaseThroughputModel",
+    "Explanation",
+    "JobCurve",
+    "LearnedPrior",
+    "MemoryModel",
+    "ThroughputModel",
+    "get_model",
+    "model_names",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sizewright.models' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError
@@ -41,23 +41,36 @@ class Explanation:
 
     model: str
     parameters: dict[str, float]
+    """By name, in the units of its equation."""
     equations: dict[str, str]
+    """Where each parameter enters."""
     pinned: tuple[str, ...]
+    """Parameters that the trials told little of."""
     distinct_allocations: int
+    """That ended well."""
     enough: bool
+    """Whether these determine the model."""
     needed: int
+    """So many distinct allocations would."""
     ceiling: float | None = None
     """Samples/s that neither more workers nor more PS exceed."""
 
 
 class BaseThroughputModel(ABC):
-    """Allocation → samples/s."""
+    """Allocation → samples/s.
+
+    Each method that takes a table raises InputError for one that cannot be used; each that needs a fit raises
+    scikit-learn's NotFittedError before it.
+    """
 
     name: str
 
     @abstractmethod
-    def fit(self, X: Table, y: Any = None) -> Self:
-        """Learn from a trial table X and its throughput y (n,), by default X's own column, in samples/s."""
+    def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
+        """Learn from a trial table X and its throughput y (n,), by default X's own column, in samples/s.
+
+        Raises NotEnoughDataError for too few distinct allocations.
+        """
 
     @abstractmethod
     def predict(self, X: Table) -> NDArray[np.float64]:
@@ -73,25 +86,26 @@ class BaseThroughputModel(ABC):
     def predict_with_interval(
         self, X: Table, coverage: float = 0.9
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Samples/s and the interval of another trial: middle, lower, upper, (n,) each."""
+        """Samples/s and the interval that holds another trial with probability `coverage`: middle, lower, upper, (n,)
+        each."""
         return self.predict(X), *self.predict_interval(X, coverage)
 
     @abstractmethod
     def explain(self) -> Explanation:
         """Which parameters had evidence."""
 
-    def score(self, X: Table, y: Any) -> float:
-        """Minus the median relative error, so that greater is better."""
+    def score(self, X: Table, y: ArrayLike) -> float:
+        """Minus the median relative error against y (n,), samples/s, so that greater is better."""
         measured = np.asarray(y, float)
         return -float(np.median(np.abs(self.predict(X) - measured) / measured))
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name."""
+    def get_params(self, deep: bool = True) -> dict[str, object]:
+        """Constructor arguments by name; `deep` is scikit-learn's, and changes nothing here."""
         names = [p for p in inspect.signature(type(self)).parameters if p not in ("args", "kwargs")]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments."""
+    def set_params(self, **params: object) -> Self:
+        """Change constructor arguments. Raises ValueError for one that there is not."""
         for name, value in params.items():
             if name not in self.get_params():
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}")

@@ -11,10 +11,10 @@ trial may bring.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, stdtrit
 from typing_extensions import Self
 
@@ -67,7 +67,7 @@ class ThroughputModel(BaseThroughputModel):
 
     `prior` changes the prior of parameters by name, each (mean, sd) as `curve.PARAMETERS` has them. `foretold` is what
     a learned prior tells of the job: then one trial is enough. A planner may ask for less than `least_allocations`,
-    since what it does is measured next.
+    since what it does is measured next. Methods raise what `BaseThroughputModel` says.
     """
 
     name = "default"
@@ -84,7 +84,7 @@ class ThroughputModel(BaseThroughputModel):
         self.least_allocations = least_allocations
         self.foretold = foretold
 
-    def fit(self, X: Table, y: Any = None) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
         """Learn from a trial table X and its throughput y (n,), samples/s; trials that failed are left out.
 
         Raises NotEnoughDataError with fewer than three distinct allocations (than one with a curve foretold),
@@ -110,15 +110,21 @@ class ThroughputModel(BaseThroughputModel):
         return self
 
     def predict(self, X: Table) -> Floats:
-        """Samples/s (n,): the geometric mean over the posterior."""
+        """Samples/s (n,): the geometric mean over the posterior. Raises InputError for a table that cannot be used."""
         mean, _ = self._moments(X)
         return np.asarray(np.exp(mean))
 
     def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
-        """Lower and upper samples/s (n,) of another trial, or of the curve (`kind="mean"`)."""
+        """Lower and upper samples/s (n,) that hold another trial, or the curve (`kind="mean"`), with probability
+        `coverage`.
+
+        Raises InputError for a coverage or kind that is none.
+        """
         return self._middle_and_interval(X, coverage, kind)[1:]
 
-    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:  # noqa: D102
+    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:
+        """Both at once: samples/s, and the ends of the interval of another trial with probability `coverage`, (n,)
+        each. Raises InputError for a coverage that is none."""
         return self._middle_and_interval(X, coverage, "trial")
 
     def _middle_and_interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats, Floats]:
@@ -131,7 +137,10 @@ class ThroughputModel(BaseThroughputModel):
         return np.exp(mean), np.exp(mean - half), np.exp(mean + half)
 
     def paths(self, X: Table, rng: np.random.Generator) -> Floats:
-        """Logarithms of samples/s (d, n): whole curves that the trials leave possible; fewer of them for many rows."""
+        """Logarithms of samples/s (d, n): whole curves that the trials leave possible; fewer of them for many rows.
+
+        Raises InputError for a table that cannot be used.
+        """
         self._check_fitted()
         axes = self.usual_.axes(X)
         step = len(axes.workers) * len(self.draws_) // _MOST_CELLS
@@ -232,7 +241,7 @@ class ThroughputModel(BaseThroughputModel):
         return Scales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
 
 
-def _phases(X: Table, y: Any) -> PhasesModel | None:
+def _phases(X: Table, y: ArrayLike | None) -> PhasesModel | None:
     """What the trials' phases tell; None where fewer than three allocations have them."""
     try:
         return PhasesModel().fit(X, y)

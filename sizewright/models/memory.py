@@ -119,7 +119,10 @@ class MemoryModel:
 
     @classmethod
     def fit(cls, job: Job, trials: Table, usual: Bases = USUAL) -> MemoryModel:
-        """Learn the constants from trials that ended well and carry memory peaks; without any, they are the usual."""
+        """Learn the constants from trials that ended well and carry memory peaks; without any, they are the usual.
+
+        Raises InputError for a table that cannot be used.
+        """
         names = ("workers", "ps", "batch_size", "table_scale", "worker_memory_bytes", "ps_memory_bytes")
         well = ended_well(trials)
         columns = {name: column[well] for name, column in as_columns(trials, names).items()}
@@ -158,7 +161,7 @@ class MemoryModel:
     def ps_bytes(
         self, ps: Floats, workers: Floats, scale: Floats | float = 1.0, batch_size: Floats | None = None
     ) -> Floats:
-        """Peak bytes of the fullest PS (n,)."""
+        """Peak bytes of the fullest PS (n,), of so many `ps` (n,), with the share `scale` of the job's rows."""
         total_rows = float(sum(self.job.model.tables.sizes()))
         rows = largest_partition(total_rows, ps) * scale
         optimizer, width = self.job.model.optimizer.name, self.job.model.row_width

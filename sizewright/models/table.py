@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,18 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Role
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import pandas as pd
+
 Column = NDArray[np.float64]
 Columns = dict[str, Column]
-Table = Any  # a pandas DataFrame, a mapping of columns, or a sequence of Trial or Allocation
+Table: TypeAlias = (
+    "pd.DataFrame | pd.Series | Mapping[str, object] | Sequence[Trial] | Sequence[Allocation] "
+    "| Sequence[Mapping[str, object]]"
+)
+"""Rows of the trial table: a data frame or a row of one, columns or one row by name, or a sequence of rows."""
 
 ALLOCATION_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 AXES = (*ALLOCATION_AXES, "embedding_bytes")
@@ -28,15 +37,15 @@ def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
     One allocation by itself, as a mapping of numbers, is one row.
     Raises InputError where a cell is no number, or the table is none.
     """
-    table = _whole(table)
-    if _is_columnar(table):
-        size = _length(table)
-        return {name: _floats(name, table[name]) if name in table else np.full(size, np.nan) for name in names}
-    rows = [_row(item) for item in table]
+    whole = _whole(table)
+    if _is_columnar(whole):
+        size = _length(whole)
+        return {name: _floats(name, whole[name]) if name in whole else np.full(size, np.nan) for name in names}
+    rows = [_row(item) for item in whole]
     return {name: np.array([_number(name, row.get(name)) for row in rows], float) for name in names}
 
 
-def _whole(table: Table) -> Table:
+def _whole(table: Any) -> Any:
     """The table; of one row, in a list. Raises InputError where it is none."""
     if hasattr(table, "to_dict") and not hasattr(table, "columns"):  # a row of a data frame
         return [table.to_dict()]
@@ -48,7 +57,7 @@ def _whole(table: Table) -> Table:
     return table
 
 
-def _length(table: Table) -> int:
+def _length(table: Any) -> int:
     if not isinstance(table, Mapping):
         return len(table)
     lengths = {len(column) for column in table.values()}
@@ -68,15 +77,15 @@ def _floats(name: str, cells: Any) -> Column:
 
 def ended_well(table: Table) -> NDArray[np.bool_]:
     """Which rows (n,) have the status `ok`, or none."""
-    table = _whole(table)
-    if _is_columnar(table):
-        statuses = list(table["status"]) if "status" in table else [None] * _length(table)
+    whole = _whole(table)
+    if _is_columnar(whole):
+        statuses = list(whole["status"]) if "status" in whole else [None] * _length(whole)
     else:
-        statuses = [_row(item).get("status") for item in table]
+        statuses = [_row(item).get("status") for item in whole]
     return np.array([status == "ok" or not isinstance(status, str) for status in statuses], bool)
 
 
-def _is_columnar(table: Table) -> bool:
+def _is_columnar(table: Any) -> bool:
     return isinstance(table, Mapping) or hasattr(table, "columns")
 
 

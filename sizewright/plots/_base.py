@@ -23,10 +23,9 @@ FAINT = 0.16
 
 
 class Picture(Figure):
-    """A figure with a text alternative, labels of its points, and the numbers behind it."""
+    """A figure of `width` × `height` inches with a text alternative, labels of its points, and its numbers."""
 
     def __init__(self, width: float = 7.0, height: float = 4.2) -> None:
-        """In inches."""
         super().__init__(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(self)
         self.alt = ""

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sizewright.datasets.bank.card import Card
 from sizewright.datasets.bank.files import save_bank
 from sizewright.datasets.bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.store import TrialStore
@@ -43,7 +44,7 @@ class Series(NamedTuple):
 
 
 class BankStep(NamedTuple):
-    """One trial more: of which job, which number of how many."""
+    """One trial more: of which job, and `done` of `total` trials."""
 
     job: str
     trial: Trial
@@ -84,7 +85,7 @@ def measure_bank(
     most_series: int | None = None,
     measure: Measure | None = None,
     progress: Callable[[BankStep], None] | None = None,
-) -> dict[str, Any]:
+) -> Card:
     """Measure what is missing, at most `most_series` sessions of it, and write the bank; the answer is its card.
 
     Every trial is kept in the folder at once. Raises StoreError where the folder holds trials already and `resume` is
@@ -134,7 +135,7 @@ def _missing(series: Series, finished: Sequence[Trial]) -> list[Point]:
     return [point for point in series.points if not any(is_at(trial, point) for trial in results)]
 
 
-def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapping[str, Any]) -> dict[str, Any]:
+def _save(folder: Path, store: TrialStore, planned: Sequence[Series], host: Mapping[str, Any]) -> Card:
     trials = store.trials()
     kept = [t.model_copy(update={"host": None}) for t in trials if t.status != "void"]
     discarded = Counter(t.message or "" for t in trials if t.status == "void")

@@ -13,7 +13,7 @@ from scipy.special import erf
 from sizewright.errors import InputError
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, known
-from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.candidates import AllocationRow, Candidates
 from sizewright.profiler.objective import Goal, check_objective
 from sizewright.profiler.planner import TrialPlanner
 
@@ -23,13 +23,13 @@ Floats = NDArray[np.float64]
 class Asker(Protocol):
     """What a replay drives: as `TrialPlanner`."""
 
-    def ask(self) -> dict[str, Any] | None:
+    def ask(self) -> AllocationRow | None:
         """An allocation to measure, or None."""
 
-    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+    def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
         """What came of it."""
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> AllocationRow:
         """The pick."""
 
 
@@ -47,7 +47,7 @@ class _Baseline:
         self.places: list[int] = []
         self.rates: list[float] = []
 
-    def ask(self) -> dict[str, Any] | None:
+    def ask(self) -> AllocationRow | None:
         if len(self.places) >= min(self.trials, len(self.candidates)):
             return None
         return self.candidates.allocation(self.next())
@@ -55,13 +55,13 @@ class _Baseline:
     def next(self) -> int:
         raise NotImplementedError
 
-    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+    def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
         place = self.candidates.place(allocation)
         assert place is not None
         self.places.append(place)
         self.rates.append(float(throughput or 0.0))
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> AllocationRow:
         return self.candidates.allocation(self.choice(self.guess()))
 
     @property
@@ -161,7 +161,7 @@ class Untried(_Baseline):
         super().__init__(candidates, objective, 0, seed)
         self.rule = rule
 
-    def best(self) -> dict[str, Any]:  # noqa: D102
+    def best(self) -> AllocationRow:  # noqa: D102
         columns = as_columns(self.candidates.frame)
         cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
         if self.rule == "largest":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,25 @@ _KEPT = (*ALLOCATION_COLUMNS, "network_gbps", "workers_per_host", *_MEMORY)
 _WHOLE = (*COUNTS, "batch_size", "worker_gpu")
 _APART = 2.0
 Key = tuple[float | None, ...]
+
+
+class AllocationRow(TypedDict, total=False):
+    """An allocation as a row of the trial table: those of the columns that the candidates have.
+
+    Cores and bytes are of one replica, as is `worker_gpu`, a number of GPUs; `workers_per_host` share its link.
+    """
+
+    workers: int
+    ps: int
+    worker_cpu: float
+    ps_cpu: float
+    worker_gpu: int
+    batch_size: int
+    sync: str
+    worker_memory_bytes: float
+    ps_memory_bytes: float
+    network_gbps: float
+    workers_per_host: float
 
 
 class Candidates:
@@ -53,12 +72,12 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def allocation(self, i: int) -> dict[str, Any]:
+    def allocation(self, i: int) -> AllocationRow:
         """One candidate with plain numbers."""
         cells: dict[str, Any] = {str(name): column.iloc[i] for name, column in self.frame.items()}
-        return {name: _native(name, cell) for name, cell in cells.items()}
+        return cast("AllocationRow", {name: _native(name, cell) for name, cell in cells.items()})
 
-    def check(self, allocation: Mapping[str, Any]) -> None:
+    def check(self, allocation: Mapping[str, object]) -> None:
         """Raises InputError for what is no allocation, or tells an axis that the candidates do not."""
         strange = [name for name in ALLOCATION_COLUMNS if name not in self.columns and name in allocation]
         if strange:
@@ -68,11 +87,11 @@ class Candidates:
         whole = {name: [cell] for name, cell in self.whole(allocation).items()}
         check_columns(as_columns(whole, self.columns))
 
-    def place(self, allocation: Mapping[str, Any]) -> int | None:
+    def place(self, allocation: Mapping[str, object]) -> int | None:
         """Which candidate an allocation is; None if it is another."""
         return self._places.get(self.key(allocation))
 
-    def key(self, allocation: Mapping[str, Any]) -> Key:
+    def key(self, allocation: Mapping[str, object]) -> Key:
         """What an allocation is told apart by. Raises InputError where it lacks an axis by which candidates differ."""
         lacks = [name for name in self.columns if name not in allocation and self.frame[name].nunique() > 1]
         if lacks:
@@ -82,9 +101,9 @@ class Candidates:
             )
         return _keys(as_columns([self.whole(allocation)], self.columns))[0]
 
-    def whole(self, allocation: Mapping[str, Any]) -> dict[str, Any]:
+    def whole(self, allocation: Mapping[str, object]) -> dict[str, Any]:
         """The allocation with what all candidates have in common, in plain numbers."""
-        cells = {**self.allocation(0), **allocation}
+        cells: dict[str, Any] = {**self.allocation(0), **allocation}
         axes = [name for name in self.columns if name != "sync"]
         numbers = as_columns({name: [cells[name]] for name in axes}, axes)
         return cells | {name: _native(name, number[0]) for name, number in numbers.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from sizewright.datasets.trials import Trial
@@ -11,6 +9,7 @@ from sizewright.models.default import LEARNED_FROM
 from sizewright.models.memory import MemoryModel
 from sizewright.models.prior.curve import JobCurve
 from sizewright.profiler._base import Point, SeriesPlanner, fastest
+from sizewright.profiler.candidates import AllocationRow
 from sizewright.profiler.planner import TrialPlanner
 from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
 from sizewright.spec import Allocation, Job, Role
@@ -94,7 +93,7 @@ class GuidedPlanner(SeriesPlanner):
     def best(self) -> Trial | None:  # noqa: D102
         return fastest(self._told, self._scale)
 
-    def _at(self, asked: dict[str, Any]) -> Allocation:
+    def _at(self, asked: AllocationRow) -> Allocation:
         return next(a for a in self._allocations if _row(a) == asked)
 
 
@@ -111,7 +110,7 @@ def _within_bounds(job: Job, allocation: Allocation) -> bool:
     return all(bounds.cpu[0] <= group.cpu <= bounds.cpu[1] for bounds, groups in sides for group in groups)
 
 
-def _row(allocation: Allocation) -> dict[str, Any]:
+def _row(allocation: Allocation) -> AllocationRow:
     return {
         "workers": allocation.replicas("worker"),
         "ps": allocation.replicas("ps"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from sizewright.models.curve import prior_of
 from sizewright.models.default import ThroughputModel
 from sizewright.models.foretold import ForetoldModel
 from sizewright.models.prior.curve import JobCurve
-from sizewright.profiler.candidates import Candidates
+from sizewright.profiler.candidates import AllocationRow, Candidates
 from sizewright.profiler.feasible import likely_to_end_well
 from sizewright.profiler.objective import Goal, check_objective
 from sizewright.profiler.told import Told
@@ -51,9 +50,12 @@ class TrialPlanner:
     `candidates` are allocations in columns of the trial table; `workers` and `ps` are needed. `objective` is `time`,
     `cost`, `balanced` or `deadline`; for the last, `deadline_s` and `samples_left` say what is needed, else 80 % of the
     best throughput is. `samples_left` and `trial_seconds` say what a trial is worth and costs. `prior` changes the
-    model's; `foretold` is what a learned prior tells of the job: the first trial is then where it expects the best, and
-    `best` can be asked before any. A trial that failed is told with throughput 0 or NaN; it counts and is not asked for
-    again.
+    model's; `max_trials` ends it after so many, `seed` fixes its draws; `foretold` is what a learned prior tells of the
+    job: the first trial is then where it expects the best, and `best` can be asked before any. A trial that failed is
+    told with throughput 0 or NaN; it counts and is not asked for again. Numbers are samples, seconds, and currency per
+    hour (`prices`).
+
+    Raises InputError for candidates that are no table of allocations, and for numbers that cannot be.
     """
 
     def __init__(
@@ -93,13 +95,13 @@ class TrialPlanner:
         """What was told, a row for each trial."""
         return self._told.frame
 
-    def ask(self) -> dict[str, Any] | None:
+    def ask(self) -> AllocationRow | None:
         """A candidate to measure, or None when another trial is not worth it; the same until something is told."""
         if not self._decided:
             self._next, self._decided = self._decide(), True
         return None if self._next is None else self.candidates.allocation(self._next)
 
-    def tell(self, allocation: Mapping[str, Any], throughput: float | None, **more: Any) -> None:
+    def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
         """What came of a trial: samples/s, and any other column of the trial table.
 
         Raises InputError for an infinite or negative throughput, or what is no allocation of the candidates' kind.
@@ -107,7 +109,7 @@ class TrialPlanner:
         self._told.add(allocation, throughput, more)
         self._decided, self._paths, self._chances = False, None, None
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> AllocationRow:
         """The candidate that loses least by what is known now, measured or not; until three differ, the best measured,
         or with a curve foretold what that tells.
 

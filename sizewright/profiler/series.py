@@ -35,7 +35,7 @@ Measure = Callable[[Any, Point, Timing], Trial]
 """From a trainer to a trial; raises TrialError when there is none."""
 
 
-class Progress(NamedTuple):
+class SeriesStep(NamedTuple):
     """One trial more."""
 
     point: Point
@@ -53,7 +53,7 @@ def run_series(
     timing: Timing = Timing(),  # noqa: B008 (a frozen record)
     measure: Measure = measure,
     host_speed: Callable[[], float] = measure_host_speed,
-) -> Iterator[Progress]:
+) -> Iterator[SeriesStep]:
     """Run a planner's trials; yields after each. `finished` trials of the same series are not run again."""
     left = [trial for trial in finished if trial.usable]
     warm_up_s = timing.first_warm_up_s
@@ -71,7 +71,7 @@ def run_series(
             if trial.status != "ok":
                 trainer.discard()
         planner.tell(point, trial)
-        yield Progress(point, trial, known is not None)
+        yield SeriesStep(point, trial, known is not None)
 
 
 def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:

@@ -33,13 +33,13 @@ class Told:
     def __len__(self) -> int:
         return len(self._trials)
 
-    def add(self, allocation: Mapping[str, Any], throughput: float | None, more: Mapping[str, Any]) -> None:
+    def add(self, allocation: Mapping[str, object], throughput: float | None, more: Mapping[str, object]) -> None:
         """One more. Raises InputError for what is no throughput, no allocation of this kind, or no number."""
         rate = _rate(throughput)
         self.candidates.check(allocation)
         self._check(more)
         status = more.get("status")
-        row = {name: cell for name, cell in more.items() if name != "status" or isinstance(status, str)}
+        row: dict[str, Any] = {name: cell for name, cell in more.items() if name != "status" or isinstance(status, str)}
         row |= self.candidates.whole(allocation) | {"throughput": rate}
         key, place = self.candidates.key(allocation), self.candidates.place(allocation)
         self._trials.append(_Trial(row, key, place, rate > 0 and row.get("status", "ok") == "ok"))
@@ -72,7 +72,7 @@ class Told:
         """How many trials failed since the last that ended well."""
         return next((i for i, trial in enumerate(reversed(self._trials)) if trial.well), len(self._trials))
 
-    def _check(self, more: Mapping[str, Any]) -> None:
+    def _check(self, more: Mapping[str, object]) -> None:
         """What models learn from must be numbers, and an axis that candidates do not tell must stay as it is."""
         names = [name for name in (*LEARNED_FROM, *ALLOCATION_COLUMNS) if name in more]
         numbers = as_columns({name: [more[name]] for name in names}, names)

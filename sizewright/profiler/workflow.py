@@ -11,7 +11,7 @@ from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import SeriesPlanner
 from sizewright.profiler.measure import Trainer, measure
-from sizewright.profiler.series import Measure, Progress, drift, run_series
+from sizewright.profiler.series import Measure, SeriesStep, drift, run_series
 
 _ATTEMPTS = 2
 
@@ -24,7 +24,7 @@ def profile_job(
     fresh: bool = False,
     accept_drift: bool = False,
     measure: Measure = measure,
-    progress: Callable[[Progress, int], None] | None = None,
+    progress: Callable[[SeriesStep, int], None] | None = None,
 ) -> list[Trial]:
     """The trials of one whole series of the trainer's job.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pydantic import Field
+
 from sizewright.spec import Allocation
 from sizewright.spec._base import Record
 
@@ -12,8 +14,8 @@ class Choice(Record):
     """An allocation that no other beats in throughput and price, as many times those of now."""
 
     allocation: Allocation
-    throughput_times: float
-    price_times: float
+    throughput_times: float = Field(description="its samples/s over those of now")
+    price_times: float = Field(description="its price an hour over that of now")
 
 
 class Action(NamedTuple):

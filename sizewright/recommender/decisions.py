@@ -20,10 +20,12 @@ from sizewright.spec._base import Record
 class Forecast(Record):
     """Where the job is going as it is."""
 
-    finish_s: float | None = Field(None, description="seconds until all is trained")
-    ps_peak_bytes: int | None = Field(None, description="of the fullest PS so far")
-    ps_peak_at_end_bytes: int | None = Field(None, description="of the fullest PS at the end, surely not exceeded")
-    ps_limit_bytes: int = Field(0, description="of the smallest PS; 0 is none")
+    finish_s: float | None = Field(default=None, description="seconds until all is trained")
+    ps_peak_bytes: int | None = Field(default=None, description="of the fullest PS so far")
+    ps_peak_at_end_bytes: int | None = Field(
+        default=None, description="of the fullest PS at the end, surely not exceeded"
+    )
+    ps_limit_bytes: int = Field(default=0, description="of the smallest PS; 0 is none")
 
 
 class Decision(Record):
@@ -32,24 +34,26 @@ class Decision(Record):
     number: int = Field(ge=0, description="of the turn, from 0 for each run")
     at: datetime
     job_hash: str
-    run: str = Field("", description="its executor's handle")
+    run: str = Field(default="", description="its executor's handle")
     kind: Literal["keep", "adjust", "blind"] = Field(description="blind: what was observed could not be trusted")
-    stage: str = Field("", description="what decided: stabilize or scale")
+    stage: str = Field(default="", description="what decided: stabilize or scale")
     reason: str
     allocation: Allocation = Field(description="that it trained at")
-    target: Allocation | None = Field(None, description="that it was to go to")
-    migrate: tuple[str, ...] = Field((), description="replicas that were to be put elsewhere")
-    rebalance: bool = Field(False, description="whether the look-ups of the PS were to be evened out")
-    choices: tuple[Choice, ...] = Field((), description="some of the Pareto set that was chosen from")
+    target: Allocation | None = Field(default=None, description="that it was to go to")
+    migrate: tuple[str, ...] = Field(default=(), description="replicas that were to be put elsewhere")
+    rebalance: bool = Field(default=False, description="whether the look-ups of the PS were to be evened out")
+    choices: tuple[Choice, ...] = Field(default=(), description="some of the Pareto set that was chosen from")
     plan_id: str = ""
-    applied: bool | None = Field(None, description="whether the executor carried it out; none where nothing was to do")
-    error: str = Field("", description="why it did not")
-    throughput: float | None = None
-    samples_trained: int = 0
-    samples_left: int | None = None
+    applied: bool | None = Field(
+        default=None, description="whether the executor carried it out; none where nothing was to do"
+    )
+    error: str = Field(default="", description="why it did not")
+    throughput: float | None = Field(default=None, description="samples/s since the look before")
+    samples_trained: int = Field(default=0, description="in all")
+    samples_left: int | None = Field(default=None, description="still to be trained, where that is known")
     findings: tuple[str, ...] = ()
     forecast: Forecast = Forecast()
-    evidence: Trial | None = Field(None, description="what was known of this allocation by then")
+    evidence: Trial | None = Field(default=None, description="what was known of this allocation by then")
     timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")
 
     def plan(self, job: Job) -> Plan:

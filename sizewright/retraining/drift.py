@@ -23,7 +23,9 @@ class Drift(Record):
     reason: str
     runs: int
     missed: int = 0
+    """Runs outside of the 90 % interval of their plan."""
     median_error: float | None = None
+    """Of actual over foretold, as a share."""
     bias: float | None = None
     """Median of actual over foretold, less 1."""
 

@@ -55,7 +55,11 @@ class Version(NamedTuple):
 
 
 class Registry:
-    """At an MLflow tracking URI. Raises RegistryError where it does not answer."""
+    """Of priors, at an MLflow tracking URI.
+
+    Raises MissingExtraError without mlflow, InputError for a URI that names no file or a trial store; methods raise
+    RegistryError where it does not answer.
+    """
 
     def __init__(self, uri: str) -> None:
         try:

@@ -25,17 +25,21 @@ ONE_AT_A_TIME = "retraining"
 
 
 class Retraining(Record):
-    """What came of it."""
+    """What came of it: from how many trials of how many jobs was learned, and whether that is used now."""
 
     promoted: bool
     reason: str
     trials: int
     jobs: int
     passed_over: dict[str, int]
+    """Trials and runs that were not learned from, by reason."""
     flagged: tuple[str, ...]
+    """Trials that contradict the others."""
     data_sha256: str
     metrics: dict[str, float]
+    """As logged: errors, regret, rank and coverage on each part of what is held out."""
     version: int | None = None
+    """Its number in the registry, if it was registered."""
     run_id: str | None = None
 
     def of(self, version: Version) -> Self:

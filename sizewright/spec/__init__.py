@@ -1,8 +1,11 @@
 """Frozen records for everything that is written down: jobs, allocations, clusters, recommendations, plans."""
 
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
+from sizewright.spec.application import Application
 from sizewright.spec.bounds import Bounds, RoleBounds
+from sizewright.spec.checkup import Check, Checkup
 from sizewright.spec.cluster import Cluster, HostKind, Quota
+from sizewright.spec.command import Command, Progress, Side
 from sizewright.spec.division import Division, LeftOut, ResourceUse, Share
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
@@ -22,18 +25,23 @@ from sizewright.spec.recommendation import (
     Remedy,
     SimilarJob,
 )
+from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, Simulation, SimulationRow
 
 __all__ = [
     "CRITEO_KAGGLE_ROWS",
     "ROLES",
     "Allocation",
     "Alternative",
+    "Application",
     "Bounds",
     "Candidate",
     "Capabilities",
     "Change",
     "ChangeCost",
+    "Check",
+    "Checkup",
     "Cluster",
+    "Command",
     "Data",
     "Deploy",
     "Division",
@@ -57,6 +65,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "Prices",
+    "Progress",
     "Queue",
     "QueuedJob",
     "Quota",
@@ -73,7 +82,12 @@ __all__ = [
     "ServerOption",
     "Share",
     "ShowsDifference",
+    "Side",
     "SimilarJob",
+    "SimulatedDecision",
+    "SimulatedRun",
+    "Simulation",
+    "SimulationRow",
     "Status",
     "TableMemory",
     "Tables",

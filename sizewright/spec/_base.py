@@ -89,7 +89,7 @@ def _keys_at(record: type[Record], path: list[str]) -> list[str]:
         if field is None:
             continue  # a list index or a union's branch name
         current = _record_in(field.annotation) or current
-    return sorted(field.alias or name for name, field in getattr(current, "model_fields", {}).items())
+    return sorted(str(field.validation_alias or name) for name, field in getattr(current, "model_fields", {}).items())
 
 
 def _record_in(annotation: Any) -> type[Record] | None:

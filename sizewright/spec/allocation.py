@@ -17,7 +17,7 @@ ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: str = Field("gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$")
+    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$")
     count: int = Field(ge=1)
 
 

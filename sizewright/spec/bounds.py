@@ -20,7 +20,9 @@ class RoleBounds(Record):
 
     replicas: Annotated[tuple[Replicas, Replicas], ONE_FOR_BOTH] = (1, 8)
     cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] = (0.5, 4.0)
-    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] = Field((256 * 1024**2, 16 * GIB), alias="memory")
+    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] = Field(
+        default=(256 * 1024**2, 16 * GIB), validation_alias="memory", serialization_alias="memory"
+    )
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -48,10 +50,12 @@ class Bounds(Record):
     worker: RoleBounds = RoleBounds()
     ps: RoleBounds = RoleBounds(replicas=(1, 4))
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
-        None, description="absent: the batch size stays as the job says"
+        default=None, description="absent: the batch size stays as the job says"
     )
     tested_workers: int | None = Field(
-        None, ge=1, description="asynchronous workers that the model's quality was tested with; more are warned of"
+        default=None,
+        ge=1,
+        description="asynchronous workers that the model's quality was tested with; more are warned of",
     )
 
     @model_validator(mode="after")

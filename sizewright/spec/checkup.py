@@ -15,7 +15,7 @@ class Check(Record):
     name: str
     level: Literal["ok", "lacking", "broken"] = Field(description="lacking: some things work less well, or not")
     found: str
-    means: str = Field("", description="what does not work, or less well")
+    means: str = Field(default="", description="what does not work, or less well")
     remedy: str = ""
 
 
@@ -24,7 +24,7 @@ class Checkup(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/checkup/v1"] = Field("sizewright/checkup/v1", alias="schema")
+    schema_: Literal["sizewright/checkup/v1"] = Field(default="sizewright/checkup/v1", alias="schema")
     checks: tuple[Check, ...]
 
     @property

@@ -15,11 +15,11 @@ class HostKind(Record):
     """Equal hosts."""
 
     kind: str
-    count: int = Field(1, ge=0, le=1_000_000)
+    count: int = Field(default=1, ge=0, le=1_000_000)
     cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(gt=0, alias="memory")
+    memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory")
     gpu: Gpu | None = None
-    network_gbps: FiniteFloat | None = Field(None, gt=0, description="bandwidth of one host's link")
+    network_gbps: FiniteFloat | None = Field(default=None, gt=0, description="bandwidth of one host's link")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -27,9 +27,9 @@ class HostKind(Record):
 class Quota(Record):
     """The most that one job may ask for in sum."""
 
-    cpu: Cores | None = Field(None, gt=0)
-    memory_bytes: Bytes | None = Field(None, gt=0, alias="memory")
-    gpu: int | None = Field(None, ge=0)
+    cpu: Cores | None = Field(default=None, gt=0)
+    memory_bytes: Bytes | None = Field(default=None, gt=0, validation_alias="memory", serialization_alias="memory")
+    gpu: int | None = Field(default=None, ge=0, description="GPUs of any kind")
 
     model_config = ConfigDict(populate_by_name=True)
 

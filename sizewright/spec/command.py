@@ -26,11 +26,12 @@ class Progress(Record):
     """Where throughput is read from."""
 
     source: Literal["log_samples", "json", "regex"] = Field(
-        "log_samples", description="calls of sizewright.log_samples, or lines of standard output"
+        default="log_samples", description="calls of sizewright.log_samples, or lines of standard output"
     )
-    pattern: str | None = Field(None, description="for regex: with a group named samples, steps or more")
+    pattern: str | None = Field(default=None, description="for regex: with a group named samples, steps or more")
     counts: Literal["replica", "job"] = Field(
-        "replica", description="json, regex: whether each replica counts its own samples, or those of the whole job"
+        default="replica",
+        description="json, regex: whether each replica counts its own samples, or those of the whole job",
     )
 
     @model_validator(mode="after")
@@ -56,8 +57,8 @@ _BY_SOURCE = Shorthand(
 class Side(Record):
     """Replicas of a role whose number is not searched: a chief or an evaluator."""
 
-    cpu: Cores = Field(0.5, gt=0)
-    memory_bytes: Bytes = Field(GIB, ge=0, alias="memory")
+    cpu: Cores = Field(default=0.5, gt=0)
+    memory_bytes: Bytes = Field(default=GIB, ge=0, validation_alias="memory", serialization_alias="memory")
 
     model_config = Record.model_config | {"populate_by_name": True}
 
@@ -71,18 +72,22 @@ class Command(Record):
 
     run: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(description="words of a command, or one string")
     rendezvous: Rendezvous = Field(
-        "torchrun",
+        default="torchrun",
         description="what replicas are told of each other: torchrun's variables (workers only), TF_CONFIG, "
         "or PS_HOSTS, WORKER_HOSTS, JOB_NAME and TASK_INDEX",
     )
     chief: Side | None = None
     evaluator: Side | None = None
-    env: dict[str, str] = Field({}, description="of its environment, besides what is there")
-    folder: str = Field(".", description="where it runs")
+    env: dict[str, str] = Field(default={}, description="of its environment, besides what is there")
+    folder: str = Field(default=".", description="where it runs")
     progress: Annotated[Progress, _BY_SOURCE] = Progress()
-    start_s: Seconds = Field(180.0, gt=0, description="its first report comes within so long")
-    silent_s: Seconds = Field(60.0, gt=0, description="a report comes at least this often, or it is taken to hang")
-    grace_s: Seconds = Field(10.0, ge=0, description="from SIGTERM, at which it may write a checkpoint, to SIGKILL")
+    start_s: Seconds = Field(default=180.0, gt=0, description="its first report comes within so long")
+    silent_s: Seconds = Field(
+        default=60.0, gt=0, description="a report comes at least this often, or it is taken to hang"
+    )
+    grace_s: Seconds = Field(
+        default=10.0, ge=0, description="from SIGTERM, at which it may write a checkpoint, to SIGKILL"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Command:

@@ -17,13 +17,13 @@ class Share(Record):
     job: str
     decision: Literal["launch", "adjust", "keep", "wait", "suspend"]
     allocation: Allocation | None = None
-    throughput: float | None = Field(None, description="samples/s; none where nothing tells it")
+    throughput: float | None = Field(default=None, description="samples/s; none where nothing tells it")
     candidates: int = Field(description="among which it was chosen")
     why: str
     servers: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="replicas of each role by server, where it could run"
     )
-    plan: Plan | None = Field(None, description="none for jobs that wait or are suspended")
+    plan: Plan | None = Field(default=None, description="none for jobs that wait or are suspended")
 
 
 class LeftOut(Record):
@@ -38,10 +38,10 @@ class ResourceUse(Record):
     """One resource of the cluster, in cores, bytes or GPUs."""
 
     resource: str
-    capacity: float
-    used: float
+    capacity: float = Field(description="that there is")
+    used: float = Field(description="that is given")
     next_unit: float | None = Field(
-        None,
+        default=None,
         description="what another core, GiB or GPU would bring, as a share of the value of this division, wherever "
         "replicas would run",
     )
@@ -52,13 +52,13 @@ class Division(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/division/v1"] = Field("sizewright/division/v1", alias="schema")
+    schema_: Literal["sizewright/division/v1"] = Field(default="sizewright/division/v1", alias="schema")
     policy: str
     valued_by: str = Field(description="what its value, its bound and its gap count")
-    value: float
+    value: float = Field(description="worth of what is given, as the policy counts it")
     bound: float | None = Field(description="no division of these candidates is worth more")
     gap: float | None = Field(description="share by which a better one could exceed the value at most")
-    seconds: float
+    seconds: float = Field(description="that the decision took")
     resources: tuple[ResourceUse, ...]
     shares: tuple[Share, ...]
     left_out: tuple[LeftOut, ...] = ()

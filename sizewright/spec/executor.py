@@ -15,14 +15,14 @@ from sizewright.spec.plan import Plan
 class Capabilities(Record):
     """What an executor can do; the method of each one that it cannot raises UnsupportedError."""
 
-    launch: bool = Field(False, description="starts jobs")
-    adjust: bool = Field(False, description="changes a running job")
-    live: bool = Field(False, description="changes it while it trains on")
-    migrate: bool = Field(False, description="replaces single replicas while it trains on")
-    rebalance: bool = Field(False, description="evens out the look-ups of the PS while it trains on")
-    observe: bool = Field(False, description="reports metrics of a running job, and waits for its end")
-    stop: bool = Field(False, description="ends a running job")
-    render: bool = Field(False, description="writes a plan as text for others to carry out")
+    launch: bool = Field(default=False, description="starts jobs")
+    adjust: bool = Field(default=False, description="changes a running job")
+    live: bool = Field(default=False, description="changes it while it trains on")
+    migrate: bool = Field(default=False, description="replaces single replicas while it trains on")
+    rebalance: bool = Field(default=False, description="evens out the look-ups of the PS while it trains on")
+    observe: bool = Field(default=False, description="reports metrics of a running job, and waits for its end")
+    stop: bool = Field(default=False, description="ends a running job")
+    render: bool = Field(default=False, description="writes a plan as text for others to carry out")
 
 
 class Handle(Record):
@@ -36,10 +36,10 @@ class Handle(Record):
 class ChangeCost(Record):
     """Seconds that a change takes, with the interval that holds 90 % of them."""
 
-    seconds: float = Field(ge=0)
-    lower: float = Field(ge=0)
-    upper: float = Field(ge=0)
-    changes: int = Field(0, ge=0, description="measured changes it rests on; 0 is the executor's prior")
+    seconds: float = Field(ge=0, description="median of the next one")
+    lower: float = Field(ge=0, description="seconds")
+    upper: float = Field(ge=0, description="seconds")
+    changes: int = Field(default=0, ge=0, description="measured changes it rests on; 0 is the executor's prior")
 
     @model_validator(mode="after")
     def _ordered(self) -> ChangeCost:

@@ -24,9 +24,11 @@ class Data(Record):
     """Where samples come from."""
 
     format: Literal["synthetic", "criteo"] = "synthetic"
-    path: str | None = Field(None, description="a click log or a glob of them, plain or .gz")
-    zipf: FiniteFloat = Field(1.05, ge=0, description="exponent of the id distribution of synthetic logs")
-    max_broken_share: float = Field(0.01, ge=0, le=1, description="share of broken rows above which a log is refused")
+    path: str | None = Field(default=None, description="a click log or a glob of them, plain or .gz")
+    zipf: FiniteFloat = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
+    max_broken_share: float = Field(
+        default=0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
+    )
 
     @model_validator(mode="after")
     def _path_for_logs(self) -> Data:
@@ -40,25 +42,25 @@ class Data(Record):
 class Training(Record):
     """How it is trained."""
 
-    batch_size: BatchSize = Field(512, description="samples per step of one worker")
+    batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
     samples: int = Field(
-        45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
+        default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
     )
     sync: Literal["async", "sync"] = "async"
     device: Literal["cpu", "cuda"] = "cpu"
-    embedding_device: Literal["cpu", "cuda"] = Field("cpu", description="where a PS keeps its rows")
+    embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
     max_staleness: int | None = Field(
-        None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
+        default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )
-    dense_sync_steps: int = Field(1, ge=1, description="steps between exchanges of the dense weights")
+    dense_sync_steps: int = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
 
 
 class Prices(Record):
     """Currency per hour."""
 
-    core_hour: FiniteFloat = Field(1.0, ge=0)
-    gib_hour: FiniteFloat = Field(0.13, ge=0)
-    gpu_hour: FiniteFloat = Field(10.0, ge=0)
+    core_hour: FiniteFloat = Field(default=1.0, ge=0, description="of a core")
+    gib_hour: FiniteFloat = Field(default=0.13, ge=0, description="of a GiB of memory")
+    gpu_hour: FiniteFloat = Field(default=10.0, ge=0, description="of a GPU")
 
 
 class Deploy(Record):
@@ -66,24 +68,24 @@ class Deploy(Record):
 
     image: str = "registry.example.com/your-training:latest"
     command: tuple[str, ...] = ("python", "train.py")
-    namespace: str = Field("default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     priority_class: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
+        default=None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
     )
 
 
 class Job(Record):
     """A training job as its submitter describes it."""
 
-    name: str = Field("job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")
+    name: str = Field(default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")
     model: Model = Model()
     data: Data = Data()
-    command: Command | None = Field(None, description="your own training code, in place of model and data")
+    command: Command | None = Field(default=None, description="your own training code, in place of model and data")
     training: Training = Training()
     bounds: Bounds = Bounds()
     prices: Prices = Prices()
     objective: Objective = "balanced"
-    deadline: Seconds | None = Field(None, gt=0, description="for objective: deadline, such as 4h")
+    deadline: Seconds | None = Field(default=None, gt=0, description="for objective: deadline, such as 4h")
     deploy: Deploy = Deploy()
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from sizewright.spec._base import Record
 
 
 class TableMemory(Record):
-    """One embedding table, in rows and bytes."""
+    """One embedding table, in rows and bytes; `rows_lower` to `rows_upper` where its rows were counted in a log."""
 
     table: int
     rows: int
@@ -32,7 +32,9 @@ class ServerOption(Record):
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
     fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
-    oom_probability: float | None = Field(None, description="that the rows to come need more, where rows were counted")
+    oom_probability: float | None = Field(
+        default=None, description="that the rows to come need more, where rows were counted"
+    )
 
 
 class MemoryReport(Record):
@@ -40,7 +42,7 @@ class MemoryReport(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/memory/v1"] = Field("sizewright/memory/v1", alias="schema")
+    schema_: Literal["sizewright/memory/v1"] = Field(default="sizewright/memory/v1", alias="schema")
     job: str
     optimizer: str
     tables: tuple[TableMemory, ...]
@@ -48,8 +50,10 @@ class MemoryReport(Record):
     index_bytes: int
     servers: tuple[ServerOption, ...]
     least_ps: int | None = Field(description="fewest PS that fit, if any do")
-    needed_ps: int | None = Field(None, description="fewest PS within the memory bounds, whatever the replicas' bounds")
+    needed_ps: int | None = Field(
+        default=None, description="fewest PS within the memory bounds, whatever the replicas' bounds"
+    )
     worker_memory_bytes: int
-    margin: float
+    margin: float = Field(description="share of the forecast that is asked for on top")
     rests_on: str
     assumptions: tuple[str, ...] = ()

@@ -13,7 +13,13 @@ LimitedBy = Literal["cgroup", "affinity", "none"]
 
 
 class ReplicaMetrics(Record):
-    """One replica. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s` are its clock."""
+    """One replica, by role and `index`. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s`
+    are its clock.
+
+    Workers tell their `steps` and `samples`, seconds by phase, the `unique_rows` they pulled and the sum of each
+    step's `loss`; PS the `exchanges` they served, `pushes` among them, `lookups` of rows, and what they hold. Both tell
+    `bytes_sent` and `bytes_received`.
+    """
 
     role: Role
     index: int
@@ -58,13 +64,13 @@ class ReplicaMetrics(Record):
 
 
 class Metrics(Record):
-    """All replicas of a job, the CPU seconds of the engine itself, and the samples trained by all workers ever."""
+    """All replicas of a job, the CPU seconds of the engine itself, and `samples_trained` by all workers ever."""
 
     replicas: tuple[ReplicaMetrics, ...]
     engine_cpu_s: float = 0.0
     samples_trained: int = 0
-    samples_left: int | None = None
-    allocation: Allocation | None = Field(None, description="what the job runs at, where its executor knows")
+    samples_left: int | None = Field(default=None, description="still to be trained, where its executor knows")
+    allocation: Allocation | None = Field(default=None, description="what the job runs at, where its executor knows")
 
     def sums(self, role: Role | None = None) -> dict[str, float]:
         """What the replicas of a role, or all, have used and done together, by the names of ReplicaMetrics."""

@@ -27,15 +27,15 @@ _MOST_WIDTH = 10**6
 class Tables(Record):
     """Embedding tables: how many, how many rows each, how wide."""
 
-    count: int = Field(26, ge=1, le=4096, description="number of embedding tables")
+    count: int = Field(default=26, ge=1, le=4096, description="number of embedding tables")
     rows: int | tuple[int, ...] | Literal["criteo-kaggle", "from-data"] = Field(
-        "criteo-kaggle",
+        default="criteo-kaggle",
         description="rows of each table: one number, a list, `criteo-kaggle` (published sizes) or `from-data`",
     )
-    dim: int = Field(16, ge=1, le=4096, description="embedding dimension")
-    max_rows: int | None = Field(None, ge=1, description="ids are folded into at most this many rows a table")
+    dim: int = Field(default=16, ge=1, le=4096, description="embedding dimension")
+    max_rows: int | None = Field(default=None, ge=1, description="ids are folded into at most this many rows a table")
 
-    counted: tuple[int, ...] | None = Field(None, description="filled in by Sizewright for rows: from-data")
+    counted: tuple[int, ...] | None = Field(default=None, description="filled in by Sizewright for rows: from-data")
 
     @model_validator(mode="after")
     def _rows_match_count(self) -> Tables:
@@ -76,20 +76,20 @@ class Optimizer(Record):
     """Optimizer of embeddings and dense weights."""
 
     name: OptimizerName = "adagrad"
-    learning_rate: FiniteFloat = Field(0.02, gt=0)
+    learning_rate: FiniteFloat = Field(default=0.02, gt=0, description="step size, the same for all weights")
 
 
 class Model(Record):
     """The network: a family with its widths, and its embedding tables."""
 
     family: Family = "dlrm"
-    dense_features: int = Field(13, ge=0, le=_MOST_WIDTH, description="numeric columns of the log")
+    dense_features: int = Field(default=13, ge=0, le=_MOST_WIDTH, description="numeric columns of the log")
     tables: Tables = Tables()
-    bottom_mlp: tuple[int, ...] = Field((512, 256), description="widths over the numeric columns (dlrm)")
-    top_mlp: tuple[int, ...] = Field((512, 256), description="widths up to the logit")
-    cross_layers: int = Field(3, ge=1, le=1000, description="cross layers (dcn)")
+    bottom_mlp: tuple[int, ...] = Field(default=(512, 256), description="widths over the numeric columns (dlrm)")
+    top_mlp: tuple[int, ...] = Field(default=(512, 256), description="widths up to the logit")
+    cross_layers: int = Field(default=3, ge=1, le=1000, description="cross layers (dcn)")
     cin: tuple[int, ...] = Field(
-        (64, 64), min_length=1, description="feature maps of the compressed interaction (xdeepfm)"
+        default=(64, 64), min_length=1, description="feature maps of the compressed interaction (xdeepfm)"
     )
     optimizer: Annotated[Optimizer, BY_NAME] = Optimizer()
 

@@ -17,10 +17,12 @@ class Failure(Record):
     at_s: float
     replica: str = Field(description="its name, such as ps-1")
     cause: str = Field(description="killed, oom, node lost, or what the replica said")
-    recovered_s: float | None = Field(None, description="seconds until all trained again; none when they did not")
-    samples_repeated: int = Field(0, ge=0, description="samples trained twice")
-    updates_lost: int = Field(0, ge=0, description="updates of rows that no PS holds any more")
-    action: str = Field("", description="what was done, in a sentence")
+    recovered_s: float | None = Field(
+        default=None, description="seconds until all trained again; none when they did not"
+    )
+    samples_repeated: int = Field(default=0, ge=0, description="samples trained twice")
+    updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
+    action: str = Field(default="", description="what was done, in a sentence")
 
 
 class Change(Record):
@@ -37,12 +39,12 @@ class Outcome(Record):
 
     status: Status
     message: str = ""
-    samples: int = Field(0, ge=0, description="samples trained in all")
-    samples_resumed: int = Field(0, ge=0, description="of these, trained by the run that this one goes on from")
-    duration_s: float = Field(0.0, ge=0)
-    samples_repeated: int = Field(0, ge=0)
-    updates_lost: int = Field(0, ge=0)
+    samples: int = Field(default=0, ge=0, description="samples trained in all")
+    samples_resumed: int = Field(default=0, ge=0, description="of these, trained by the run that this one goes on from")
+    duration_s: float = Field(default=0.0, ge=0)
+    samples_repeated: int = Field(default=0, ge=0, description="trained twice, after failures")
+    updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
     failures: tuple[Failure, ...] = ()
     changes: tuple[Change, ...] = ()
-    snapshots: int = Field(0, ge=0)
-    snapshot_faults: int = Field(0, ge=0, description="snapshots that could not be written")
+    snapshots: int = Field(default=0, ge=0, description="written to disk")
+    snapshot_faults: int = Field(default=0, ge=0, description="snapshots that could not be written")

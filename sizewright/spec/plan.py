@@ -18,21 +18,27 @@ class Plan(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/plan/v1"] = Field("sizewright/plan/v1", alias="schema")
+    schema_: Literal["sizewright/plan/v1"] = Field(default="sizewright/plan/v1", alias="schema")
     id: str = Field(pattern=r"^[a-z0-9][-a-z0-9]*$")
     kind: Literal["launch", "adjust", "keep"]
     job: Job
     target: Allocation
     current: Allocation | None = None
-    lower: Allocation | None = Field(None, description="the least that may do as well; the floor of gangs and groups")
-    upper: Allocation | None = Field(None, description="the most that may do better")
+    lower: Allocation | None = Field(
+        default=None, description="the least that may do as well; the floor of gangs and groups"
+    )
+    upper: Allocation | None = Field(default=None, description="the most that may do better")
     reason: str
-    asked_by: str = Field("", description="who asked for it")
-    migrate: tuple[str, ...] = Field((), description="replicas, such as ps-1, that new ones of their size replace")
-    rebalance: bool = Field(False, description="whether rows move between the PS until each serves as many look-ups")
-    cooldown_s: float = Field(0.0, ge=0)
-    expected: Estimate | None = Field(None, description="samples/s at the target, with the 90 % interval")
-    expected_by: str = Field("", description="what foretold it")
+    asked_by: str = Field(default="", description="who asked for it")
+    migrate: tuple[str, ...] = Field(
+        default=(), description="replicas, such as ps-1, that new ones of their size replace"
+    )
+    rebalance: bool = Field(
+        default=False, description="whether rows move between the PS until each serves as many look-ups"
+    )
+    cooldown_s: float = Field(default=0.0, ge=0)
+    expected: Estimate | None = Field(default=None, description="samples/s at the target, with the 90 % interval")
+    expected_by: str = Field(default="", description="what foretold it")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

@@ -16,8 +16,8 @@ class Candidate(Record):
 
     allocation: Allocation
     throughput: FiniteFloat = Field(description="samples/s")
-    value: FiniteFloat | None = Field(None, description="what it is worth to you, for --value own")
-    interval: tuple[FiniteFloat, FiniteFloat] | None = Field(None, description="of the throughput, at 90 %")
+    value: FiniteFloat | None = Field(default=None, description="what it is worth to you, for --value own")
+    interval: tuple[FiniteFloat, FiniteFloat] | None = Field(default=None, description="of the throughput, at 90 %")
 
 
 class CandidateRow(Record):
@@ -25,13 +25,13 @@ class CandidateRow(Record):
 
     workers: int = Field(ge=1)
     worker_cpu: Cores = Field(gt=0)
-    worker_memory: Bytes = Field(0, ge=0)
-    worker_gpu: int = Field(0, ge=0)
-    ps: int = Field(0, ge=0)
-    ps_cpu: Cores = Field(1.0, gt=0)
-    ps_memory: Bytes = Field(0, ge=0)
+    worker_memory: Bytes = Field(default=0, ge=0)
+    worker_gpu: int = Field(default=0, ge=0)
+    ps: int = Field(default=0, ge=0)
+    ps_cpu: Cores = Field(default=1.0, gt=0)
+    ps_memory: Bytes = Field(default=0, ge=0)
     gpu_kind: str = "gpu"
-    batch_size: int | None = Field(None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     throughput: FiniteFloat
     value: FiniteFloat | None = None
 
@@ -48,21 +48,31 @@ class QueuedJob(Record):
     """A job that waits or runs. Its candidates are those of its recommendation, or of a table of your own."""
 
     job: str = Field(description="its job file")
-    recommendation: str | None = Field(None, description="its answer: `sizewright recommend JOB -o json > FILE`")
-    table: str | None = Field(None, description="a CSV file of candidates instead: sizes, throughput, and value")
-    candidates: tuple[Candidate, ...] = Field((), description="the candidates themselves instead")
-    current: Allocation | str | None = Field(None, description="what it has now, or the plan it runs by; absent: waits")
-    samples_left: FiniteFloat | None = Field(None, gt=0, description="absent: all of the job's samples")
+    recommendation: str | None = Field(
+        default=None, description="its answer: `sizewright recommend JOB -o json > FILE`"
+    )
+    table: str | None = Field(
+        default=None, description="a CSV file of candidates instead: sizes, throughput, and value"
+    )
+    candidates: tuple[Candidate, ...] = Field(default=(), description="the candidates themselves instead")
+    current: Allocation | str | None = Field(
+        default=None, description="what it has now, or the plan it runs by; absent: waits"
+    )
+    samples_left: FiniteFloat | None = Field(default=None, gt=0, description="absent: all of the job's samples")
     servers: dict[str, dict[str, int]] = Field(
-        {}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
+        default={}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
     )
     arrived: Seconds | None = Field(
-        None, description="on any clock that all jobs share; absent: after those, in the file's order"
+        default=None, description="on any clock that all jobs share; absent: after those, in the file's order"
     )
-    ran: Seconds | None = Field(None, ge=0, description="so far; absent: what its samples took at its present speed")
-    restart: Seconds = Field(90.0, ge=0, description="a running job stands still so long when it is changed")
-    change_price: FiniteFloat = Field(0.0, ge=0, description="what a change takes off its value, for --value own")
-    may_wait: bool = Field(True, description="false: a running job keeps at least its least candidate")
+    ran: Seconds | None = Field(
+        default=None, ge=0, description="so far; absent: what its samples took at its present speed"
+    )
+    restart: Seconds = Field(default=90.0, ge=0, description="a running job stands still so long when it is changed")
+    change_price: FiniteFloat = Field(
+        default=0.0, ge=0, description="what a change takes off its value, for --value own"
+    )
+    may_wait: bool = Field(default=True, description="false: a running job keeps at least its least candidate")
 
     @model_validator(mode="after")
     def _one_source(self) -> QueuedJob:

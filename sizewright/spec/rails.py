@@ -19,9 +19,11 @@ class RoleRails(Record):
     """Of one role; what is left out is free."""
 
     replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] | None = None
-    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(None, description="cores of one")
-    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] | None = Field(None, alias="memory")
-    step: int | None = Field(None, ge=1, description="replicas more or fewer in one change")
+    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(default=None, description="cores of one")
+    memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] | None = Field(
+        default=None, validation_alias="memory", serialization_alias="memory"
+    )
+    step: int | None = Field(default=None, ge=1, description="replicas more or fewer in one change")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -34,10 +36,12 @@ class Rails(Record):
     chief: RoleRails = RoleRails()
     evaluator: RoleRails = RoleRails()
     quota: Quota = Quota()
-    budget: FiniteFloat | None = Field(None, ge=0, description="currency that all samples may cost as foretold")
-    prices: Prices | None = Field(None, description="that the budget is counted in; absent: those that the job tells")
-    priority_classes: tuple[str, ...] | None = Field(None, description="that jobs may name")
-    paused: bool = Field(False, description="no plan is carried out")
+    budget: FiniteFloat | None = Field(default=None, ge=0, description="currency that all samples may cost as foretold")
+    prices: Prices | None = Field(
+        default=None, description="that the budget is counted in; absent: those that the job tells"
+    )
+    priority_classes: tuple[str, ...] | None = Field(default=None, description="that jobs may name")
+    paused: bool = Field(default=False, description="no plan is carried out")
 
     @classmethod
     def load(cls, path: str | Path) -> Rails:

@@ -11,7 +11,7 @@ from sizewright.spec.allocation import Allocation
 
 
 class Estimate(Record):
-    """A value with its 90 % interval."""
+    """A value with its 90 % interval, `lower` to `upper`."""
 
     value: float
     lower: float
@@ -26,10 +26,14 @@ class Prediction(Record):
     cost: Estimate
     worker_memory_bytes: int
     ps_memory_bytes: int
-    worker_oom_probability: float | None = Field(None, description="that a worker breaks the memory asked for")
-    ps_oom_probability: float | None = Field(None, description="that the fullest PS breaks the memory asked for")
-    worker_utilization: float | None = Field(None, description="share of the workers' cores kept busy, if known")
-    ps_utilization: float | None = None
+    worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
+    ps_oom_probability: float | None = Field(
+        default=None, description="that the fullest PS breaks the memory asked for"
+    )
+    worker_utilization: float | None = Field(
+        default=None, description="share of the workers' cores kept busy, if known"
+    )
+    ps_utilization: float | None = Field(default=None, description="share of the PS' cores kept busy, if known")
 
 
 class Alternative(Record):
@@ -55,15 +59,15 @@ class Evidence(Record):
     """What the answer rests on."""
 
     trials: int
-    distinct_allocations: int = 0
+    distinct_allocations: int = Field(default=0, description="that trials ended well at")
     stage: str = "pre_submission"
     model: str = ""
-    prior: str = Field("", description="where what other jobs tell was read from, if it was used")
-    similar: tuple[SimilarJob, ...] = Field((), description="finished jobs like it that were used")
+    prior: str = Field(default="", description="where what other jobs tell was read from, if it was used")
+    similar: tuple[SimilarJob, ...] = Field(default=(), description="finished jobs like it that were used")
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False
-    parameters: dict[str, float] = Field(default_factory=dict)
+    parameters: dict[str, float] = Field(default_factory=dict, description="of the model, as `explain` tells them")
     pinned: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     to_be_surer: tuple[str, ...] = ()
@@ -81,7 +85,7 @@ class Recommendation(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/recommendation/v1"] = Field("sizewright/recommendation/v1", alias="schema")
+    schema_: Literal["sizewright/recommendation/v1"] = Field(default="sizewright/recommendation/v1", alias="schema")
     status: Literal["ok", "not_enough_data", "infeasible"]
     job: str
     target: Allocation | None = None

@@ -17,7 +17,7 @@ class SimulatedDecision(Record):
     jobs: int = Field(description="that were there")
     moved: int = Field(description="that got something else")
     seconds: float = Field(description="that it took")
-    gap: float | None = None
+    gap: float | None = Field(default=None, description="share by which a better one could exceed its value at most")
 
 
 class SimulatedRun(Record):
@@ -28,8 +28,8 @@ class SimulatedRun(Record):
     seed: int
     capacity: dict[str, float] = Field(description="of the cluster's own servers, by resource")
     figures: dict[str, float] = Field(description="times in seconds; shares of 1")
-    completion_s: tuple[float, ...] = Field((), description="percentiles 0 to 100 of the completion times")
-    decisions: tuple[SimulatedDecision, ...] = Field((), description="where they were asked for")
+    completion_s: tuple[float, ...] = Field(default=(), description="percentiles 0 to 100 of the completion times")
+    decisions: tuple[SimulatedDecision, ...] = Field(default=(), description="where they were asked for")
 
 
 class SimulationRow(Record):
@@ -46,10 +46,10 @@ class Simulation(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
-    schema_: Literal["sizewright/simulation/v1"] = Field("sizewright/simulation/v1", alias="schema")
+    schema_: Literal["sizewright/simulation/v1"] = Field(default="sizewright/simulation/v1", alias="schema")
     trace: str
     jobs: int
     rows: tuple[SimulationRow, ...]
     runs: tuple[SimulatedRun, ...]
-    assumptions: tuple[str, ...] = Field((), description="what the trace does not tell, and was taken to be")
+    assumptions: tuple[str, ...] = Field(default=(), description="what the trace does not tell, and was taken to be")
     notes: tuple[str, ...] = ()

@@ -5,30 +5,31 @@ The test bed is several machines on one host, joined by links of known bandwidth
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sizewright.names import lazily
 
 if TYPE_CHECKING:
+    from sizewright.testing.bed import Bed
     from sizewright.testing.clock import ManualClock
     from sizewright.testing.contract import ExecutorContract
     from sizewright.testing.fake import Call, FakeExecutor
 
 _HOMES = {
+    "Bed": "sizewright.testing.bed",
     "Call": "sizewright.testing.fake",
     "ExecutorContract": "sizewright.testing.contract",
     "FakeExecutor": "sizewright.testing.fake",
     "ManualClock": "sizewright.testing.clock",
 }
 
-__all__ = ["Call", "ExecutorContract", "FakeExecutor", "ManualClock"]
+__all__ = [
+    "Bed",
+    "Call",
+    "ExecutorContract",
+    "FakeExecutor",
+    "ManualClock",
+]
 
-
-def __getattr__(name: str) -> Any:
-    # On first use: the contract alone needs pytest, and the test bed none of these.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sizewright.testing' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -23,5 +23,5 @@ class ManualClock:
         return self.at_s
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Move on by so many `seconds`."""
         self.at_s += seconds

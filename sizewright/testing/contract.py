@@ -43,7 +43,7 @@ class ExecutorContract:
     """Between two looks at a job."""
 
     def sleep(self, executor: Executor, seconds: float) -> None:
-        """Let time pass; override it for an executor with a clock of its own."""
+        """Let so many `seconds` pass; override it for an executor with a clock of its own."""
         time.sleep(seconds)
 
     @pytest.fixture

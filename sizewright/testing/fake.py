@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
 
 class FakeExecutor(SessionExecutor):
-    """Does all that an executor does, without processes: time is `clock`'s, samples/s are `throughput(allocation)`.
+    """Does all that an executor does, without processes: time is `clock`'s, samples/s are `throughput(allocation)`::
 
         executor = FakeExecutor()
         handle = executor.launch(plan)
@@ -55,7 +55,10 @@ class FakeExecutor(SessionExecutor):
         self._numbers = itertools.count(1)
 
     def fail_next(self, method: str, error: SizewrightError) -> None:
-        """The next call of `method` (such as "adjust") raises `error` and changes nothing; calls may be queued."""
+        """The next call of `method` (such as "adjust") raises `error` and changes nothing; calls may be queued.
+
+        Raises ValueError where an executor has no such method.
+        """
         if not callable(getattr(self, method, None)):
             raise ValueError(f"an executor has no method {method!r}")
         self._fails.setdefault(method, []).append(error)
@@ -70,7 +73,11 @@ class FakeExecutor(SessionExecutor):
         samples_repeated: int = 0,
         updates_lost: int = 0,
     ) -> None:
-        """Lose a replica (such as "ps-1") now; another takes its place. With `recovered_s=None` the job has failed."""
+        """Lose a replica (such as "ps-1") now; another takes its place. With `recovered_s=None` the job has failed.
+
+        The outcome tells of it with its `cause`, `samples_repeated` that were trained twice and `updates_lost` of rows.
+        Raises InputError for a job that does not run.
+        """
         action = "The job failed." if recovered_s is None else f"{replica} was replaced."
         failure = Failure(
             at_s=0.0,
@@ -86,7 +93,10 @@ class FakeExecutor(SessionExecutor):
         session.fail(failure)
 
     def skew_lookups(self, handle: Handle, shares: tuple[float, ...]) -> None:
-        """Each PS gets such a share of the look-ups until they are rebalanced; the fullest holds up all others."""
+        """Each PS gets its one of `shares` of the look-ups until they are rebalanced; the fullest holds up all others.
+
+        Raises InputError for a job that does not run.
+        """
         session = self._running(handle).session
         assert isinstance(session, FakeSession)
         session.skew_lookups(shares)

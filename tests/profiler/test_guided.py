@@ -11,7 +11,7 @@ from sizewright.datasets.trials import Trial
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler.guided import GuidedPlanner, within_host
 from sizewright.profiler.measure import Timing, measure
-from sizewright.profiler.series import Progress, run_series
+from sizewright.profiler.series import SeriesStep, run_series
 from sizewright.profiler.spread import SMALLER_SCALES
 from sizewright.spec import Bounds, Job, RoleBounds
 
@@ -25,7 +25,7 @@ def at_once(trainer: Any, point: Any, timing: Timing) -> Trial:
     return measure(trainer, point, AT_ONCE)
 
 
-def run(planner: GuidedPlanner, **options: Any) -> list[Progress]:
+def run(planner: GuidedPlanner, **options: Any) -> list[SeriesStep]:
     kept: list[Trial] = []
 
     class Sink:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import ReplicaDiedError, TrialVoidError
-from sizewright.profiler.series import REPEAT_SE, Progress, drift, run_series
+from sizewright.profiler.series import REPEAT_SE, SeriesStep, drift, run_series
 from sizewright.profiler.spread import SpreadPlanner
 from sizewright.spec import Job
 
@@ -26,7 +26,7 @@ def planner() -> SpreadPlanner:
 TOTAL = len(planner().points)
 
 
-def run(trainer: SteadyTrainer, store: TrialStore, finished: list[Trial] | None = None) -> list[Progress]:
+def run(trainer: SteadyTrainer, store: TrialStore, finished: list[Trial] | None = None) -> list[SeriesStep]:
     plan = planner()
     steps = run_series(trainer, plan, store, "s-1", finished=finished or [], timing=AT_ONCE, host_speed=lambda: 1.25)
     return list(steps)

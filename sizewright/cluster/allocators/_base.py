@@ -37,7 +37,8 @@ class Allocator:
         return replace(answer, released=released, seconds=time.perf_counter() - started)
 
     def choose(self, problem: Problem, until: float) -> Allotment:
-        """As `__call__`; to be done by `until` of `time.perf_counter`."""
+        """An allotment within the capacity of a problem whose floor fits, to be done by `until`, seconds of
+        `time.perf_counter`."""
         raise NotImplementedError
 
 

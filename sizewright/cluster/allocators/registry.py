@@ -19,6 +19,8 @@ from sizewright.cluster.allocators.slope import SlopeGreedy
 from sizewright.cluster.allocators.weighted_greedy import WeightedGreedy
 from sizewright.errors import InputError
 
+__all__ = ["ALLOCATORS", "get_allocator"]
+
 ALLOCATORS: dict[str, type[Allocator]] = {
     kind.name: kind
     for kind in (
@@ -29,7 +31,7 @@ ALLOCATORS: dict[str, type[Allocator]] = {
 
 
 def get_allocator(name: str) -> Allocator:
-    """Raises InputError where there is none of that name."""
+    """A new allocator of that name; `ALLOCATORS` has them. Raises InputError where there is none."""
     if name not in ALLOCATORS:
         raise InputError(f"There is no policy '{name}'.", f"Known: {', '.join(sorted(ALLOCATORS))}.")
     return ALLOCATORS[name]()

@@ -21,7 +21,7 @@ Curve = Callable[[Floats], Floats]
 
 
 def power_law(power: float) -> Curve:
-    """k^power: 1 scales perfectly, 0 not at all."""
+    """k^`power` at k times what the user asked for: 1 scales perfectly, 0 not at all."""
     return _Power(power)
 
 
@@ -88,7 +88,7 @@ def _in_table(path: Path) -> list[Curve]:
 
 @dataclass(frozen=True)
 class Elasticity:
-    """What jobs of a trace are made to be."""
+    """What jobs of a trace are made to be. Raises InputError for shares, sizes or an error that cannot be."""
 
     share: float = 1.0
     """Of jobs that are elastic; the others have what their users asked for, or nothing."""

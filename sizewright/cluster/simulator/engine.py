@@ -20,7 +20,7 @@ from sizewright.errors import InputError
 
 @dataclass(frozen=True)
 class Settings:
-    """How a simulation is run."""
+    """How a simulation is run. Raises InputError for times that cannot be."""
 
     every_s: float = 60.0
     """Least time between decisions; 0 decides at every arrival and end."""

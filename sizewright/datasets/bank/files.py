@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
+from sizewright.datasets.bank.card import CHECK, Card, CardJob
 from sizewright.datasets.bank.shapes import BankJob
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
@@ -28,46 +28,19 @@ class Bank(NamedTuple):
 
     trials: list[Trial]
     jobs: dict[str, BankJob]
-    card: dict[str, Any]
-
-
-class _CardJob(BaseModel):
-    base: str = Field(min_length=1)
-    table_scale: float = Field(gt=0, le=1)
-    job: Job
-
-
-class _Host(BaseModel):
-    cores: int = Field(ge=1)
-    versions: dict[str, str]
-
-
-class _Discarded(BaseModel):
-    reason: str
-    trials: int
-
-
-class _Card(BaseModel):
-    """What a card has to tell."""
-
-    sha256: str
-    trials: int
-    failed: int
-    jobs: dict[str, _CardJob]
-    host: _Host
-    how: dict[str, str]
-    discarded: list[_Discarded]
-    measured_from: datetime | None
-    measured_to: datetime | None
+    card: Card
 
 
 def save_bank(
     folder: str | Path, trials: Sequence[Trial], jobs: Sequence[BankJob], about: Mapping[str, object]
-) -> dict[str, Any]:
-    """Write a bank, the card last, so that what was interrupted is not taken for one; the answer is the card."""
+) -> Card:
+    """Write a bank, the card last, so that what was interrupted is not taken for one; the answer is the card.
+
+    `about` is what the card tells besides trials and jobs.
+    """
     folder = Path(folder)
     export_trials(trials, folder / TRIALS)
-    card = {
+    card: dict[str, object] = {
         "schema_version": TRIAL_SCHEMA_VERSION,
         **about,
         "sha256": _digest(folder / TRIALS),
@@ -78,7 +51,7 @@ def save_bank(
         },
     }
     write_whole(folder / CARD, json.dumps(card, indent=1) + "\n")
-    return card
+    return cast("Card", card)
 
 
 def load_bank(folder: str | Path | None = None) -> Bank:
@@ -101,7 +74,7 @@ def load_bank(folder: str | Path | None = None) -> Bank:
     return Bank(trials, jobs, card)
 
 
-def _card(folder: Path) -> dict[str, Any]:
+def _card(folder: Path) -> Card:
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -118,15 +91,15 @@ def _card(folder: Path) -> dict[str, Any]:
             _AGAIN,
         )
     try:
-        _Card.model_validate(card)
+        CHECK.validate_python(card)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
         raise StoreError(f"The card of the bank {folder} tells {where} wrongly: {fault['msg']}.", _AGAIN) from None
-    return card
+    return cast("Card", card)
 
 
-def _job(folder: Path, key: str, told: Any) -> BankJob:
+def _job(folder: Path, key: str, told: CardJob) -> BankJob:
     job = BankJob(told["base"], Job.model_validate(told["job"]), told["table_scale"])
     if job.job.hash != key:
         raise StoreError(f"The card of the bank {folder} tells another job than {key}.", _AGAIN)

@@ -31,7 +31,7 @@ class Base(NamedTuple):
 
 
 class BankJob(NamedTuple):
-    """A job, the base shape that it is a variation of, and the share of its rows that it is measured with."""
+    """A job, the base shape that it is a variation of, and `table_scale`, the share of its rows that is measured."""
 
     base: str
     job: Job

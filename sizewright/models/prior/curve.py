@@ -22,10 +22,14 @@ _BEYOND = 0.25
 
 @dataclass(frozen=True, eq=False)
 class JobCurve:
-    """Samples/s of one job at any allocation, with what it is unsure of as standard deviations of logarithms."""
+    """Samples/s of one job at any allocation, with what it is unsure of as standard deviations of logarithms.
+
+    `LearnedPrior.curve` makes it. Methods raise InputError for a table that cannot be used.
+    """
 
     job: Job
     parameters: Floats
+    """(k,), in the order of `physics.NAMES`."""
     guess: Guess
     limit: float
     """How far from the nearest job a job may be."""

@@ -41,11 +41,17 @@ class LearnedPrior:
     """Physics that all jobs share, and how far jobs that are alike stray from it alike."""
 
     parameters: Floats
+    """(k,), in the order of `physics.NAMES`."""
     experience: experience.Experience
+    """By how much each job was faster than physics foretells."""
     form_sd: float
+    """Of the truth about a job's curve, once its level is known: standard deviation of logarithms, as all here."""
     noise_sd: float
+    """Of a trial about the truth."""
     widen: float
+    """By so much these are too small, as jobs that were left out have shown."""
     ranges: Mapping[str, tuple[float, float]]
+    """Least and greatest of each axis that at least two jobs reached."""
     trials: int
     flagged: tuple[str, ...] = ()
     """Trials that were left out, with the reason."""
@@ -56,8 +62,9 @@ class LearnedPrior:
     def fit(cls, trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Self:
         """Learn from trials of jobs, which are told by their hash.
 
-        Jobs are left out base by base to see how wide intervals must be. Trials that contradict the others are left
-        out and flagged. Raises NotEnoughDataError where fewer than 30 trials or three base shapes are left.
+        Jobs are left out base by base to see how wide intervals must be. Trials that contradict the others are left out
+        and flagged. Raises NotEnoughDataError where fewer than 30 trials or three base shapes are left, InputError for
+        a trial whose numbers are none.
         """
         from threadpoolctl import threadpool_limits
 
@@ -112,7 +119,7 @@ class LearnedPrior:
         )  # fmt: skip
 
     def curve(self, job: Job, table_scale: float = 1.0) -> JobCurve:
-        """What it foretells for a job, with this share of its rows.
+        """What it foretells for a job, with the share `table_scale` of its rows.
 
         Raises NotEnoughDataError for one unlike all that were measured.
         """
