@@ -17,8 +17,6 @@ MODULES = (
     "sizewright",
     "sizewright.cluster",
     "sizewright.cluster.allocators",
-    "sizewright.cluster.allocators.registry",
-    "sizewright.cluster.problem",
     "sizewright.datasets",
     "sizewright.errors",
     "sizewright.executors",

@@ -56,7 +56,13 @@ def test_the_wheel_holds_what_the_code_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         path.relative_to(ROOT).as_posix()
-        for pattern in ("py.typed", "spec/*.yaml", "datasets/bank/measured/*", "models/prior/*.json", "reporting/page.*")
+        for pattern in (
+            "py.typed",
+            "spec/*.yaml",
+            "datasets/bank/measured/*",
+            "models/prior/*.json",
+            "reporting/page.*",
+        )
         for path in (ROOT / "sizewright").glob(pattern)
     }
     assert {"sizewright/py.typed", "sizewright/reporting/page.html", "sizewright/spec/starter.yaml"} <= wanted <= names

@@ -12,8 +12,8 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
 WIDE, HIGH, BOX_WIDE, BOX_HIGH = 190, 74, 150, 38
 COLUMNS = {
-    "testing": 0, "reporting": 1, "plots": 1, "executors": 1, "training": 1, "progress": 1, "container": 1,
-    "retraining": 3, "profiler": 3, "cluster": 4.4,
+    "reporting": 1, "plots": 1, "executors": 1, "training": 1, "progress": 1, "container": 1,
+    "retraining": 3, "profiler": 3, "names": 3, "testing": 4.4, "cluster": 4.4, "plugins": 4.4,
 }  # fmt: skip
 """Where rooms stand, from the left, so that no arrow runs behind a box; all others stand in column 2."""
 _ROW = re.compile(r"^\| `(\w+)` \| .* \| (.*)\|$", re.MULTILINE)
@@ -28,7 +28,7 @@ def picture(rests_on: dict[str, set[str]]) -> str:
     """An SVG: each room above all that it rests on, arrows downwards."""
     levels = {room: _level(room, rests_on) for room in rests_on}
     top = max(levels.values())
-    at = {room: ((COLUMNS.get(room, 2) + 0.5) * WIDE, 30 + (top - levels[room]) * HIGH) for room in rests_on}
+    at = {room: ((COLUMNS.get(room, 2) - 0.5) * WIDE, 30 + (top - levels[room]) * HIGH) for room in rests_on}
     widest = max(x for x, _ in at.values()) + WIDE / 2
     arrows = [_arrow(at[room], at[below]) for room in rests_on for below in sorted(rests_on[room])]
     boxes = [_box(room, *at[room]) for room in rests_on]

@@ -23,8 +23,8 @@ _FILES: dict[str, tuple[str, type[BaseModel], bool]] = {
 _BEGIN = """# Files
 
 The keys of what Sizewright reads and writes, made from its records; `sizewright schema` prints them as JSON Schema for
-editors and pipelines. What is read takes units (`16Gi`, `4h`, `500m`); what is written is plain numbers in cores, bytes,
-seconds, samples/s and currency. Unknown keys are refused.
+editors and pipelines. What is read takes units (`16Gi`, `4h`, `500m`); what is written is plain numbers in cores,
+bytes, seconds, samples/s and currency. Unknown keys are refused.
 """
 
 
@@ -36,8 +36,8 @@ def file_page() -> str:
 def _section(name: str, about: str, record: type[BaseModel], read: bool) -> str:
     schema = record.model_json_schema(mode="validation" if read else "serialization")
     rows = [f"| `{key}` | {kind} | {default} | {text} |" for key, kind, default, text in _keys(schema, schema, "")]
-    return "\n".join([f"## {name}\n", f"{about[0].upper()}{about[1:]}.\n", "| key | is | default | |", "|---|---|---|---|",
-                      *rows, ""])  # fmt: skip
+    head = ["| key | is | default | |", "|---|---|---|---|"]
+    return "\n".join([f"## {name}\n", f"{about[0].upper()}{about[1:]}.\n", *head, *rows, ""])
 
 
 def _keys(schema: dict[str, Any], root: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sizewright.api.inputs import load_cluster
 from sizewright.api.queues import tables_in
-from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.divide import Places, divide, resources_of, servers_of
 from sizewright.cluster.placement import Servers
@@ -20,8 +20,6 @@ from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Cluster, Division, Estimate, Job, Plan, Queue, ResourceUse, Share
 from sizewright.spec.units import GIB
 
-BY_VALUE = ("default", "dynamic", "hull", "lagrangian", "mip", "slope")
-"""Policies that go by whatever values they are given."""
 _UNITS = {"memory_bytes": float(GIB)}
 
 
@@ -29,7 +27,7 @@ def allocate(
     cluster: Cluster | str | Path,
     jobs: Queue | str | Path,
     *,
-    policy: str = "default",
+    policy: str | Allocator = "default",
     values: str | None = None,
     time_limit_s: float = 10.0,
     window_s: float = 900.0,
@@ -39,6 +37,7 @@ def allocate(
 ) -> Division:
     """Divide a cluster over the jobs of a jobs file, or of its record: one plan for each job that gets something.
 
+    `policy` is a name of `sizewright.cluster.allocators.allocator_names`, or an allocator of your own.
     `values`, for policies that take any: `progress` (share of its work that a job does in the next `window_s` seconds,
     restarts counted), `completion` (seconds saved against its least candidate) or `own` (as the candidates say).
     Absent, a policy goes by its own. Jobs without a recommendation, table or candidates of their own get one from
@@ -51,8 +50,9 @@ def allocate(
     assert told is not None
     queue = jobs if isinstance(jobs, Queue) else Queue.load(jobs)
     allocator = get_allocator(policy)
-    if values and policy not in BY_VALUE:
-        raise InputError(f"{policy} has values of its own.", f"Leave out --value, or take {', '.join(BY_VALUE)}.")
+    if values and not allocator.by_value:
+        able = [name for name in allocator_names() if get_allocator(name).by_value]
+        raise InputError(f"{allocator.name} has values of its own.", f"Leave out --value, or take {', '.join(able)}.")
     if not time_limit_s > 0:
         raise InputError("A decision needs some time.", "Give a time limit above 0.")
     tables, records, left_out = tables_in(queue, told, store, prior)
@@ -73,7 +73,7 @@ def allocate(
     answer, places = divide(problem, servers, allocator, time_limit_s, mixes=mixes)
     shares = tuple(_share(problem, answer, job, records, servers, places) for job in range(len(problem.candidates)))
     return Division(
-        policy=policy, valued_by=values or _values(problem, answer), value=answer.value, bound=answer.bound,
+        policy=allocator.name, valued_by=values or _values(problem, answer), value=answer.value, bound=answer.bound,
         gap=_finite(answer.gap), seconds=answer.seconds, resources=_resources(problem, answer), shares=shares,
         left_out=(*left_out, *problem.left_out), notes=answer.notes,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from sizewright.spec import Cluster, Job
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
+    from sizewright.models import BaseThroughputModel
 
 PICTURES = ("png", "svg")
 
@@ -32,6 +33,7 @@ def report(
     store: str | TrialStore | None = None,
     cluster: Cluster | str | Path | None = None,
     extrapolate: bool = False,
+    model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     metrics: str | Path | None = None,
@@ -56,7 +58,7 @@ def report(
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
     sized = size(
         its_only_job(store) if job is None else job, trials=trials, store=store, cluster=cluster,
-        extrapolate=extrapolate, prior=prior, tracking_uri=tracking_uri,
+        extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
     )  # fmt: skip
     told = Told(sized, MetricsLog(_there(metrics)).read() if metrics else (), _plans(sized.job, ledger))
     path = Path(out or ("report.html" if form == "html" else "report"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sizewright.api.inputs import load_cluster
-from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.divide import resources_of, servers_of
 from sizewright.cluster.placement import Servers
 from sizewright.cluster.reclaim import RECLAIMS
@@ -31,7 +33,7 @@ Progress = Callable[[SimulatedRun, int], None]
 def simulate(
     trace: Trace | str | Path,
     *,
-    policies: Sequence[str] = ("default", "slope", "sjf", "fifo"),
+    policies: Sequence[str | Allocator] = ("default", "slope", "sjf", "fifo"),
     loads: Sequence[float] | None = None,
     seeds: int = 1,
     jobs: int | None = None,
@@ -50,20 +52,19 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
 
-    `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the capacity follows
-    from them, or is that of a `cluster`, on whose servers replicas are placed. `days` (from, until) takes a part of the
-    trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn (`elasticity`) or those of `curves`,
-    a CSV file, a recommendation or functions. With `parallel`, or the `address` of a cluster, runs go side by side on
-    Ray. `decisions` keeps them one by one in the runs. `progress` is told each run as it ends, and how many there will
-    be.
+    `policies` are names of `sizewright.cluster.allocators.allocator_names`, or allocators of your own, of which each
+    run has a copy. `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the
+    capacity follows from them, or is that of a `cluster`, on whose servers replicas are placed. `days` (from, until)
+    takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn (`elasticity`)
+    or those of `curves`, a CSV file, a recommendation or functions. With `parallel`, or the `address` of a cluster,
+    runs go side by side on Ray. `decisions` keeps them one by one in the runs. `progress` is told each run as it ends,
+    and how many there will be.
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
     told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
-    policies, loads = tuple(dict.fromkeys(policies)), None if loads is None else tuple(dict.fromkeys(loads))
-    for name in policies:
-        get_allocator(name)
-    if seeds < 1 or not policies or loads == ():
+    allocators, loads = _allocators(policies), None if loads is None else tuple(dict.fromkeys(loads))
+    if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in told.needs]
     hosts = load_cluster(cluster)
@@ -73,7 +74,7 @@ def simulate(
             f"Leave out --cluster, or --{'load' if loads else 'inference'}.",
         )
     base = Scenario(
-        policy="", jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
+        allocators[0], jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
         servers=_servers(hosts, resources) if hosts else None, mixes=mixes, loans=_checked(loans),
     )  # fmt: skip
     if base.servers:
@@ -81,7 +82,7 @@ def simulate(
         loads = [round(rate * load_on(told, base.servers.capacity.sum(axis=0), resources), 4)]
     scenarios = [
         replace(base, policy=policy, load=load, seed=seed)
-        for load in loads or (0.9,) for seed in range(seeds) for policy in policies
+        for load in loads or (0.9,) for seed in range(seeds) for policy in allocators
     ]  # fmt: skip
     shapes = curves_in(curves) if isinstance(curves, str | Path) else curves
     run = partial(_run, told, shapes, resources, decisions)
@@ -96,6 +97,19 @@ def simulate(
         trace=str(trace) if not isinstance(trace, Trace) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
         runs=tuple(runs), assumptions=_assumptions(told, base, bool(shapes)), notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
+
+
+def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:
+    """One for each; runs are told apart by its name."""
+    made = [get_allocator(policy) for policy in dict.fromkeys(policies)]
+    name, count = Counter(each.name for each in made).most_common(1)[0] if made else ("", 0)
+    if count > 1:
+        raise InputError(f"Two policies are called '{name}'.", "Give each a name of its own.")
+    try:
+        deepcopy(made)
+    except Exception as error:  # whatever an object of the user's raises
+        raise InputError(f"A policy cannot be copied, as each run has one of its own: {error}.") from error
+    return made
 
 
 def _part_of(trace: Trace, days: tuple[float, float] | None) -> Trace:
@@ -142,7 +156,7 @@ def _collected(
         notes += told
         if progress:
             progress(run, len(scenarios))
-    order = {(each.load, each.seed, each.policy): number for number, each in enumerate(scenarios)}
+    order = {(each.load, each.seed, each.name): number for number, each in enumerate(scenarios)}
     return sorted(runs, key=lambda run: order[run.load, run.seed, run.policy]), notes
 
 

@@ -22,8 +22,10 @@ from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
+from sizewright.models.given import GivenModel
 from sizewright.models.memory import MemoryModel
 from sizewright.models.memory_report import report
+from sizewright.models.registry import get_model
 from sizewright.recommender.answer import ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
@@ -32,6 +34,7 @@ from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recomm
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
     from sizewright.datasets.finished import FinishedJob
+    from sizewright.models import BaseThroughputModel
     from sizewright.profiler.series import SeriesStep
 
 _TABLE_SHARE_OF_MEMORY = 0.5
@@ -133,6 +136,7 @@ def recommend(
     store: str | TrialStore | None = None,
     cluster: Cluster | str | Path | None = None,
     extrapolate: bool = False,
+    model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
 ) -> Recommendation:
@@ -144,13 +148,16 @@ def recommend(
     With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
     answer the last good one, which the reasons say.
 
+    `model` is a name of `sizewright.models.model_names`, or a throughput model of your own, of which a copy is fitted;
+    neither a prior nor the registry is asked then. Absent, it is the default one.
+
     Too little data, and bounds within which nothing fits, are answers with remedies, not errors. Raises JobError for
     the job or cluster file, ClickLogError for a log whose ids are to be counted, NoTrialsError where there is neither
     store nor prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow where that is
-    asked.
+    asked, InputError for a model that cannot take the trials, or that is given together with a `prior`.
     """
     return size(
-        job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
         tracking_uri=tracking_uri,
     ).answer  # fmt: skip
 
@@ -162,24 +169,29 @@ def size(
     store: str | TrialStore | None = None,
     cluster: Cluster | str | Path | None = None,
     extrapolate: bool = False,
+    model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
 ) -> Sized:
     """As `recommend`, together with what the answer was made of."""
     job = counted(job)
-    told, why = prior_asked_for(prior, tracking_uri)
+    if model is not None and prior is not None:
+        raise InputError("A prior is for the default model alone.", "Leave out the prior, or the model.")
+    given = None if model is None else GivenModel(get_model(model))
+    told, why = (None, "") if given else prior_asked_for(prior, tracking_uri)
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
         trials, history = evidence_of(job, store, needed=told is None)
         runs = [run for run in history if run.key == job.hash]
     found = decide(
-        job, trials, cluster=load_cluster(cluster), extrapolate=extrapolate, prior=told, runs=runs, history=history
-    )
-    answer, model = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
+        job, trials, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
+        history=history,
+    )  # fmt: skip
+    answer, fitted = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
     if why:
         answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
-    return Sized(job, answer, trials, runs, model)
+    return Sized(job, answer, trials, runs, fitted)
 
 
 def memory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ def on_ray(run: Callable[[Any], T], cases: Sequence[Any], address: str | None) -
     try:
         shared = ray.put(run)  # with its trace, once
         remote = ray.remote(num_cpus=1, max_retries=2)(_called)
-        waiting = [remote.remote([shared], case) for case in cases]
+        waiting = [remote.remote([shared, ray.put(case)], sys.path) for case in cases]
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1)
             yield _got(ray, done[0])
@@ -31,10 +32,13 @@ def on_ray(run: Callable[[Any], T], cases: Sequence[Any], address: str | None) -
         engine.stop()
 
 
-def _called(shared: list[Any], case: Any) -> Any:
+def _called(run_and_case: list[Any], path: list[str]) -> Any:
+    """On a worker, which finds modules of the user's where they were found here."""
     import ray
 
-    return ray.get(shared[0])(case)
+    sys.path.extend(each for each in path if each not in sys.path)
+    run, case = ray.get(run_and_case)
+    return run(case)
 
 
 def _got(ray: Any, reference: Any) -> Any:
@@ -43,6 +47,11 @@ def _got(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, SizewrightError):
             raise error.cause from None
+        if isinstance(error.cause, ray.exceptions.RayError):
+            raise EngineError(
+                f"A run could not begin: {str(error.cause).splitlines()[0]}",
+                "Policies of your own must be installed on each machine of the cluster.",
+            ) from error
         raise
     except ray.exceptions.RayError as error:
         raise EngineError(

@@ -25,7 +25,7 @@ def allocate(
         typer.Option(
             "--policy",
             help="default, fifo, sjf, doubling, slope, hull, dynamic, mip, lagrangian, weighted-greedy, progress-mip, "
-            "elastic-tiresias, aryl or sia.",
+            "elastic-tiresias, aryl or sia; or one that another package registers.",
         ),
     ] = "default",
     value: Annotated[

@@ -22,6 +22,10 @@ Prior = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--prior", help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote."),
 ]
+Model = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--model", help="A throughput model (`sizewright models list`) in place of the default one."),
+]
 Base = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--base", help="A manifest or script of your own: only its sizes are changed."),

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import Base, ClusterFile, DataPath, JobFile, Output, Prior, Store, Tracking
+from sizewright.cli.options import Base, ClusterFile, DataPath, JobFile, Model, Output, Prior, Store, Tracking
 from sizewright.cli.output import Format
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
@@ -22,6 +22,7 @@ def recommend(
     ] = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
+    model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
     objective: Annotated[
@@ -64,7 +65,7 @@ def recommend(
 
         given = import_trials(trials)
     answer = api.recommend(
-        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
         tracking_uri=tracking_uri,
     )  # fmt: skip
     manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, LedgerFile, Prior, Store, Tracking
+from sizewright.cli.options import ClusterFile, DataPath, LedgerFile, Model, Prior, Store, Tracking
 
 
 class Form(str, Enum):
@@ -35,6 +35,7 @@ def report(
     ] = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
+    model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
     metrics: Annotated[
@@ -59,7 +60,7 @@ def report(
         given = import_trials(trials)
     described = api.load_job(job, data) if job else None
     files, why_not = api.report(
-        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, prior=prior,
+        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
         tracking_uri=tracking_uri, metrics=metrics, ledger=ledger, form=form.value, out=out,
     )  # fmt: skip
     for text in why_not:

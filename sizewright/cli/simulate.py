@@ -63,14 +63,14 @@ def simulate(
     """Replay a trace of jobs under several policies, side by side: queueing, completion times, use, fairness."""
     from sizewright import api
     from sizewright.cli.output import show
-    from sizewright.cluster.allocators.registry import ALLOCATORS
+    from sizewright.cluster.allocators import allocator_names
     from sizewright.cluster.simulator.curves import Elasticity
     from sizewright.cluster.simulator.engine import Settings
 
     if figure:
         _check_figure(figure)
     told = api.simulate(
-        trace, policies=list(ALLOCATORS) if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
+        trace, policies=allocator_names() if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
         seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
         elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
         settings=Settings(

@@ -1,4 +1,4 @@
-"""What holds for every allocator, and problems whose answers are known."""
+"""The contract of allocators, for each of ours, and problems whose answers are known."""
 
 from __future__ import annotations
 
@@ -8,40 +8,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import best_of, problem_of, random_problem
 
-from sizewright.cluster.allocators.registry import ALLOCATORS, get_allocator
+from sizewright.cluster.allocators import Allocator, get_allocator
+from sizewright.cluster.allocators.registry import ALLOCATORS
 from sizewright.errors import InputError
+from sizewright.testing import AllocatorContract
+from sizewright.testing.problems import best_of, problem_of, random_problem
 
-EVERY = sorted(ALLOCATORS)
 BY_VALUE = ["default", "dynamic", "lagrangian", "mip"]
 """Those that are to reach the best by the problem's own values."""
 
 
-@pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6), jobs=st.integers(1, 12), columns=st.integers(1, 5), resources=st.integers(1, 3),
-    load=st.sampled_from([0.5, 1.5, 3.0, 20.0]), stay=st.booleans(),
-)  # fmt: skip
-def test_every_answer_is_feasible_and_no_bound_is_below_it(
-    name: str, seed: int, jobs: int, columns: int, resources: int, load: float, stay: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    current = rng.integers(0, columns + 1, jobs)
-    problem = random_problem(
-        seed, jobs, columns, 1 if name == "dynamic" else resources, load,
-        facts=True, current=current, price=0.1, stays=(current > 0) & stay,
-    )  # fmt: skip
-    answer = get_allocator(name)(problem, 1.0)
-    assert problem.fits(answer.choice)
-    rows = np.arange(jobs)
-    stayed = problem.offered[rows, answer.choice]
-    assert set(np.flatnonzero(~stayed)) <= set(answer.released)
-    if not answer.released:
-        assert not ((current > 0) & stay & (answer.choice == 0)).any()
-    else:
-        assert not problem.fits(problem.floor)
+class TestEveryAllocator(AllocatorContract):
+    @pytest.fixture(params=sorted(ALLOCATORS))
+    def name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def allocator(self, name: str) -> Allocator:
+        return get_allocator(name)
+
+    @pytest.fixture
+    def resources(self, name: str) -> int:
+        return 1 if name == "dynamic" else 3
+
+    def test_it_is_known_by_its_name(self, name: str) -> None:
+        assert get_allocator(name).name == name
 
 
 @pytest.mark.parametrize("name", BY_VALUE)
@@ -98,22 +90,6 @@ def test_prices_say_what_another_unit_brings() -> None:
     gained = get_allocator("dynamic")(more).value - get_allocator("dynamic")(here).value
     assert answer.prices is not None
     assert answer.prices[0] == pytest.approx(gained, rel=0.05)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_nothing_to_give_is_nothing_given(name: str) -> None:
-    problem = random_problem(3, 4, 3, facts=True)
-    empty = problem_of(problem.needs[:, 1:], problem.values[:, 1:], [0.0], facts=True)
-    answer = get_allocator(name)(empty)
-    assert not answer.choice.any()
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_a_time_limit_of_ten_milliseconds_is_no_excuse(name: str) -> None:
-    problem = random_problem(5, 60, 8, 1 if name == "dynamic" else 3, facts=True)
-    answer = get_allocator(name)(problem, 0.01)
-    assert problem.fits(answer.choice)
-    assert answer.choice.any()
 
 
 def test_a_change_must_bring_more_than_its_price() -> None:

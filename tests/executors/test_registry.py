@@ -5,14 +5,15 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from sizewright.errors import InputError
-from sizewright.executors import executor_names, get_executor, registry
+from sizewright.executors import executor_names, get_executor
 from sizewright.executors.ray_cluster import RayExecutor
+from sizewright.plugins import Plugins
 from sizewright.testing import FakeExecutor
 
 
 def register(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    points = {"mine": EntryPoint("mine", value, registry.ENTRY_POINTS)}
-    monkeypatch.setattr(registry, "_registered", lambda: points)
+    points = {"mine": EntryPoint("mine", value, "sizewright.executors")}
+    monkeypatch.setattr(Plugins, "_registered", lambda self: points)
 
 
 def test_executors_are_found_by_name() -> None:

@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import queueing
 
 from sizewright.errors import InputError
 from sizewright.models import ThroughputModel
 from sizewright.models.network import Traffic
+from sizewright.testing import queueing
 
 TABLES = Path(__file__).parents[2] / "benchmarks" / "tables"
 

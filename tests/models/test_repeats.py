@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import queueing
 
 from sizewright.models import ThroughputModel
 from sizewright.models.axes import measured
 from sizewright.models.repeats import pooled
 from sizewright.models.residual import ResidualProcess, Scales
+from sizewright.testing import queueing
 
 RNG = np.random.default_rng(0)
 

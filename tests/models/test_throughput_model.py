@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import queueing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import ThroughputModel
+from sizewright.testing import queueing
 
 AXES = ["workers", "ps", "worker_cpu", "ps_cpu", "batch_size"]
 

@@ -11,7 +11,9 @@ import numpy as np
 from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.facts import Facts
 from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
-from sizewright.errors import InputError
+from sizewright.errors import InputError, SizewrightError
+
+_REMEDY = "Hold it against sizewright.testing.AllocatorContract, or take another policy."
 
 
 class Allocator:
@@ -20,26 +22,39 @@ class Allocator:
     name: ClassVar[str]
     origin: ClassVar[str] = ""
     """Where it was published."""
+    by_value: ClassVar[bool] = False
+    """Whether it goes by whatever values a problem without facts has."""
 
     def __call__(self, problem: Problem, time_limit_s: float = 10.0) -> Allotment:
         """An allotment within the capacity, whatever the time limit: it ends the search for better ones, and the first
         takes its time, about two seconds for 100,000 jobs.
 
-        Raises InputError where the policy goes by facts that the problem lacks.
+        Raises InputError where the policy goes by facts that the problem lacks, fails, or gives what there is not.
         """
         started = time.perf_counter()
         if not len(problem.jobs):
             return chosen(problem, self.name, np.zeros(0, dtype=np.intp), bound=0.0, prices=np.zeros(problem.shape[2]))
         problem, released = _release(_without_giants(problem))
-        answer = self.choose(problem, started + time_limit_s)
-        if not problem.fits(answer.choice):
-            raise AssertionError(f"{self.name} exceeds the capacity")
+        answer = self._chosen(problem, started + time_limit_s)
         return replace(answer, released=released, seconds=time.perf_counter() - started)
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """An allotment within the capacity of a problem whose floor fits, to be done by `until`, seconds of
         `time.perf_counter`."""
         raise NotImplementedError
+
+    def _chosen(self, problem: Problem, until: float) -> Allotment:
+        """What `choose` answers, checked; whatever another package's raises is one sentence."""
+        try:
+            answer = self.choose(problem, until)
+            stray = not problem.offered[np.arange(len(problem.jobs)), answer.choice].all()
+        except SizewrightError:
+            raise
+        except Exception as error:
+            raise InputError(f"The policy {self.name} failed: {type(error).__name__}: {error}.", _REMEDY) from error
+        if stray or not problem.fits(answer.choice):
+            raise InputError(f"The policy {self.name} gives more than there is, or what is not offered.", _REMEDY)
+        return answer
 
 
 def facts_of(problem: Problem, policy: str) -> Facts:

@@ -22,6 +22,7 @@ class Default(Allocator):
     """
 
     name = "default"
+    by_value = True
 
     def __init__(self, gap: float = 1e-3) -> None:
         self.gap = gap

@@ -27,6 +27,7 @@ class Dynamic(Allocator):
 
     name = "dynamic"
     origin = "Bellman 1957"
+    by_value = True
 
     def __init__(self, gap: float = 0.0) -> None:
         self.gap = gap

@@ -17,6 +17,7 @@ class HullGreedy(Allocator):
 
     name = "hull"
     origin = "Sinha and Zoltners 1979"
+    by_value = True
 
     def choose(self, problem: Problem, until: float) -> Allotment:
         """See `Allocator`."""

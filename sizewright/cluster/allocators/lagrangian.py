@@ -19,6 +19,7 @@ class Lagrangian(Allocator):
 
     name = "lagrangian"
     origin = "Geoffrion 1974"
+    by_value = True
 
     def __init__(self, gap: float = 1e-3) -> None:
         self.gap = gap

@@ -23,6 +23,7 @@ class Mip(Allocator):
 
     name = "mip"
     origin = "HiGHS"
+    by_value = True
 
     def __init__(self, gap: float = 1e-3) -> None:
         self.gap = gap

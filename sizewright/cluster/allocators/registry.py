@@ -1,37 +1,44 @@
-"""Allocators by name."""
+"""Allocators by name; other packages register theirs in the entry-point group `sizewright.allocators`."""
 
 from __future__ import annotations
 
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators.aryl import Aryl
-from sizewright.cluster.allocators.default import Default
-from sizewright.cluster.allocators.doubling import Doubling
-from sizewright.cluster.allocators.dynamic import Dynamic
-from sizewright.cluster.allocators.elastic_tiresias import ElasticTiresias
-from sizewright.cluster.allocators.fifo import Fifo
-from sizewright.cluster.allocators.hull import HullGreedy
-from sizewright.cluster.allocators.lagrangian import Lagrangian
-from sizewright.cluster.allocators.mip import Mip
-from sizewright.cluster.allocators.progress_mip import ProgressMip
-from sizewright.cluster.allocators.shortest_first import ShortestFirst
-from sizewright.cluster.allocators.sia import Sia
-from sizewright.cluster.allocators.slope import SlopeGreedy
-from sizewright.cluster.allocators.weighted_greedy import WeightedGreedy
 from sizewright.errors import InputError
+from sizewright.plugins import Plugins
 
-__all__ = ["ALLOCATORS", "get_allocator"]
+ALLOCATORS = {
+    "default": "sizewright.cluster.allocators.default:Default",
+    "fifo": "sizewright.cluster.allocators.fifo:Fifo",
+    "sjf": "sizewright.cluster.allocators.shortest_first:ShortestFirst",
+    "doubling": "sizewright.cluster.allocators.doubling:Doubling",
+    "slope": "sizewright.cluster.allocators.slope:SlopeGreedy",
+    "hull": "sizewright.cluster.allocators.hull:HullGreedy",
+    "dynamic": "sizewright.cluster.allocators.dynamic:Dynamic",
+    "mip": "sizewright.cluster.allocators.mip:Mip",
+    "lagrangian": "sizewright.cluster.allocators.lagrangian:Lagrangian",
+    "weighted-greedy": "sizewright.cluster.allocators.weighted_greedy:WeightedGreedy",
+    "progress-mip": "sizewright.cluster.allocators.progress_mip:ProgressMip",
+    "elastic-tiresias": "sizewright.cluster.allocators.elastic_tiresias:ElasticTiresias",
+    "aryl": "sizewright.cluster.allocators.aryl:Aryl",
+    "sia": "sizewright.cluster.allocators.sia:Sia",
+}
+"""Those that come with Sizewright, and where."""
+_ALLOCATORS = Plugins(
+    noun="policy", group="sizewright.allocators", ours=ALLOCATORS, contract="AllocatorContract", base=Allocator
+)
 
-ALLOCATORS: dict[str, type[Allocator]] = {
-    kind.name: kind
-    for kind in (
-        Default, Fifo, ShortestFirst, Doubling, SlopeGreedy, HullGreedy, Dynamic, Mip, Lagrangian, WeightedGreedy,
-        ProgressMip, ElasticTiresias, Aryl, Sia,
-    )
-}  # fmt: skip
+
+def allocator_names() -> tuple[str, ...]:
+    """All of them, the default first, those of other packages last. One of these that cannot be loaded is warned of,
+    and is not among them."""
+    return tuple(_ALLOCATORS.names())
 
 
-def get_allocator(name: str) -> Allocator:
-    """A new allocator of that name; `ALLOCATORS` has them. Raises InputError where there is none."""
-    if name not in ALLOCATORS:
-        raise InputError(f"There is no policy '{name}'.", f"Known: {', '.join(sorted(ALLOCATORS))}.")
-    return ALLOCATORS[name]()
+def get_allocator(policy: str | Allocator) -> Allocator:
+    """A new one of that name; one that is there already is as it is. Raises InputError where there is none."""
+    if isinstance(policy, Allocator):
+        return policy
+    if not isinstance(policy, str):
+        raise InputError(f"{policy!r} is no policy.", "Give a name, or an object of a subclass of Allocator.")
+    found: Allocator = _ALLOCATORS.find(policy)()
+    return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.loaning import lendable, shortfall
 from sizewright.cluster.placement import Servers
 from sizewright.cluster.problem import Floats
@@ -40,7 +41,7 @@ class Loans:
 class Scenario:
     """What to simulate; `capacity` (R,) and `servers` are told by the load where they are absent."""
 
-    policy: str
+    policy: str | Allocator
     load: float = 0.9
     seed: int = 0
     jobs: int | None = None
@@ -50,6 +51,11 @@ class Scenario:
     servers: Servers | None = None
     mixes: bool = False
     loans: Loans | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the policy."""
+        return self.policy if isinstance(self.policy, str) else self.policy.name
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
 
     Raises InputError for policies that there are not, and for a cluster that lacks a resource of the trace.
     """
-    policy = get_allocator(scenario.policy)
+    policy = deepcopy(get_allocator(scenario.policy))  # what it keeps between decisions is of this run alone
     if scenario.jobs:
         trace, _ = scaled(trace, scenario.jobs, seed=scenario.seed)
     workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)

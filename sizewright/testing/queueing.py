@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 
-def throughput(workers: int, ps: int, worker_cpu: float, ps_cpu: float, batch: int = 512, **kind: float) -> float:
+def throughput(workers: int, ps: int, worker_cpu: float, ps_cpu: float, batch: float = 512, **kind: float) -> float:
     """Samples/s of `workers` customers that think for Z seconds and then visit each of `ps` queues."""
     per_sample, fixed, service = kind.get("per_sample", 2e-5), kind.get("fixed", 2e-3), kind.get("service", 4e-6)
     think = fixed + batch * per_sample / worker_cpu
@@ -34,6 +34,11 @@ def table(noise: float = 0.0, seed: int = 0, **kind: float) -> pd.DataFrame:
         for w, p, wc, pc in axes
     ]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def few() -> pd.DataFrame:
+    """A third of them, drawn at random, with 2 % of noise and their phases."""
+    return with_phases(table(0.02, seed=1).sample(36, random_state=0, ignore_index=True))
 
 
 def with_phases(trials: pd.DataFrame) -> pd.DataFrame:

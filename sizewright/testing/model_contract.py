@@ -1,0 +1,190 @@
+"""What every throughput model keeps to, as a class of pytest tests to subclass.
+
+from sizewright.testing import ModelContract
+
+class TestMine(ModelContract):
+    @pytest.fixture
+    def model(self):
+        return MyModel()
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.utils.validation import check_is_fitted
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models import BaseThroughputModel
+from sizewright.models.table import ALLOCATION_AXES
+from sizewright.testing import queueing
+
+ROUNDING = 1 + 1e-6
+
+
+class ModelContract:
+    """Subclass it, name the subclass Test…, and give the fixture `model`."""
+
+    most_error: ClassVar[float] = 0.5
+    """Of the median prediction for `trials`, two thirds of which the model has learned."""
+
+    @pytest.fixture
+    def model(self) -> BaseThroughputModel:
+        """The model under test, not fitted."""
+        raise NotImplementedError("give a fixture `model`")
+
+    @pytest.fixture
+    def trials(self) -> pd.DataFrame:
+        """Trials of the kind that the model takes, which differ in workers, PS, worker_cpu and ps_cpu; override it for
+        a model that takes others. These are of a queueing network, with 2 % of noise."""
+        return queueing.few()
+
+    def test_it_says_what_it_is(self, model: BaseThroughputModel) -> None:
+        """A name, by which it can be registered."""
+        assert isinstance(model, BaseThroughputModel), "subclass sizewright.models.BaseThroughputModel"
+        assert isinstance(model.name, str), "a model needs a name"
+        assert model.name, "a model needs a name"
+
+    def test_it_learns_and_its_intervals_hold_its_predictions(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
+        """Wider for another trial than for the curve, and for more coverage."""
+        model.fit(trials.sample(2 * len(trials) // 3, random_state=0))
+        predicted = model.predict(trials)
+        assert predicted.shape == (len(trials),)
+        assert np.median(np.abs(predicted / trials["throughput"] - 1)) < self.most_error
+        width = {}
+        for coverage, kind in ((0.9, "trial"), (0.9, "mean"), (0.5, "trial")):
+            lower, upper = model.predict_interval(trials, coverage, kind)  # type: ignore[arg-type]
+            assert np.all((lower > 0) & (lower <= predicted * ROUNDING) & (predicted <= upper * ROUNDING))
+            width[coverage, kind] = upper - lower
+        assert np.all(width[0.9, "mean"] <= width[0.9, "trial"] * ROUNDING), "the curve is surer than another trial"
+        assert np.all(width[0.5, "trial"] <= width[0.9, "trial"] * ROUNDING), "more coverage needs a wider interval"
+        middle, lower, upper = model.predict_with_interval(trials, 0.8)
+        assert np.array_equal(middle, predicted)
+        for one, other in zip((lower, upper), model.predict_interval(trials, 0.8), strict=True):
+            assert np.array_equal(one, other)
+
+    def test_it_is_a_scikit_learn_estimator(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """Parameters, clones, and whether it is fitted."""
+        assert model.set_params(**model.get_params()) is model
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+        with pytest.raises(NotFittedError):
+            model.predict(trials)
+        assert model.fit(trials) is model
+        check_is_fitted(model)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(clone(model))
+        folds = KFold(3, shuffle=True, random_state=0)
+        assert cross_val_predict(clone(model), trials, trials["throughput"], cv=folds).shape == (len(trials),)
+        kept = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(kept.predict(trials), model.predict(trials))
+
+    def test_the_same_trials_teach_the_same(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """As a data frame, records or columns, fitted anew or again; trials that failed teach nothing."""
+        told = clone(model).fit(trials).predict(trials)
+        rows: list[Any] = [Trial.model_validate(row) for row in trials.to_dict("records")]
+        failed = trials.iloc[:3].assign(status="failed", throughput=9e9)
+        for same in (trials, rows, {c: trials[c].to_numpy() for c in trials}, pd.concat([trials, failed])):
+            assert np.allclose(model.fit(same).predict(trials), told)
+
+    def test_its_account_names_every_parameter(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """What it rests on goes into the evidence of a recommendation."""
+        account = model.fit(trials).explain()
+        assert account.model == model.name
+        assert account.enough
+        assert account.distinct_allocations >= account.needed
+        assert set(account.pinned) <= set(account.parameters)
+        assert np.isfinite(list(account.parameters.values())).all()
+
+    def test_nothing_is_learned_from_nothing_or_from_nonsense(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
+        """Trials that brought nothing, and throughputs that there are not."""
+        with pytest.raises(InputError):
+            model.fit({"workers": [1, 2], "ps": [1, 1]}, [0.0, np.nan])
+        for wrong in (np.inf, -1.0):
+            with pytest.raises(InputError, match="infinite or negative"):
+                model.fit(trials, np.r_[wrong, trials["throughput"][1:]])
+        for odd in (["fast"] * len(trials), trials["throughput"].to_numpy()[:, None], trials["throughput"][:3]):
+            with pytest.raises(InputError, match="throughput"):
+                model.fit(trials, odd)
+
+    def test_two_trials_or_one_over_and_over_are_not_enough(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
+        """It says so instead of guessing; how many are missing is in the error."""
+        for few in (trials.iloc[:2], pd.concat([trials.iloc[:1]] * 5), pd.concat([trials.iloc[:2]] * 4)):
+            with pytest.raises(NotEnoughDataError) as caught:
+                model.fit(few)
+            assert caught.value.missing > 0
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"worker_cpu": -1.0}, "worker_cpu is -1"),
+            ({"workers": 0}, "workers is 0"),
+            ({"sync": "BSP"}, "sync is 'BSP'"),
+            ({"batch_size": np.inf}, "batch_size is inf"),
+        ],
+    )
+    def test_allocations_that_are_none_are_refused(
+        self, model: BaseThroughputModel, trials: pd.DataFrame, change: dict[str, Any], told: str
+    ) -> None:
+        """In trials and in what is asked about."""
+        with pytest.raises(InputError, match=told):
+            model.fit(trials.assign(**change))
+        with pytest.raises(InputError, match=told):
+            clone(model).fit(trials).predict(trials.assign(**change))
+
+    def test_what_the_trials_differ_in_must_be_told(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """And what they do not need not be."""
+        model.fit(trials)
+        with pytest.raises(InputError, match="worker_cpu"):
+            model.predict(trials.drop(columns="worker_cpu"))
+        assert np.allclose(model.predict(trials.drop(columns="batch_size")), model.predict(trials))
+        assert model.predict(trials.iloc[:0]).shape == (0,)
+
+    def test_modes_may_be_words_or_truths(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """`sync` and `async`, 1 and 0, or empty."""
+        words = np.where(np.arange(len(trials)) % 2, "async", "sync")
+        trials = trials.assign(sync=words)
+        told = clone(model).fit(trials).predict(trials)
+        missing = trials.assign(sync=trials["sync"].astype("string").mask(words == "async", pd.NA))
+        assert np.isfinite(clone(model).fit(missing).predict(trials)).all()
+        for truths in (trials["sync"] == "sync", (trials["sync"] == "sync").to_numpy()):
+            columns = {c: trials[c].to_numpy() for c in trials} | {"sync": truths}
+            assert np.allclose(clone(model).fit(columns).predict(columns), told)
+        with pytest.raises(InputError, match="must be 0 or 1"):
+            model.fit(trials.assign(sync=7))
+
+    def test_odd_tables_and_questions_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """Columns need names, and intervals a share."""
+        plain = trials[list(ALLOCATION_AXES)].to_numpy()
+        with pytest.raises(InputError, match="named columns"):
+            model.fit(plain, trials["throughput"])
+        model.fit(trials)
+        uneven = {column: trials[column].to_numpy() for column in ALLOCATION_AXES} | {"ps": [1]}
+        for none in (None, "allocations", 5, plain, uneven):
+            with pytest.raises(InputError, match=r"named columns|have 1 to"):
+                model.predict(none)
+        for options in ({"coverage": 1.5}, {"kind": "mode"}):
+            with pytest.raises(InputError):
+                model.predict_interval(trials, **options)
+
+    def test_one_allocation_by_itself_is_a_table_of_one_row(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
+        """A row of a data frame, a mapping, or a list of one."""
+        want = model.fit(trials).predict(trials)[0]
+        for one in (trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]):
+            assert model.predict(one) == pytest.approx([want])

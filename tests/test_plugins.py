@@ -1,0 +1,184 @@
+"""What other packages register: the examples, and some that are broken beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright.cluster.allocators import allocator_names, get_allocator
+from sizewright.cluster.allocators.registry import ALLOCATORS
+from sizewright.errors import InputError
+from sizewright.executors import executor_names, get_executor
+from sizewright.models import ThroughputModel, get_model, model_names
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = {
+    "executor": ("sizewright.executors", "processes", "sizewright_processes:ProcessesExecutor"),
+    "model": ("sizewright.models", "power-law", "sizewright_powerlaw:PowerLawModel"),
+    "allocator": ("sizewright.allocators", "afs-l", "sizewright_afs:AfsL"),
+}
+_FIND = """
+from sizewright.cluster.allocators import get_allocator
+from sizewright.executors import get_executor
+from sizewright.models import get_model
+print(get_executor("processes").name, get_model("power-law").name, get_allocator("afs-l").name)
+"""
+ROOMS: dict[str, tuple[Callable[[], Any], Callable[[str], Any], str]] = {
+    "sizewright.executors": (executor_names, get_executor, "executor"),
+    "sizewright.models": (model_names, get_model, "throughput model"),
+    "sizewright.allocators": (allocator_names, get_allocator, "policy"),
+}
+
+
+def register(folder: Path, group: str, name: str, value: str) -> None:
+    """As an installed package does."""
+    about = folder / f"{group}_{name}-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {group}-{name}\nVersion: 0.1\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+
+
+def run(*words: object, path: Path, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), *sys.path])}
+    told = [sys.executable, *map(str, words)]
+    return subprocess.run(told, env=env, cwd=folder, capture_output=True, text=True, timeout=200)
+
+
+def sizewright(*words: object, path: Path) -> str:
+    done = run("-m", "sizewright.cli.main", *words, path=path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with all examples in it, as if they were installed there."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    for room, (group, name, value) in EXAMPLES.items():
+        register(folder, group, name, value)
+        shutil.copy(ROOT / "examples" / f"{room}_plugin" / f"{value.partition(':')[0]}.py", folder)
+    return folder
+
+
+@pytest.mark.parametrize("group", ROOMS)
+def test_a_broken_one_is_warned_of_and_stops_no_other(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(tmp_path, group, "broken", "no_such_module:Thing")
+    monkeypatch.syspath_prepend(tmp_path)
+    names, get, noun = ROOMS[group]
+    assert "broken" not in names()
+    assert f"The {noun} 'broken' of no_such_module:Thing cannot be loaded, and is left out: No module" in caplog.text
+    with pytest.raises(InputError, match=f"The {noun} 'broken' cannot be loaded from no_such_module:Thing"):
+        get("broken")
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "fault"),
+    [
+        (
+            "sizewright.executors",
+            "pathlib:PurePath",
+            "it lacks launch, adjust, observe, wait, stop, render, ",
+        ),
+        ("sizewright.models", "pathlib:PurePath", "it is no subclass of BaseThroughputModel"),
+        (
+            "sizewright.models",
+            "sizewright.models._base:BaseThroughputModel",
+            "it lacks explain, fit, predict, pre",
+        ),
+        ("sizewright.models", "sizewright.models.usl:UslModel", "it calls itself 'usl'"),
+        ("sizewright.allocators", "pathlib:PurePath", "it is no subclass of Allocator"),
+        ("sizewright.allocators", "needy:Needy", "it cannot be made without arguments"),
+    ],
+)
+def test_one_that_is_none_is_said_to_be_none(
+    group: str, value: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needy.py").write_text(
+        "from sizewright.cluster.allocators import Allocator\n"
+        "class Needy(Allocator):\n    name = 'odd'\n    def __init__(self, budget): pass\n"
+    )
+    register(tmp_path, group, "odd", value)
+    monkeypatch.syspath_prepend(tmp_path)
+    names, get, noun = ROOMS[group]
+    with pytest.raises(InputError, match=f"The {noun} 'odd' is none: {fault}.*sizewright.testing"):
+        get("odd")
+    if noun != "executor":  # one of these is known by what it makes
+        assert "odd" not in names()
+
+
+def test_ours_stay_ours_and_come_first(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(installed, "sizewright.models", "default", "sizewright.models.usl:UslModel")
+    monkeypatch.syspath_prepend(installed)
+    assert type(get_model("default")) is ThroughputModel
+    assert model_names()[0] == "default"
+    assert model_names().count("default") == 1
+    assert model_names()[-1] == "power-law"
+    assert allocator_names()[-1] == "afs-l"
+
+
+def test_a_name_that_is_nearly_one_is_told_it(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(installed)
+    with pytest.raises(InputError, match=r"no throughput model 'powerlaw'; did you mean 'power-law'.*default, phases"):
+        get_model("powerlaw")
+    with pytest.raises(InputError, match=r"no policy 'afs'; did you mean 'afs-l'.*default, fifo"):
+        get_allocator("afs")
+
+
+def test_nothing_of_others_is_loaded_where_a_name_of_ours_is_meant(tmp_path: Path, example: Path, store: str) -> None:
+    (tmp_path / "loud.py").write_text("print('LOADED')\n")
+    for group in ROOMS:
+        register(tmp_path, group, "loud", "loud:Loud")
+    assert "LOADED" in sizewright("models", "list", path=tmp_path)
+    assert "LOADED" not in sizewright("--help", path=tmp_path)
+    assert "LOADED" not in sizewright("recommend", example, "--store", store, "--model", "usl", path=tmp_path)
+
+
+def test_verbs_take_a_model_that_is_registered(installed: Path, example: Path, store: str, tmp_path: Path) -> None:
+    table = ROOT / "benchmarks" / "tables" / "counts.csv"
+    words = ("--model", "power-law", "--seeds", 1)
+    assert "power-law" in sizewright("models", "compare", table, *words, path=installed)
+    answer = sizewright("recommend", example, "--store", store, "--model", "power-law", path=installed)
+    assert "model power-law" in answer
+
+
+def test_verbs_take_an_allocator_that_is_registered(installed: Path, tmp_path: Path) -> None:
+    cluster = ROOT / "examples" / "cluster"
+    words = (cluster / "cluster.yaml", cluster / "jobs.yaml", "--policy", "afs-l")
+    assert "By afs-l in" in sizewright("allocate", *words, path=installed)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrived_s,duration_s,gpu\n" + "".join(f"{60 * i},{600 + 100 * i},2\n" for i in range(20)))
+    for policies in ("fifo,afs-l", "all"):
+        told = sizewright("simulate", trace, "--policy", policies, "-o", "json", path=installed)
+        names = [row["policy"] for row in json.loads(told)["rows"]]
+        assert names == (["fifo", "afs-l"] if policies != "all" else [*ALLOCATORS, "afs-l"])
+
+
+@pytest.mark.parametrize("room", EXAMPLES)
+def test_the_examples_keep_their_contracts(room: str) -> None:
+    example = ROOT / "examples" / f"{room}_plugin"
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "test_contract.py")
+    done = run(*words, path=example, folder=example)
+    assert done.returncode == 0, done.stdout
+    assert "failed" not in done.stdout
+
+
+@pytest.mark.long
+def test_the_examples_install(tmp_path: Path) -> None:
+    for room in EXAMPLES:
+        source = shutil.copytree(ROOT / "examples" / f"{room}_plugin", tmp_path / room)  # building leaves files there
+        words = ("-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "site", source)
+        done = run(*words, path=tmp_path, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    found = run("-c", _FIND, path=tmp_path / "site", folder=tmp_path)
+    assert found.stdout == "processes power-law afs-l\n", found.stderr
