@@ -24,7 +24,21 @@ CLASSES = {id(thing): (name, thing) for name, thing in public() if inspect.iscla
 NUMBER = re.compile(r"\b(int|float|FiniteFloat|Floats|Ints|NDArray)\b")
 # Numbers of these names are what they say, wherever they stand.
 PLAIN = {
-    *("batch_size", "count", "jobs", "n", "number", "ps", "replicas", "rows", "samples", "seed", "seeds", "steps"),
+    *(
+        "batch_size",
+        "count",
+        "jobs",
+        "n",
+        "number",
+        "ps",
+        "replicas",
+        "resources",
+        "rows",
+        "samples",
+        "seed",
+        "seeds",
+        "steps",
+    ),
     *("tables", "trials", "workers"),
 }
 UNITS = re.compile(r"_(s|ms|seconds|bytes|cpu|port|gbps)$")

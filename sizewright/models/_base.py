@@ -29,7 +29,7 @@ def check_share(name: str, share: float) -> None:
 
 
 def check_interval(coverage: float, kind: str) -> None:
-    """Raises InputError where there is no such interval."""
+    """Raises InputError where there is no interval of such a `coverage`, a share, and `kind`."""
     check_share("coverage", coverage)
     if kind not in get_args(Kind):
         raise InputError(f"There is no interval of kind {kind!r}.", f"Give one of: {', '.join(get_args(Kind))}.")

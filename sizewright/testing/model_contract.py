@@ -94,7 +94,8 @@ class ModelContract:
         told = clone(model).fit(trials).predict(trials)
         rows: list[Any] = [Trial.model_validate(row) for row in trials.to_dict("records")]
         failed = trials.iloc[:3].assign(status="failed", throughput=9e9)
-        for same in (trials, rows, {c: trials[c].to_numpy() for c in trials}, pd.concat([trials, failed])):
+        tables: list[Any] = [trials, rows, {c: trials[c].to_numpy() for c in trials}, pd.concat([trials, failed])]
+        for same in tables:
             assert np.allclose(model.fit(same).predict(trials), told)
 
     def test_its_account_names_every_parameter(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
@@ -169,12 +170,13 @@ class ModelContract:
 
     def test_odd_tables_and_questions_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Columns need names, and intervals a share."""
-        plain = trials[list(ALLOCATION_AXES)].to_numpy()
+        plain: Any = trials[list(ALLOCATION_AXES)].to_numpy()
         with pytest.raises(InputError, match="named columns"):
             model.fit(plain, trials["throughput"])
         model.fit(trials)
         uneven = {column: trials[column].to_numpy() for column in ALLOCATION_AXES} | {"ps": [1]}
-        for none in (None, "allocations", 5, plain, uneven):
+        odd: list[Any] = [None, "allocations", 5, plain, uneven]
+        for none in odd:
             with pytest.raises(InputError, match=r"named columns|have 1 to"):
                 model.predict(none)
         for options in ({"coverage": 1.5}, {"kind": "mode"}):
@@ -186,5 +188,6 @@ class ModelContract:
     ) -> None:
         """A row of a data frame, a mapping, or a list of one."""
         want = model.fit(trials).predict(trials)[0]
-        for one in (trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]):
+        ones: list[Any] = [trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]]
+        for one in ones:
             assert model.predict(one) == pytest.approx([want])

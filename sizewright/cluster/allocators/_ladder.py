@@ -26,7 +26,8 @@ def hull(problem: Problem, size: Floats, start: Ints | None = None) -> Ladder:
 
 
 def frontier(problem: Problem, size: Floats) -> Ladder:
-    """Every candidate that is worth more than all smaller ones, from the floor upwards."""
+    """Every candidate that is worth more than all smaller ones, from the floor upwards; `size` (J, K) says which are
+    smaller."""
     return _walk(problem, size, problem.floor, steepest=False)
 
 
