@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
 from sizewright.executors.metrics_log import Observed
+from sizewright.recommender.decisions import Decision
 from sizewright.spec import Allocation, Change, Estimate, Failure, Job, Metrics, Outcome, ReplicaMetrics
 
 
@@ -49,3 +50,25 @@ def looks_at(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]
         )
         for at_s in (100 + number / 2 for number in range(count))
     ]  # fmt: skip
+
+
+def decisions_of(job: Job) -> list[Decision]:
+    """Five turns that keep, one that adds two workers, three at four of them, one that is refused and one blind."""
+    two, four = (Allocation.of(workers, 1, 0.5, 0.3, job.training.batch_size) for workers in (2, 4))
+    began = datetime(2026, 6, 1, tzinfo=timezone.utc)
+
+    def turn(number: int, allocation: Allocation, **told: object) -> Decision:
+        told = {"kind": "keep", "reason": "Nothing is better by enough."} | told
+        return Decision(
+            number=number, at=began + timedelta(seconds=10 * number), job_hash=job.hash, run="r", allocation=allocation,
+            throughput=None if number == 0 else 1000.0 * allocation.replicas("worker"), **told,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    more, less = "Four workers save 300 s.", "Two would cost less."
+    return [
+        *(turn(number, two) for number in range(5)),
+        turn(5, two, kind="adjust", stage="scale", target=four, reason=more, applied=True),
+        *(turn(number, four) for number in range(6, 9)),
+        turn(9, four, kind="adjust", stage="scale", target=two, reason=less, applied=False, error="It cools down."),
+        turn(10, four, kind="blind", reason="The job did not answer."),
+    ]

@@ -15,6 +15,7 @@ from sizewright.datasets.trials import Trial, now
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
+from sizewright.recommender.decisions import DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Cluster, Job
@@ -37,6 +38,7 @@ def report(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     metrics: str | Path | None = None,
+    decisions: str | Path | None = None,
     ledger: str | Path | None = None,
     form: str = "html",
     out: str | Path | None = None,
@@ -46,8 +48,8 @@ def report(
 
     `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
     folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
-    the store holds. `metrics` is what `run` kept of a run; of the `ledger` ($SIZEWRIGHT_LEDGER) plans for the job are
-    shown.
+    the store holds. `metrics` and `decisions` are files that `run` or `tune` kept of a run; of the `ledger`
+    ($SIZEWRIGHT_LEDGER) plans for the job are shown.
 
     Raises InputError where the store holds several jobs, for another form, or for what cannot be written;
     MissingExtraError without the extra `plots`; and what `recommend` raises.
@@ -60,7 +62,10 @@ def report(
         its_only_job(store) if job is None else job, trials=trials, store=store, cluster=cluster,
         extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
     )  # fmt: skip
-    told = Told(sized, MetricsLog(_there(metrics)).read() if metrics else (), _plans(sized.job, ledger))
+    told = Told(
+        sized, looks=MetricsLog(_there(metrics)).read() if metrics else (), plans=_plans(sized.job, ledger),
+        decisions=DecisionLog(_there(decisions)).read() if decisions else (),
+    )  # fmt: skip
     path = Path(out or ("report.html" if form == "html" else "report"))
     try:
         return _page(told, path) if form == "html" else _pictures(told, path, form)

@@ -42,6 +42,10 @@ def report(
         Optional[str],  # noqa: UP045
         typer.Option("--metrics", help="What `sizewright run --metrics` kept of a run."),
     ] = None,
+    decisions: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--decisions", help="What `sizewright run --decisions` kept of a run."),
+    ] = None,
     ledger: LedgerFile = None,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
@@ -61,7 +65,7 @@ def report(
     described = api.load_job(job, data) if job else None
     files, why_not = api.report(
         described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-        tracking_uri=tracking_uri, metrics=metrics, ledger=ledger, form=form.value, out=out,
+        tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger, form=form.value, out=out,
     )  # fmt: skip
     for text in why_not:
         stderr().print(f"Not drawn: {text}")

@@ -9,6 +9,7 @@ Needs the extra `plots`.
 """
 
 from sizewright.plots._base import Picture
+from sizewright.plots.decided import decided
 from sizewright.plots.memory import memory
 from sizewright.plots.observed import observed
 from sizewright.plots.over_time import over_time
@@ -18,4 +19,15 @@ from sizewright.plots.predicted import predicted
 from sizewright.plots.simulation import simulation
 from sizewright.plots.throughput import throughput
 
-__all__ = ["Picture", "memory", "observed", "over_time", "pareto", "phases", "predicted", "simulation", "throughput"]
+__all__ = [
+    "Picture",
+    "decided",
+    "memory",
+    "observed",
+    "over_time",
+    "pareto",
+    "phases",
+    "predicted",
+    "simulation",
+    "throughput",
+]

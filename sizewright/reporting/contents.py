@@ -11,6 +11,7 @@ from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry
 from sizewright.executors.metrics_log import Observed
 from sizewright.plots import Picture
+from sizewright.recommender.decisions import Decision
 from sizewright.recommender.sized import Sized
 
 MOST_RUNS = 3
@@ -26,6 +27,8 @@ class Told:
     """At a run of the job."""
     plans: Sequence[Entry] = ()
     """For the job, and what became of them."""
+    decisions: Sequence[Decision] = ()
+    """Of the loop beside it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def figures(told: Told) -> list[Figure]:
         _figure(f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
         for number, run in enumerate(reversed(known), 1)
     ]
+    if told.decisions:
+        drawn.append(_figure("decided", "Decisions over time", _DECIDED, partial(plots.decided, told.decisions)))
     if told.looks:
         drawn.append(_figure("observed", "A run as it was looked at", _OBSERVED, partial(plots.observed, told.looks)))
     return drawn
@@ -79,6 +84,10 @@ _PHASES = "Busy time of a worker's step; waiting for other replicas is not in it
 _PREDICTED = (
     "Trials are what the model was fitted to, so they tell how well it describes them; of runs the prediction was made "
     "before they began."
+)
+_DECIDED = (
+    "What the control loop saw and what the job had, turn by turn; a mark is a change that it wanted. The numbers have "
+    "each decision with its reason."
 )
 _OBSERVED = "Between looks; dashed lines are what the replicas were given."
 _OVER_TIME = "What the run was given and how fast it trained, each change and failure marked."

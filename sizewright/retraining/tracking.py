@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 EXPERIMENT = "sizewright"
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""MLflow's pages show it as training, not as a language model's traces."""
 _MODEL = "model"
 _REQUIRED = ("sizewright", "scikit-learn", "skops", "pandas", "numpy")
 
@@ -113,4 +111,4 @@ def _experiment(client: MlflowClient, uri: str) -> str:
     where = None
     if uri.startswith("sqlite:///"):  # else artifacts would lie in whatever folder one works in
         where = str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlflow-artifacts")
-    return str(client.create_experiment(EXPERIMENT, artifact_location=where, tags=_KIND))
+    return str(client.create_experiment(EXPERIMENT, artifact_location=where))

@@ -27,6 +27,9 @@ async function seen(colorScheme) {
   return [page, told];
 }
 
+const shown = await browser.newPage({ colorScheme: "light", viewport: { width: 1000, height: 1500 } });
+await shown.goto(pathToFileURL(report).href);
+await shown.screenshot({ path: join(folder, "report.png") });
 const [page, told] = await seen("light");
 const [darkPage, dark] = await seen("dark");
 
@@ -67,7 +70,7 @@ await page.emulateMedia({ media: "screen" });
 
 const keys = [];
 await page.evaluate(() => document.activeElement.blur());
-for (let press = 0; press < 12; press += 1) {
+for (let press = 0; press < 25; press += 1) {
   await page.keyboard.press("Tab");
   keys.push(await page.evaluate(() => document.activeElement.tagName));
 }

@@ -16,7 +16,7 @@ async function texts(path, awaited) {
   return page.locator("body").innerText();
 }
 
-const told = { experiment: await texts("experiments/1", "retrain") };
+const told = { experiment: await texts("experiments/1/runs", "1 matching run") };
 told.run = await texts(`experiments/1/runs/${run}`, "base_out_mdape");
 told.version = await texts("models/sizewright-prior", "challenger");
 await texts(`experiments/1/runs/${run}/artifacts`, "figures");
@@ -28,6 +28,6 @@ told.figure = await picture.evaluate(async (img) => {
   await img.decode();
   return [img.naturalWidth, img.naturalHeight];
 });
-await page.screenshot({ path: join(folder, "mlflow.png") });
+await page.screenshot({ path: join(folder, "mlflow.png"), clip: { x: 0, y: 0, width: 960, height: 700 } });
 console.log(JSON.stringify(told));
 await browser.close();

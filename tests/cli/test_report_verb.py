@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import looks_at, run_of
+from finished_runs import decisions_of, looks_at, run_of
 
 from sizewright.datasets.store import TrialStore
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
+from sizewright.recommender.decisions import DecisionLog
 from sizewright.spec import Allocation, Job
 
 
@@ -46,12 +47,17 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
             Entry(at=datetime(2026, 6, 1, tzinfo=timezone.utc), plan_id="p", kind="adjust", job=name, executor="local",
                   target=target, reason=reason, became="refused", why="the rails")
         )  # fmt: skip
-    told = call("report", example, "--store", store, "--metrics", log.path, "--ledger", ledger.path)
+    decisions = DecisionLog(folder / "decisions.jsonl")
+    for decision in decisions_of(job):
+        decisions.append(decision)
+    files = ("--metrics", log.path, "--ledger", ledger.path, "--decisions", decisions.path)
+    told = call("report", example, "--store", store, *files)
     assert told.code == 0
     text = Path("report.html").read_text()
     assert "A run as it was looked at" in text
     assert "it is starved" in text
     assert "refused: the rails" in text
+    assert "Four workers save 300 s." in text
     assert "of no interest" not in text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finished_runs import looks_at, run_of
+from finished_runs import decisions_of, looks_at, run_of
 from formula_trials import formula_trials
 
 from sizewright import plots
@@ -34,6 +34,7 @@ def trials(job: Job) -> list[Trial]:
 
 Draw = Callable[[Job, list[Trial]], Picture]
 ALL: dict[str, Draw] = {
+    "decided": lambda job, trials: plots.decided(decisions_of(job)),
     "throughput": plots.throughput,
     "pareto": lambda job, trials: plots.pareto(recommend(job, trials)),
     "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
@@ -95,6 +96,21 @@ def test_the_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) ->
     assert len(picture.numbers[1]) == len(answer.alternatives)
 
 
+def test_decisions_that_are_alike_are_told_once(job: Job) -> None:
+    turns = decisions_of(job)
+    picture = plots.decided([turns[0].model_copy(update={"run": "another"}), *turns])
+    rows = picture.numbers[1]
+    assert [(row[0], row[1], row[2], row[5]) for row in rows] == [
+        ("0.0 s", "5", "keep", ""), ("50.0 s", "1", "adjust", "carried out"), ("1.0 min", "3", "keep", ""),
+        ("1.5 min", "1", "adjust", "It cools down."), ("1.7 min", "1", "blind", ""),
+    ]  # fmt: skip
+    assert picture.alt.startswith("11 turns in 1.7 min: 2 wanted a change, 1 of these were carried out, 1 were blind")
+    assert [text for texts in picture.labels.values() for text in texts] == [
+        f"{turns[5].target.describe()}: Four workers save 300 s.",  # type: ignore[union-attr]
+        f"{turns[9].target.describe()}: Two would cost less.",  # type: ignore[union-attr]
+    ]
+
+
 def test_of_many_allocations_the_phases_show_some() -> None:
     many = [Trial(workers=n, ps=1, throughput=n, **{k: v * n for k, v in PHASES.items()}) for n in range(1, 61)]
     picture = plots.phases(many)
@@ -111,6 +127,7 @@ def test_of_many_allocations_the_phases_show_some() -> None:
         lambda job, empty: plots.phases([]),
         lambda job, empty: plots.pareto(empty),
         lambda job, empty: plots.memory(empty),
+        lambda job, empty: plots.decided([]),
         lambda job, empty: plots.observed(looks_at(job)[:1]),
         lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
     ],

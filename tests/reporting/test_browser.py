@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import run_of
-from formula_trials import formula_trials
+from browser_pictures import BROWSER as HERE
+from browser_pictures import browser, keep_picture
+from finished_runs import decisions_of, looks_at, run_of
 
+from sizewright.datasets.trial_files import import_trials
 from sizewright.recommender.answer import Decision, ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
@@ -20,29 +20,25 @@ from sizewright.reporting.page import page
 from sizewright.spec import Job
 
 pytestmark = pytest.mark.long
-HERE = Path(__file__).resolve().parents[1] / "browser"
-PHASES = {"phase_data_s": 0.001, "phase_pull_s": 0.003, "phase_compute_s": 0.01, "phase_push_s": 0.002}
+EXAMPLES = HERE.parents[1] / "examples"
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the browser saw of a report with all it can have."""
-    chromium, npm = shutil.which("chromium"), shutil.which("npm")
-    if not chromium or not npm:
-        pytest.skip("chromium and npm are needed (make test-long installs chromium)")
-    subprocess.run([npm, "ci", "--no-audit", "--no-fund", "--prefix", HERE], check=True, capture_output=True)
+    chromium = browser()
     folder = tmp_path_factory.mktemp("report")
-    job = Job.load(HERE.parents[1] / "examples" / "criteo.yaml")
-    trials = [trial.model_copy(update=PHASES) for trial in formula_trials(job, 12)]
+    job = Job.load(EXAMPLES / "criteo.yaml")
+    trials = import_trials(EXAMPLES / "criteo-trials.csv")
     decision = decide(job, trials)
     assert isinstance(decision, Decision)
     ended = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
-    (folder / "report.html").write_text(
-        page(Told(Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)))
-    )
+    sized = Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)
+    (folder / "report.html").write_text(page(Told(sized, looks_at(job), decisions=decisions_of(job))))
     words = ["node", HERE / "look.mjs", folder / "report.html", chromium, folder]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
+    keep_picture(folder / "report.png")
     return dict(json.loads(done.stdout), folder=folder)
 
 

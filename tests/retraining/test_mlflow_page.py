@@ -1,0 +1,50 @@
+"""MLflow's own pages show a retraining: its run, what it measured, its figures, its version with the reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+import real_servers
+from browser_pictures import BROWSER, browser, keep_picture
+
+import sizewright as sw
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trial_files import import_trials
+
+pytestmark = pytest.mark.long
+EXAMPLES = BROWSER.parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    chromium, folder = browser(), tmp_path_factory.mktemp("mlflow")
+    with real_servers.mlflow_server(folder) as uri, TrialStore(folder / "trials.db") as store:
+        store.history.add_job(sw.load_job(EXAMPLES / "criteo.yaml"))
+        for trial in import_trials(EXAMPLES / "criteo-trials.csv"):
+            store.add(trial)
+        told = sw.retrain(store=store, tracking_uri=uri)
+        words = ["node", BROWSER / "mlflow.mjs", uri, told.run_id, chromium, folder]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    keep_picture(folder / "mlflow.png")
+    return dict(json.loads(done.stdout), reason=told.reason)
+
+
+def test_the_run_is_there_with_what_it_measured(seen: dict[str, Any]) -> None:
+    assert "retrain" in seen["experiment"]
+    assert "1 matching run" in seen["experiment"]
+    for name in ("held_out_mdape", "base_out_mdape", "data_sha256", "worst_family"):
+        assert name in seen["run"]
+
+
+def test_its_version_says_why_it_was_not_promoted(seen: dict[str, Any]) -> None:
+    assert "challenger" in seen["version"]
+    assert seen["reason"][:40] in seen["version"]
+
+
+def test_its_figures_are_shown(seen: dict[str, Any]) -> None:
+    wide, high = seen["figure"]
+    assert min(wide, high) > 300
