@@ -16,10 +16,10 @@ from figure_tables import figure_tables  # noqa: E402
 from file_page import file_page  # noqa: E402
 
 project = "Sizewright"
-author = "the Sizewright contributors"
+author = copyright = "the Sizewright contributors"
 release = version = installed("sizewright")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml"]
 myst_enable_extensions = ["amsmath", "attrs_block", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build", "_made/figures-*", "_made/about-*"]
@@ -31,6 +31,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_display_short_literal_types = True
 python_maximum_signature_line_length = 100
+
+html_math_renderer = "mathml"
 
 html_theme = "furo"
 html_title = "Sizewright"
