@@ -19,6 +19,7 @@ from sizewright.executors.guarded import Guarded
 from sizewright.executors.ledger import Ledger
 from sizewright.executors.registry import unsupported
 from sizewright.executors.watched import attached_to
+from sizewright.how_far import tell
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 
@@ -192,9 +193,10 @@ def _first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
     costs.listeners.append(listener)
     until = time.monotonic() + wait_s
     try:
-        while not measured and time.monotonic() < until:
+        while not measured and (left_s := until - time.monotonic()) > 0:
+            tell("waiting for its first step", wait_s - left_s, wait_s)
             with suppress(SizewrightError):  # what cannot be looked at now is looked at again
-                if executor.wait(handle, min(_LOOK_S, until - time.monotonic())):
+                if executor.wait(handle, min(_LOOK_S, left_s)):
                     break
                 executor.observe(handle)
     finally:

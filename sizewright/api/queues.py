@@ -9,6 +9,7 @@ from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.tables import JobTable
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
+from sizewright.how_far import part
 from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
 from sizewright.spec._base import load_yaml, parse
 from sizewright.spec.queue import CandidateRow
@@ -25,7 +26,8 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
     last = max((queued.arrived for queued in queue.jobs if queued.arrived is not None), default=0.0)
     for number, queued in enumerate(queue.jobs):
         job = load_job(queued.job)
-        answer = _answer(job, queued, cluster, store, prior)
+        with part("sizing jobs", number, len(queue.jobs)):
+            answer = _answer(job, queued, cluster, store, prior)
         current, fixed = _current(queued, job), ""
         if isinstance(answer, LeftOut):
             if current is None:

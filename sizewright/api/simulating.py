@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simu
 from sizewright.cluster.tables import GPU
 from sizewright.datasets.traces import Trace, read_trace
 from sizewright.errors import InputError
+from sizewright.how_far import part, tell
 from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, Simulation
 
+T = TypeVar("T")
 Progress = Callable[[SimulatedRun, int], None]
+_RUNS = "simulating"
 
 
 def simulate(
@@ -91,7 +94,7 @@ def simulate(
 
         found = on_ray(run, scenarios, address)
     else:
-        found = map(run, scenarios)
+        found = _in_turn(run, scenarios)
     runs, notes = _collected(found, scenarios, progress)
     return Simulation(
         trace=str(trace) if not isinstance(trace, Trace) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
@@ -147,6 +150,13 @@ def _run(
     return run_of(found, resources, decisions=decisions), found.notes
 
 
+def _in_turn(run: Callable[[Scenario], T], scenarios: Sequence[Scenario]) -> Iterator[T]:
+    for number, scenario in enumerate(scenarios):
+        with part(_RUNS, number, len(scenarios)):
+            found = run(scenario)
+        yield found
+
+
 def _collected(
     found: Iterator[tuple[SimulatedRun, tuple[str, ...]]], scenarios: Sequence[Any], progress: Progress | None
 ) -> tuple[list[SimulatedRun], list[str]]:
@@ -154,6 +164,7 @@ def _collected(
     for run, told in found:
         runs.append(run)
         notes += told
+        tell(_RUNS, len(runs), len(scenarios))
         if progress:
             progress(run, len(scenarios))
     order = {(each.load, each.seed, each.name): number for number, each in enumerate(scenarios)}

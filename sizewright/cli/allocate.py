@@ -2,56 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import Output, Prior, Store
+from sizewright.cli.choices import VALUES, among, named
+from sizewright.cli.options import POLICY_HELP, Executor, MixGpus, Out, Output, Prior, Store, Text, policies
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sizewright.spec import Division
 
-_Text = Optional[str]  # noqa: UP045
 
-
+@examples(
+    "sizewright allocate cluster.yaml jobs.yaml",
+    "sizewright allocate cluster.yaml jobs.yaml --policy sia --output json",
+    "sizewright allocate cluster.yaml jobs.yaml --out plans --executor volcano",
+)
 def allocate(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster file: its hosts.")],
     jobs: Annotated[str, typer.Argument(metavar="JOBS", help="The jobs file (`sizewright schema jobs`).")],
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            help="default, fifo, sjf, doubling, slope, hull, dynamic, mip, lagrangian, weighted-greedy, progress-mip, "
-            "elastic-tiresias, aryl or sia; or one that another package registers.",
-        ),
-    ] = "default",
+    policy: Annotated[str, typer.Option("--policy", help=POLICY_HELP, autocompletion=policies)] = "default",
     value: Annotated[
-        _Text, typer.Option("--value", help="progress, completion or own; absent, the policy's own values.")
+        Text,
+        typer.Option(
+            "--value", help=f"{named(VALUES)}; absent, the policy's own values.", autocompletion=among(VALUES)
+        ),
     ] = None,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the decision.")] = 10.0,
     window: Annotated[float, typer.Option("--window", min=1, help="Seconds that progress is counted over.")] = 900.0,
-    mixes: Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")] = False,
+    mixes: MixGpus = False,
     store: Store = None,
     prior: Prior = None,
-    executor: Annotated[_Text, typer.Option("--executor", help="Render the plans for this executor.")] = None,
-    out: Annotated[_Text, typer.Option("--out", help="Write one plan file for each job into this folder.")] = None,
+    executor: Executor = None,
+    out: Out = None,
     output: Output = Format.table,
 ) -> None:
     """Divide a cluster over jobs: what each gets and why, what the next unit of each resource would bring, and how far
-    from the best it can be at most. Nothing is changed anywhere: `sizewright apply` carries out the plans."""
+    from the best it can be at most. Nothing is changed anywhere: `sizewright apply` carries out the plans, which --out
+    writes."""
     from sizewright import api
     from sizewright.cli.output import show
+    from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
 
     if executor and not out:
         raise InputError("There is a plan for each job.", "Name a folder for them: --out plans.")
-    division = api.allocate(
-        cluster, jobs, policy=policy, values=value, time_limit_s=time_limit, window_s=window, mixes=mixes, store=store,
-        prior=prior,
-    )  # fmt: skip
+    with Bar("dividing"):
+        division = api.allocate(
+            cluster, jobs, policy=policy, values=value, time_limit_s=time_limit, window_s=window, mixes=mixes,
+            store=store, prior=prior,
+        )  # fmt: skip
     if out:
         _write(division, out, executor or "file")
     show(division, output, lambda console: _print(console, division))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizewright.cli.options import Base, LedgerFile, Output, RailsFile
+from sizewright.cli.options import EXECUTOR_HELP, Base, DryRun, LedgerFile, Out, Output, RailsFile, Text, executors
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,71 +17,92 @@ if TYPE_CHECKING:
     from sizewright.spec import Application
 
 _DECLINED = 1
-_Text = Optional[str]  # noqa: UP045
 
 
+@examples(
+    "sizewright apply plan.yaml --executor kubeflow --dry-run",
+    "sizewright apply plan.yaml --executor kubeflow --wait 600",
+    "sizewright apply plan.yaml --executor slurm --out job.sh --yes",
+)
 def apply(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or a manifest that was rendered of one.")],
-    executor: Annotated[
-        str, typer.Option("--executor", help="dlrover, kubeflow, volcano, kuberay, slurm, local, or one of your own.")
-    ],
+    executor: Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP, autocompletion=executors)],
     output: Output = Format.table,
     base: Base = None,
-    context: Annotated[_Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
-    version: Annotated[_Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
-    out: Annotated[
-        _Text,
-        typer.Option("--out", help="Write the manifest to this file; others apply it, and nothing is recorded."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    context: Annotated[Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
+    version: Annotated[Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
+    out: Out = None,
+    dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     rails: RailsFile = None,
     ledger: LedgerFile = None,
-    asked_by: Annotated[_Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
+    asked_by: Annotated[Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
     wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the first step after it.")] = 0.0,
 ) -> None:
     """Apply a plan: the difference is shown first, and who asked is recorded, in sizewright-plans.jsonl where no ledger
     is named. A plan is carried out once.
 
     The job's own object is applied by server-side apply, as field manager `sizewright`; other documents of a base
-    manifest are not. Exits 1 when you decline.
+    manifest are not. With --out the manifest is only written, for others to apply, and nothing is recorded. Exits 1
+    when you decline.
     """
     from sizewright import api
-    from sizewright.cli.output import show
+    from sizewright.cli.output import show, show_data
+    from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
 
     options = {name: value for name, value in {"base": base, "context": context, "version": version}.items() if value}
     if out:
         if wait:
             raise InputError("--wait is for plans that are applied here; --out only writes a file.", "Leave one out.")
-        _write(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
-        return
-    told = api.apply(
-        plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or _user(), dry_run=dry_run,
-        confirm=lambda changes: yes or _confirmed(changes), wait_s=wait, **options,
-    )  # fmt: skip
+        written = _written(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
+        show_data(written, output, lambda console: _print_written(console, written))
+        raise typer.Exit(_DECLINED if written["became"] == "declined" else 0)
+    with ExitStack() as stack:
+
+        def confirm(changes: str) -> bool:
+            if not (yes or _confirmed(changes)):
+                return False
+            stack.enter_context(Bar("applying"))
+            return True
+
+        told = api.apply(
+            plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or _user(), dry_run=dry_run,
+            confirm=confirm, wait_s=wait, **options,
+        )  # fmt: skip
     show(told, output, lambda console: _print(console, told, shown=not (dry_run or yes)))
     raise typer.Exit(_DECLINED if told.became == "declined" else 0)
 
 
-def _write(
+def _written(
     plan: str, executor: str, options: dict[str, Any], out: str, rails: str | None, dry_run: bool, yes: bool
-) -> None:
-    """The manifest into a file."""
+) -> dict[str, str]:
+    """What became of the manifest in a file."""
     from pathlib import Path
 
     from sizewright import api
-    from sizewright.cli.output import stderr, write_file
+    from sizewright.cli.output import write_file
 
     before = Path(out).read_text(encoding="utf-8", errors="replace") if Path(out).is_file() else ""
     text, changes = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
-    if dry_run or not changes:
-        _show(stderr(), changes or f"{out} is as planned already.\n")
+    became = "unchanged"
+    if changes:
+        became = "dry run" if dry_run else "written" if yes or _confirmed(changes) else "declined"
+    if became == "written":
+        write_file(out, text)
+    return {"file": out, "executor": executor, "became": became, "difference": changes}
+
+
+def _print_written(console: Console, told: dict[str, str]) -> None:
+    if told["became"] == "dry run":
+        _show(console, told["difference"])
         return
-    if not yes and not _confirmed(changes):
-        raise typer.Exit(_DECLINED)
-    write_file(out, text)
-    stderr().print(f"The {executor} manifest is in {out}")
+    sentences = {
+        "written": f"The {told['executor']} manifest is in {told['file']}",
+        "unchanged": f"{told['file']} is as planned already.",
+        "declined": f"{told['file']} is not written.",
+    }
+    console.print(sentences[told["became"]], soft_wrap=True)
 
 
 def _user() -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING
 
 import typer
 
-from sizewright.cli.options import Output, Store
+from sizewright.cli.options import Output, RayAddress, Store
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,22 +19,17 @@ _BROKEN = 1
 _STYLES = {"ok": "green", "lacking": "yellow", "broken": "bold red"}
 
 
-def doctor(
-    output: Output = Format.table,
-    store: Store = None,
-    address: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--address", help="Look at this Ray cluster (host:port) instead of starting Ray here."),
-    ] = None,
-) -> None:
+@examples("sizewright doctor", "sizewright doctor --address 10.0.0.5:6379 --output json")
+def doctor(output: Output = Format.table, store: Store = None, address: RayAddress = None) -> None:
     """Check cores, memory, control groups, ports, packages, GPU, Ray and the store, and say what each lack means.
     Exits 1 where sizing itself cannot work.
     """
     from sizewright import api
-    from sizewright.cli.output import show, stderr
+    from sizewright.cli.output import show
+    from sizewright.cli.progress import Bar
 
-    with stderr().status("Checking …") as status:
-        told = api.doctor(store=store, address=address, progress=lambda name: status.update(f"Checking: {name} …"))
+    with Bar("checking") as bar:
+        told = api.doctor(store=store, address=address, progress=lambda name: bar.say(f"checking {name}"))
     show(told, output, lambda console: _print(console, told))
     raise typer.Exit(_BROKEN if told.level == "broken" else 0)
 

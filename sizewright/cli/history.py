@@ -2,81 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizewright.cli.options import Output, Store
+from sizewright.cli.options import DescribedBy, DryRun, Output, Store, Text
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import Verbs, examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sizewright.datasets.finished import FinishedJob
 
-app = typer.Typer(help="List, export and import finished jobs.", no_args_is_help=True)
-
-JobOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--job", help="The job file that describes those without a description."),
-]
+app = Verbs(
+    "List, export and import finished jobs.",
+    "sizewright history list",
+    "sizewright history import runs.csv --job job.yaml",
+)
 
 
 @app.command("list")
+@examples("sizewright history list", "sizewright history list --store trials.db --output json")
 def list_history(store: Store = None, output: Output = Format.table) -> None:
     """Print the finished jobs of the store."""
     from sizewright import api
     from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import history_table
 
-    with api.open_store(store) as opened:
+    with Bar("reading"), api.open_store(store) as opened:
         runs = opened.history.finished()
     told = [run.model_dump(mode="json", by_alias=True) for run in runs]
     show_data(told, output, lambda out: out.print(history_table(runs)))
 
 
 @app.command("export")
-def export_(file: Annotated[str, typer.Argument(metavar="FILE", help="A .json file.")], store: Store = None) -> None:
+@examples("sizewright history export runs.json", "sizewright history export runs.json --store trials.db")
+def export_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .json file.")],
+    store: Store = None,
+    output: Output = Format.table,
+) -> None:
     """Write the finished jobs of the store to a JSON file."""
     from sizewright import api
+    from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
     from sizewright.datasets.history_files import export_history
 
-    with api.open_store(store) as opened:
+    with Bar("reading"), api.open_store(store) as opened:
         runs = opened.history.finished()
     export_history(runs, file)
-    typer.echo(f"Wrote {len(runs)} finished jobs to {file}")
+    told = {"file": file, "finished_jobs": len(runs)}
+    show_data(told, output, lambda out: out.print(f"Wrote {len(runs)} finished jobs to {file}", soft_wrap=True))
 
 
 @app.command("import")
+@examples(
+    "sizewright history import runs.csv --job job.yaml",
+    "sizewright history import runs.json --dry-run --output json",
+)
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .json, .jsonl or .csv file.")],
     store: Store = None,
-    job: JobOption = None,
+    job: DescribedBy = None,
+    dry_run: DryRun = False,
+    output: Output = Format.table,
 ) -> None:
     """Add finished jobs to the store; those whose id is there already are not added again."""
     from sizewright import api
+    from sizewright.cli.progress import Bar
     from sizewright.datasets.history_files import import_history
 
-    _add(import_history(file, job=api.counted(job) if job else None), store)
+    with Bar("reading"):
+        runs = import_history(file, job=api.counted(job) if job else None)
+        told = _added(runs, store, dry_run)
+    _show(told, output)
 
 
 @app.command("prometheus")
+@examples(
+    "sizewright history prometheus http://prometheus:9090 --since 7d",
+    "sizewright history prometheus http://prometheus:9090 --namespace ads --dry-run",
+)
 def prometheus(
     url: Annotated[str, typer.Argument(metavar="URL", help="Such as http://prometheus:9090.")],
     since: Annotated[str, typer.Option("--since", help="How far to look back: 24h, 7d.")] = "24h",
     step: Annotated[str, typer.Option("--step", help="Between two values of a series.")] = "30s",
-    namespace: Annotated[Optional[str], typer.Option("--namespace", help="Only this one.")] = None,  # noqa: UP045
+    namespace: Annotated[Text, typer.Option("--namespace", help="Only this one.")] = None,
     pod_name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--pod-name", help="Regular expression with the groups job, role and index."),
+        Text, typer.Option("--pod-name", help="Regular expression with the groups job, role and index.")
     ] = None,
     store: Store = None,
-    job: JobOption = None,
+    job: DescribedBy = None,
+    dry_run: DryRun = False,
+    output: Output = Format.table,
 ) -> None:
     """Add jobs that ended, from the CPU and memory series of their pods (cAdvisor's metrics)."""
     import time
 
     from sizewright import api
+    from sizewright.cli.progress import Bar
     from sizewright.datasets.pod_series import POD_NAME, jobs_of_pods
     from sizewright.datasets.prometheus import Prometheus
     from sizewright.errors import InputError
@@ -84,11 +110,13 @@ def prometheus(
     end = time.time()
     if end - _seconds("--since", since) < 0:
         raise InputError(f"--since {since} is before 1970.", "Write such as 24h.")
-    runs = jobs_of_pods(
-        Prometheus(url), end - _seconds("--since", since), end, step_s=_seconds("--step", step), namespace=namespace,
-        pod_name=pod_name or POD_NAME, job=api.counted(job) if job else None,
-    )  # fmt: skip
-    _add(runs, store)
+    with Bar("asking"):
+        runs = jobs_of_pods(
+            Prometheus(url), end - _seconds("--since", since), end, step_s=_seconds("--step", step),
+            namespace=namespace, pod_name=pod_name or POD_NAME, job=api.counted(job) if job else None,
+        )  # fmt: skip
+        told = _added(runs, store, dry_run)
+    _show(told, output)
 
 
 def _seconds(option: str, text: str) -> float:
@@ -104,9 +132,27 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _add(runs: Sequence[FinishedJob], store: str | None) -> None:
+def _added(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dict[str, Any]:
+    """How many were new, and how many were there already."""
     from sizewright import api
+    from sizewright.errors import NoTrialsError
 
-    with api.open_store(store, create=True) as opened:
-        new = opened.history.add(runs)
-        typer.echo(f"Added {new} finished jobs to {opened.name} ({len(runs) - new} were there already)")
+    try:
+        with api.open_store(store, create=not dry_run) as opened:
+            name = opened.name
+            if dry_run:
+                there = {run.id for run in opened.history.finished()}
+                new = sum(run.id not in there for run in runs)
+            else:
+                new = opened.history.add(runs)
+    except NoTrialsError:  # which a dry run does not make
+        name, new = "a new store", len(runs)
+    return {"store": name, "added": new, "already_there": len(runs) - new, "dry_run": dry_run}
+
+
+def _show(told: dict[str, Any], output: Format) -> None:
+    from sizewright.cli.output import show_data
+
+    text = f"{told['added']} finished jobs to {told['store']} ({told['already_there']} were there already)"
+    text = f"Would add {text}" if told["dry_run"] else f"Added {text}"
+    show_data(told, output, lambda out: out.print(text, soft_wrap=True))

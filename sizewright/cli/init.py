@@ -8,8 +8,10 @@ import typer
 
 from sizewright.cli.options import Output
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 
+@examples("sizewright init", "sizewright init ctr.yaml --force")
 def init(
     path: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")] = "job.yaml",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,

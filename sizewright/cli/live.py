@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from sizewright.cli.bars import new_bar
+from sizewright.how_far import heard_by
 from sizewright.spec.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -29,23 +32,25 @@ class LiveView:
 
     def __init__(self, console: Console, total: int | None = None) -> None:
         self._console = console
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console)
+        self._bar = new_bar(console)
         self._task = self._bar.add_task("starting", total=total)
         self._rates: deque[float] = deque(maxlen=_MOST_SPARKS)
         self._told: deque[Decision] = deque(maxlen=_MOST_SHOWN)
         self._latest: Decision | None = None
         self._last: RunProgress | None = None
         self._live = Live(self._drawn(), console=console, refresh_per_second=4)
+        self._stack = ExitStack()
 
     def __enter__(self) -> LiveView:
-        if self._console.is_terminal:
+        self._stack.enter_context(heard_by(self._heard))
+        if self._console.is_interactive:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stack.close()
         self._live.stop()
-        if self._last and not self._console.is_terminal:
+        if self._last and not self._console.is_interactive:
             self._console.print(describe(self._last), soft_wrap=True)
 
     def sized(self, found: Recommendation) -> None:
@@ -62,7 +67,9 @@ class LiveView:
         self._last = now
         self._bar.update(self._task, completed=now.samples, description=describe(now))
         if now.samples_left is not None:
-            self._bar.update(self._task, total=now.samples + now.samples_left)
+            left_s = now.samples_left / now.samples_per_s if now.samples_per_s > 0 else None
+            ends_at = None if left_s is None else time.monotonic() + left_s
+            self._bar.update(self._task, total=now.samples + now.samples_left, ends_at=ends_at)
         self._rates.append(now.samples_per_s)
         self._draw()
 
@@ -71,12 +78,17 @@ class LiveView:
         self._latest = decision
         if not self._told or _is_new(decision, self._told[-1]):
             self._told.append(decision)
-            if not self._console.is_terminal and decision.kind == "adjust":
+            if not self._console.is_interactive and decision.kind == "adjust":
                 self._console.print(f"{_when(decision.at)} {told(decision)}", soft_wrap=True)
         self._draw()
 
+    def _heard(self, what: str, done: float, total: float) -> None:
+        """What is done before it runs."""
+        if self._last is None:
+            self._bar.update(self._task, description=f"{what}, {done / total:.0%}")
+
     def _draw(self) -> None:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._live.update(self._drawn())
 
     def _drawn(self) -> RenderableType:

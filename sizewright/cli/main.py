@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-
-import typer
 
 from sizewright.cli import (
     allocate,
@@ -26,14 +26,14 @@ from sizewright.cli import (
     tune,
 )
 from sizewright.cli import run as run_verb
+from sizewright.cli.verbs import Verbs
 
-app = typer.Typer(
+app = Verbs(
+    "Size DLRM training jobs: measure a few seconds of real training, fit a model, get a plan.",
+    "sizewright init job.yaml           # a job file to fill in",
+    "sizewright profile job.yaml        # measures it: a minute or two",
+    "sizewright recommend job.yaml      # what to ask for, and why",
     name="sizewright",
-    help="Size DLRM training jobs: measure a few seconds of real training, fit a model, get a plan.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 app.command("init")(init.init)
 app.command("profile")(profile.profile)
@@ -62,13 +62,24 @@ def run() -> None:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, under nohup too
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where a terminal knows ASCII alone
     try:
-        app()
+        try:
+            app(prog_name="sizewright")
+        finally:
+            sys.stdout.flush()
     except SizewrightError as error:
         sys.stderr.write(f"Error: {error}\n")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else what is left is written once more
+        sys.stderr.write(f"Error: {error.strerror}. Free some, or write elsewhere.\n")
         sys.exit(1)
 
 

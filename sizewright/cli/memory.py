@@ -6,19 +6,27 @@ import typer
 
 from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 _INFEASIBLE = 3
 
 
+@examples(
+    "sizewright memory job.yaml",
+    "sizewright memory job.yaml --data 'day_*.gz' --cluster cluster.yaml",
+    "sizewright memory job.yaml --output json",
+)
 def memory(job: JobFile, output: Output = Format.table, cluster: ClusterFile = None, data: DataPath = None) -> None:
     """Say how much memory the job's tables need, table by table, and on how many servers."""
     from sizewright import api
     from sizewright.cli.output import describe_log, show, stderr
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_memory
 
     described = api.load_job(job, data)
     if log := api.check_log(described):
         stderr().print(describe_log(log))
-    report = api.memory(described, cluster=cluster)
+    with Bar("reckoning"):
+        report = api.memory(described, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

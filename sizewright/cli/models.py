@@ -7,30 +7,43 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from sizewright.cli.options import Output, Store, Tracking
+from sizewright.cli.choices import MODEL_GROUP, MODELS, VERSIONS, among
+from sizewright.cli.options import SEEDS_HELP, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import Verbs, examples
 
 if TYPE_CHECKING:
     from sizewright.retraining.registry import Version
 
-app = typer.Typer(help="Throughput models and learned priors: which there are, and how well they do.",
-                  no_args_is_help=True)  # fmt: skip
+app = Verbs(
+    "Throughput models and learned priors: which there are, and how well they do.",
+    "sizewright models compare measured.csv",
+    "sizewright models list --tracking-uri http://mlflow:5000",
+)
 
 _VERSION = re.compile(r"@?(champion|challenger)|\d+")
-Which = Annotated[str, typer.Argument(metavar="VERSION", help="Its number, champion or challenger.")]
+Which = Annotated[
+    str,
+    typer.Argument(metavar="VERSION", help="Its number, champion or challenger.", autocompletion=among(VERSIONS)),
+]
 
 
 @app.command("compare")
+@examples(
+    "sizewright models compare measured.csv",
+    "sizewright models compare measured.csv --model default --model usl --trials 12",
+    "sizewright models compare 3 champion --tracking-uri http://mlflow:5000",
+)
 def compare(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE...|VERSION...", help="CSV or Parquet files of trials, or registered priors."),
+        typer.Argument(metavar="TABLE|VERSION", help="CSV or Parquet files of trials, or registered priors."),
     ],
     trials: Annotated[int, typer.Option("--trials", min=3, help="How many a model learns from.")] = 8,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other trials each time.")] = 5,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 5,
     model: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--model", help="Only this one; may be given again."),
+        typer.Option("--model", help="Only this one; may be given again.", autocompletion=among(MODELS, MODEL_GROUP)),
     ] = None,
     store: Store = None,
     tracking_uri: Tracking = None,
@@ -39,10 +52,12 @@ def compare(
     """Compare all models on a few trials of each table; or registered priors on the held-out jobs of bank and store."""
     from sizewright import api
     from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import models_table, priors_table
 
     if all(_VERSION.fullmatch(table) for table in tables):
-        told = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
+        with Bar("asking the registry"):
+            told = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
         show_data(told, output, lambda console: console.print(priors_table(told)))
         return
     from sizewright.models.registry import get_model, model_names
@@ -52,15 +67,18 @@ def compare(
     names = model or model_names()
     for name in names:
         get_model(name)
-    rows = compare_models(read_tables(tables), names, trials, range(seeds))
+    with Bar("comparing"):
+        rows = compare_models(read_tables(tables), names, trials, range(seeds))
     show_data(rows, output, lambda console: console.print(models_table(rows, trials)))
 
 
 @app.command("list")
+@examples("sizewright models list", "sizewright models list --tracking-uri http://mlflow:5000 --output json")
 def list_models(tracking_uri: Tracking = None, output: Output = Format.table) -> None:
     """Name the throughput models; with a registry, the learned priors in it."""
     from sizewright import api
     from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import versions_table
     from sizewright.models.registry import model_names
 
@@ -68,51 +86,76 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
         names = list(model_names())
         show_data(names, output, lambda console: console.print("\n".join(names)))
         return
-    versions = api.open_registry(tracking_uri).versions()
-    rows = [_told(version) for version in versions]
+    with Bar("asking the registry"):
+        rows = [_told(version) for version in api.open_registry(tracking_uri).versions()]
     show_data(rows, output, lambda console: console.print(versions_table(rows)))
 
 
 @app.command("show")
+@examples("sizewright models show", "sizewright models show 3 --tracking-uri sqlite:///models.db")
 def show_version(which: Which = "champion", tracking_uri: Tracking = None, output: Output = Format.table) -> None:
     """Tell all about a registered prior; its file is checked against what was registered."""
     from sizewright import api
     from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
 
-    registry = api.open_registry(tracking_uri)
-    version = registry.version(which)
-    registry.check(version)
+    with Bar("asking the registry"):
+        registry = api.open_registry(tracking_uri)
+        version = registry.version(which)
+        registry.check(version)
     told = _told(version)
     show_data(told, output, lambda console: console.print("\n".join(f"{k}: {v}" for k, v in told.items())))
 
 
 @app.command("promote")
-def promote(which: Which, tracking_uri: Tracking = None) -> None:
+@examples("sizewright models promote 3", "sizewright models promote challenger --dry-run")
+def promote(
+    which: Which, tracking_uri: Tracking = None, dry_run: DryRun = False, output: Output = Format.table
+) -> None:
     """Make a version the champion, whatever the gate said."""
     from sizewright import api
+    from sizewright.cli.progress import Bar
 
-    registry = api.open_registry(tracking_uri)
-    version = registry.version(which)
-    registry.check(version)
-    registry.promote(version)
-    typer.echo(f"{version.source} is the champion now.")
+    with Bar("asking the registry"):
+        registry = api.open_registry(tracking_uri)
+        before, version = registry.champion(), registry.version(which)
+        registry.check(version)
+        if not dry_run:
+            registry.promote(version)
+    _show_change(before, version, "now", dry_run, output)
 
 
 @app.command("rollback")
-def rollback(tracking_uri: Tracking = None) -> None:
+@examples("sizewright models rollback --dry-run", "sizewright models rollback --tracking-uri http://mlflow:5000")
+def rollback(tracking_uri: Tracking = None, dry_run: DryRun = False, output: Output = Format.table) -> None:
     """Make the version that the champion replaced the champion again."""
     from sizewright import api
+    from sizewright.cli.progress import Bar
 
-    typer.echo(f"{api.open_registry(tracking_uri).rollback().source} is the champion again.")
+    with Bar("asking the registry"):
+        registry = api.open_registry(tracking_uri)
+        before, version = registry.champion(), registry.replaced() if dry_run else registry.rollback()
+    _show_change(before, version, "again", dry_run, output)
+
+
+def _show_change(before: Version | None, now: Version, word: str, dry_run: bool, output: Format) -> None:
+    from sizewright.cli.output import show_data
+
+    told = {"champion": now.number, "before": before.number if before else None, "dry_run": dry_run}
+    text = f"{now.source} {'would be' if dry_run else 'is'} the champion {word}."
+    show_data(told, output, lambda console: console.print(text, soft_wrap=True))
 
 
 @app.command("drift")
+@examples("sizewright models drift", "sizewright models drift --store trials.db --output json")
 def drift(store: Store = None, tracking_uri: Tracking = None, output: Output = Format.table) -> None:
     """Say whether runs still go as the champion foretold. Exits 5 when they do not."""
     from sizewright import api
     from sizewright.cli.output import show
+    from sizewright.cli.progress import Bar
 
-    told = api.drift(store=store, tracking_uri=tracking_uri)
+    with Bar("asking the registry"):
+        told = api.drift(store=store, tracking_uri=tracking_uri)
     word = "Drifted" if told.drifted else "No drift"
     show(told, output, lambda console: console.print(f"{word}: {told.reason}", soft_wrap=True))
     raise typer.Exit(5 if told.drifted else 0)

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options that several verbs share: what is the same has the same name and help everywhere."""
 
 from __future__ import annotations
 
@@ -6,44 +6,78 @@ from typing import Annotated, Optional
 
 import typer
 
+from sizewright.cli.choices import EXECUTOR_GROUP, EXECUTORS, MODEL_GROUP, MODELS, POLICIES, POLICY_GROUP, among, named
 from sizewright.cli.output import Format
+
+Text = Optional[str]  # noqa: UP045 (typer reads it at run time)
+Count = Optional[int]  # noqa: UP045
+Number = Optional[float]  # noqa: UP045
+
+POLICY_HELP = f"{named(POLICIES)}, or one of your own; to simulate several, commas between, or `all`."
+EXECUTOR_HELP = f"What carries the plan out: {', '.join(EXECUTORS)}, or one of your own."
+
+SEEDS_HELP = "So many times, with other draws each time."
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="The job file (sizewright init writes one).")]
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")]
+Out = Annotated[
+    Text, typer.Option("--out", metavar="PATH", help="Write it to this file, or folder where it is several files.")
+]
 Store = Annotated[
-    Optional[str],  # noqa: UP045 (typer reads it at run time)
+    Text,
     typer.Option("--store", help="Trial store: a file or an SQLAlchemy URL.", envvar="SIZEWRIGHT_STORE"),
 ]
-ClusterFile = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--cluster", help="Cluster file: hosts and quota."),
+TrialsFile = Annotated[Text, typer.Option("--trials", help="A CSV or Parquet file of trials instead of the store.")]
+DescribedBy = Annotated[
+    Text, typer.Option("--job", help="The job file that describes what is brought along, where that does not.")
+]
+ClusterFile = Annotated[Text, typer.Option("--cluster", help="Cluster file: hosts and quota.")]
+RayAddress = Annotated[
+    Text, typer.Option("--address", metavar="HOST:PORT", help="Of a running Ray cluster, instead of this host.")
 ]
 Prior = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option("--prior", help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote."),
 ]
+BankFolder = Annotated[
+    Text,
+    typer.Option("--bank", metavar="FOLDER", help="A folder that `bank measure` wrote, instead of the shipped bank."),
+]
+Extrapolate = Annotated[bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")]
+executors = among(EXECUTORS, EXECUTOR_GROUP)
+policies = among(POLICIES, POLICY_GROUP)
+Executor = Annotated[Text, typer.Option("--executor", help=EXECUTOR_HELP, autocompletion=executors)]
+MixGpus = Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")]
 Model = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--model", help="A throughput model (`sizewright models list`) in place of the default one."),
+    Text,
+    typer.Option(
+        "--model",
+        help="A throughput model (`sizewright models list`) in place of the default one.",
+        autocompletion=among(MODELS, MODEL_GROUP),
+    ),
 ]
 Base = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option("--base", help="A manifest or script of your own: only its sizes are changed."),
 ]
 RailsFile = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option("--rails", help="Guard rails that plans are held to.", envvar="SIZEWRIGHT_RAILS"),
 ]
 LedgerFile = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option("--ledger", help="Where plans are recorded, with who asked for them.", envvar="SIZEWRIGHT_LEDGER"),
 ]
+DecisionsFile = Annotated[
+    Text, typer.Option("--decisions", metavar="FILE", help="Keep every decision in this file, as JSON lines.")
+]
 DataPath = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),
 ]
 Tracking = Annotated[
-    Optional[str],  # noqa: UP045
+    Text,
     typer.Option(
         "--tracking-uri",
         help="MLflow server, or sqlite:///FILE, of the learned priors.",
@@ -51,7 +85,7 @@ Tracking = Annotated[
     ),
 ]
 MetricsPortNumber = Annotated[
-    Optional[int],  # noqa: UP045
+    Count,
     typer.Option("--metrics-port", min=1, max=65535, help="Tell a Prometheus of the job and its loop on this port."),
 ]
 MetricsHost = Annotated[str, typer.Option("--metrics-host", help="Address of that port; 0.0.0.0 for all.")]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
     from sizewright.datasets.click_logs import ReadReport
+
+
+_WIDE = 120
+"""Columns where there is no terminal to ask."""
 
 
 class Format(str, Enum):
@@ -42,16 +47,27 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
 
 def stdout() -> Console:
     """A console for tables; as wide as they need when stdout is no terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
+    return _console(sys.stdout)
 
 
 def stderr() -> Console:
     """A console for progress and messages."""
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    """Coloured on a terminal. NO_COLOR takes colours away, FORCE_COLOR gives them to files and pipes, too, where
+    nothing moves all the same."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, markup=False)
+    terminal = stream.isatty()
+    dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+    plain, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+    colours: Literal["auto", "standard"] | None = "auto" if terminal and not dumb else "standard" if forced else None
+    return Console(
+        file=stream, force_terminal=terminal, force_interactive=terminal and not dumb,
+        color_system=None if plain else colours, width=None if terminal else _WIDE, highlight=False, markup=False,
+    )  # fmt: skip
 
 
 def write_file(path: str, text: str) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import DataPath, JobFile, Output, Prior, Store
+from sizewright.cli.options import DataPath, JobFile, Output, Prior, RayAddress, Store
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from sizewright.profiler.series import SeriesStep as Step
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 
+@examples(
+    "sizewright profile job.yaml",
+    "sizewright profile job.yaml --data 'day_*.gz' --store trials.db",
+    "sizewright profile job.yaml --prior shipped --trials 4",
+)
 def profile(
     job: JobFile,
     output: Output = Format.table,
@@ -26,9 +32,7 @@ def profile(
         bool,
         typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
     ] = False,
-    address: Annotated[
-        str | None, typer.Option("--address", help="Measure on the Ray cluster at HOST:PORT instead of this host.")
-    ] = None,
+    address: RayAddress = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a new series instead of going on with the last.")
     ] = False,
@@ -37,23 +41,23 @@ def profile(
     import sys
     from contextlib import redirect_stdout
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from sizewright import api
     from sizewright.cli.output import describe_log, show_data, stderr
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import trials_table
     from sizewright.errors import TrialError
 
     described = api.load_job(job, data)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = stderr()
     if report := api.check_log(described):
         console.print(describe_log(report))
-    with api.open_store(store, create=True) as opened, Progress(*columns, console=console) as bar:
-        task = bar.add_task("starting", total=None)
+    with api.open_store(store, create=True) as opened, Bar("starting", at_once=True) as bar:
+        seen: list[Step] = []
 
         def advance(step: Step, total: int) -> None:
-            bar.update(task, total=total, advance=1, description=_describe(step))
+            seen.append(step)
+            before = sum(each.reused for each in seen)
+            bar.at("trials", len(seen), total, before=before, note=_describe(step, f"{len(seen)}/{total}"))
 
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
@@ -88,9 +92,9 @@ def profile(
     console.print(f"{len(finished)} trials in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True)
 
 
-def _describe(step: Step) -> str:
+def _describe(step: Step, count: str) -> str:
     a = step.point.allocation
     rate = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.status
     shape = " + ".join(f"{group.replicas}×{group.cpu:g}" for group in (*a.worker, *a.ps))
     tables = "" if step.trial.table_scale is None else f", tables × {step.point.table_scale:g}"
-    return f"{shape} cores{tables}: {rate}"
+    return f"{count} {shape} cores{tables}: {rate}"

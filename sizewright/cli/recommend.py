@@ -2,54 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from sizewright.cli.options import Base, ClusterFile, DataPath, JobFile, Model, Output, Prior, Store, Tracking
+from sizewright.cli.choices import OBJECTIVES, among, named
+from sizewright.cli.options import (
+    Base,
+    ClusterFile,
+    DataPath,
+    Executor,
+    Extrapolate,
+    JobFile,
+    Model,
+    Out,
+    Output,
+    Prior,
+    Store,
+    Text,
+    Tracking,
+    TrialsFile,
+)
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 
 
+@examples(
+    "sizewright recommend job.yaml",
+    "sizewright recommend job.yaml --prior shipped --objective cost -o json",
+    "sizewright recommend job.yaml --executor kubeflow --out tfjob.yaml",
+)
 def recommend(
     job: JobFile,
     output: Output = Format.table,
     store: Store = None,
-    trials: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--trials", help="A CSV or Parquet file of trials instead of the store."),
-    ] = None,
+    trials: TrialsFile = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
     objective: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--objective", help="balanced, cost, time or deadline, instead of the job's own."),
-    ] = None,
-    deadline: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--deadline", help="Such as 4h, with objective deadline."),
-    ] = None,
-    extrapolate: Annotated[
-        bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
-    ] = False,
-    executor: Annotated[
-        Optional[str],  # noqa: UP045
+        Text,
         typer.Option(
-            "--executor",
-            help="Render the plan for this executor (dlrover, kubeflow, volcano, kuberay, slurm, file, local); "
-            "without --out it is printed.",
+            "--objective", help=f"{named(OBJECTIVES)}, instead of the job's own.", autocompletion=among(OBJECTIVES)
         ),
     ] = None,
+    deadline: Annotated[Text, typer.Option("--deadline", help="Such as 4h, with objective deadline.")] = None,
+    extrapolate: Extrapolate = False,
+    executor: Executor = None,
     base: Base = None,
-    out: Annotated[Optional[str], typer.Option("--out", help="Write the plan to this file.")] = None,  # noqa: UP045
+    out: Out = None,
 ) -> None:
-    """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data."""
+    """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data.
+
+    With --executor its plan is printed instead; with --out it is written, beside the answer.
+    """
     from sizewright import api
     from sizewright.cli.output import show, stderr, write_file
+    from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
@@ -64,10 +77,11 @@ def recommend(
         from sizewright.datasets.trial_files import import_trials
 
         given = import_trials(trials)
-    answer = api.recommend(
-        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-        tracking_uri=tracking_uri,
-    )  # fmt: skip
+    with Bar("sizing"):
+        answer = api.recommend(
+            described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
+            tracking_uri=tracking_uri,
+        )  # fmt: skip
     manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
     if manifest and out:
         write_file(out, manifest)

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, LedgerFile, Model, Prior, Store, Tracking
+from sizewright.cli.options import (
+    ClusterFile,
+    DataPath,
+    Extrapolate,
+    LedgerFile,
+    Model,
+    Out,
+    Output,
+    Prior,
+    Store,
+    Text,
+    Tracking,
+    TrialsFile,
+)
+from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 
 class Form(str, Enum):
@@ -18,44 +33,40 @@ class Form(str, Enum):
     svg = "svg"
 
 
+@examples(
+    "sizewright report",
+    "sizewright report job.yaml --store trials.db --out job.html",
+    "sizewright report job.yaml --format svg --out figures --metrics metrics.jsonl",
+)
 def report(
-    job: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads it at run time)
-        typer.Argument(metavar="JOB", help="The job file; absent, the only job of the store."),
-    ] = None,
+    job: Annotated[Text, typer.Argument(metavar="JOB", help="The job file; absent, the only job of the store.")] = None,
     form: Annotated[Form, typer.Option("--format", help="One page, or a folder of pictures.")] = Form.html,
-    out: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--out", help="The file, or for pictures the folder.  [default: report.html, or report]"),
-    ] = None,
+    out: Out = None,
+    output: Output = Format.table,
     store: Store = None,
-    trials: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--trials", help="A CSV or Parquet file of trials instead of the store."),
-    ] = None,
+    trials: TrialsFile = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
     metrics: Annotated[
-        Optional[str],  # noqa: UP045
+        Text,
         typer.Option("--metrics", help="What `sizewright run --metrics` kept of a run."),
     ] = None,
     decisions: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--decisions", help="What `sizewright run --decisions` kept of a run."),
+        Text,
+        typer.Option("--decisions", metavar="FILE", help="What `sizewright run --decisions` kept of a run."),
     ] = None,
     ledger: LedgerFile = None,
-    extrapolate: Annotated[
-        bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")
-    ] = False,
+    extrapolate: Extrapolate = False,
 ) -> None:
     """Show what a recommendation rests on: its reasons, curves, costs, memory, runs and trials, in one HTML file that
-    needs no network.
+    needs no network, report.html without --out; pictures go into the folder report.
     """
     from sizewright import api
-    from sizewright.cli.output import stderr
+    from sizewright.cli.output import show_data, stderr
+    from sizewright.cli.progress import Bar
 
     given = None
     if trials:
@@ -63,11 +74,13 @@ def report(
 
         given = import_trials(trials)
     described = api.load_job(job, data) if job else None
-    files, why_not = api.report(
-        described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-        tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger, form=form.value, out=out,
-    )  # fmt: skip
+    with Bar("sizing"):
+        files, why_not = api.report(
+            described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
+            tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger, form=form.value, out=out,
+        )  # fmt: skip
     for text in why_not:
         stderr().print(f"Not drawn: {text}")
-    for file in files:
-        typer.echo(file)
+    names = [str(file) for file in files]
+    told = {"files": names, "not_drawn": why_not}
+    show_data(told, output, lambda console: console.print("\n".join(names), soft_wrap=True))

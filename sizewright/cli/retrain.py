@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import Output, Store, Tracking
+from sizewright.cli.options import BankFolder, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sizewright.retraining.retrain import Retraining
 
-
 _MOST_FLAGGED = 8
 
 
+@examples(
+    "sizewright retrain --dry-run",
+    "sizewright retrain --if-drifted --tracking-uri http://mlflow:5000",
+    "sizewright retrain --bank none --store trials.db --output json",
+)
 def retrain(
     store: Store = None,
     tracking_uri: Tracking = None,
-    bank: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--bank", help="A folder, instead of the shipped bank; `none` learns from the store alone."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Learn and judge; log and register nothing.")] = False,
+    bank: BankFolder = None,
+    dry_run: DryRun = False,
     if_drifted: Annotated[bool, typer.Option("--if-drifted", help="Only when runs go unlike foretold.")] = False,
     margin: Annotated[
         float, typer.Option("--margin", min=0, max=1, help="Share by which the median error must fall.")
@@ -35,9 +37,13 @@ def retrain(
     ] = 0.05,
     output: Output = Format.table,
 ) -> None:
-    """Learn the prior anew from the store's trials and runs; it is tracked in MLflow and promoted only if better."""
+    """Learn the prior anew from the store's trials and runs; it is tracked in MLflow and promoted only if better.
+
+    With --bank none it learns from the store alone; a dry run logs and registers nothing.
+    """
     from sizewright import api
     from sizewright.cli.output import show, stderr
+    from sizewright.cli.progress import Bar
 
     console = stderr()
     if if_drifted:
@@ -46,10 +52,11 @@ def retrain(
             show(drift, output, lambda out: out.print(f"Nothing is retrained. {drift.reason}", soft_wrap=True))
             return
         console.print(drift.reason, soft_wrap=True)
-    told = api.retrain(
-        store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
-        worst_family=worst_family, progress=lambda text: console.print(f"{text} …", soft_wrap=True),
-    )  # fmt: skip
+    with Bar("looking at what there is") as bar:
+        told = api.retrain(
+            store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
+            worst_family=worst_family, progress=lambda text: bar.line(f"{text} …"),
+        )  # fmt: skip
     show(told, output, lambda out: _print(out, told, tracking_uri or api.DEFAULT_TRACKING))
 
 

@@ -8,16 +8,22 @@ import typer
 
 from sizewright.cli.options import (
     ClusterFile,
+    Count,
+    DecisionsFile,
+    DryRun,
     LedgerFile,
     MetricsHost,
     MetricsPortNumber,
     Output,
     Prior,
     RailsFile,
+    RayAddress,
     Store,
+    Text,
     Tracking,
 )
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,47 +33,50 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 130}
 
-_Count = Optional[int]  # noqa: UP045
-_Text = Optional[str]  # noqa: UP045
 
-
+@examples(
+    "sizewright run job.yaml            # sized, trained, and tuned while it trains",
+    "sizewright run plan.yaml --folder snapshots --resume snapshots",
+    "sizewright run job.yaml --workers 2 --ps 1 --worker-cpu 0.5 --ps-cpu 300m",
+)
 def run(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN_OR_JOB", help="A plan file, or a job file, which is sized first.")
     ],
     output: Output = Format.table,
-    address: Annotated[_Text, typer.Option("--address", help="HOST:PORT of a running Ray to train on.")] = None,
-    folder: Annotated[_Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
-    resume: Annotated[_Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
-    samples: Annotated[_Count, typer.Option("--samples", min=1, help="Train so many, not the job's own.")] = None,
-    workers: Annotated[_Count, typer.Option("--workers", min=1, help="For a job file: how many workers.")] = None,
-    ps: Annotated[_Count, typer.Option("--ps", min=1, help="For a job file: how many PS.")] = None,
-    worker_cpu: Annotated[_Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
-    ps_cpu: Annotated[_Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
-    worker_memory: Annotated[_Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
-    ps_memory: Annotated[_Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
+    address: RayAddress = None,
+    folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
+    resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
+    samples: Annotated[Count, typer.Option("--samples", min=1, help="Train so many, not the job's own.")] = None,
+    workers: Annotated[Count, typer.Option("--workers", min=1, help="For a job file: how many workers.")] = None,
+    ps: Annotated[Count, typer.Option("--ps", min=1, help="For a job file: how many PS.")] = None,
+    worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
+    ps_cpu: Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
+    worker_memory: Annotated[Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
+    ps_memory: Annotated[Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
     store: Store = None,
     record: Annotated[bool, typer.Option(help="Keep the run in the store's history.")] = True,
     tune: Annotated[
-        Optional[bool],  # noqa: UP045
+        Optional[bool],  # noqa: UP045 (typer reads it at run time)
         typer.Option("--tune/--no-tune", help="Change it while it trains; without either, jobs that were sized here."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")] = False,
-    decisions: Annotated[_Text, typer.Option("--decisions", help="Append every decision to this file.")] = None,
+    dry_run: DryRun = False,
+    decisions: DecisionsFile = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
     cluster: ClusterFile = None,
     rails: RailsFile = None,
     ledger: LedgerFile = None,
     metrics: Annotated[
-        _Text, typer.Option("--metrics", help="Append what is observed to this file, for replays.")
+        Text, typer.Option("--metrics", help="Append what is observed to this file, for replays.")
     ] = None,
     metrics_port: MetricsPortNumber = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
 
-    A job that was sized here is tuned while it trains. Exits 1 when it failed, 130 when it was stopped by Ctrl-C.
+    A job that was sized here is tuned while it trains; in a dry run it trains as it was launched. Exits 1 when it
+    failed, 130 when it was stopped by Ctrl-C.
     """
     import sys
     from contextlib import redirect_stdout

@@ -9,6 +9,7 @@ import typer
 
 from sizewright.cli.options import Output
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 
 class Kind(str, Enum):
@@ -25,6 +26,7 @@ class Kind(str, Enum):
     division = "division"
 
 
+@examples("sizewright schema job > job.schema.json", "sizewright schema cluster --output table")
 def schema(
     kind: Annotated[Kind, typer.Argument(help="Which file or result.")] = Kind.job,
     output: Output = Format.json,

@@ -2,84 +2,106 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import Output
+from sizewright.cli.choices import POLICIES, POLICY_GROUP, RECLAIMS, TRACES, among, named
+from sizewright.cli.options import (
+    POLICY_HELP,
+    SEEDS_HELP,
+    ClusterFile,
+    Count,
+    DecisionsFile,
+    MixGpus,
+    Number,
+    Output,
+    RayAddress,
+    Text,
+)
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sizewright.cli.progress import Bar
     from sizewright.cluster.simulator.scenario import Loans
     from sizewright.spec.simulation import SimulatedRun, Simulation
 
-_Text = Optional[str]  # noqa: UP045
-_Number = Optional[float]  # noqa: UP045
-_Whole = Optional[int]  # noqa: UP045
 
-
+@examples(
+    "sizewright simulate trace.csv --policy default,slope,aryl,fifo",
+    "sizewright simulate trace.csv --load 0.7,0.9,1.1 --seeds 5 --parallel",
+    "sizewright simulate trace.csv --inference 520 --elastic 0.05 --figure out.png",
+)
 def simulate(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A CSV file, plain, of Philly or of Alibaba's PAI.")],
     policy: Annotated[
-        str, typer.Option("--policy", help="One or several, such as default,slope,aryl; `all` for all.")
+        str,
+        typer.Option("--policy", help=POLICY_HELP, autocompletion=among((*POLICIES, "all"), POLICY_GROUP)),
     ] = "default,slope,sjf,fifo",
     load: Annotated[
-        _Text, typer.Option("--load", help="One or several: the capacity follows from it; absent, 0.9.")
+        Text, typer.Option("--load", help="One or several: the capacity follows from it; absent, 0.9.")
     ] = None,
-    cluster: Annotated[_Text, typer.Option("--cluster", help="Cluster file, on whose servers jobs are placed.")] = None,
-    mixes: Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")] = False,
-    jobs: Annotated[_Whole, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
-    days: Annotated[_Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
-    kind: Annotated[_Text, typer.Option("--kind", help="plain, philly or alibaba, if its columns do not tell.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many draws of what the trace does not tell.")] = 1,
+    cluster: ClusterFile = None,
+    mixes: MixGpus = False,
+    jobs: Annotated[Count, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
+    days: Annotated[Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
+    kind: Annotated[
+        Text,
+        typer.Option("--kind", help=f"{named(TRACES)}, if its columns do not tell.", autocompletion=among(TRACES)),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 1,
     elastic: Annotated[float, typer.Option("--elastic", min=0, max=1, help="Share of jobs that are elastic.")] = 1.0,
     sizes: Annotated[
         str, typer.Option("--sizes", help="Of elastic jobs, over what their users asked for.")
     ] = "0.25,0.5,1,2,4",
     error: Annotated[float, typer.Option("--error", min=0, help="Of the known durations, lognormal.")] = 0.5,
     curves: Annotated[
-        _Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
+        Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
     ] = None,
     every: Annotated[float, typer.Option("--every", min=0, help="Seconds between decisions.")] = 300.0,
-    until: Annotated[_Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
+    until: Annotated[Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
     keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
     failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,
-    inference: Annotated[_Whole, typer.Option("--inference", min=1, help="Inference servers that are lent.")] = None,
+    inference: Annotated[Count, typer.Option("--inference", min=1, help="Inference servers that are lent.")] = None,
     server: Annotated[float, typer.Option("--server", min=0.01, help="GPUs or cores of one, own and lent.")] = 8.0,
-    demand: Annotated[_Text, typer.Option("--demand", help="CSV: inference servers needed, every 5 minutes.")] = None,
+    demand: Annotated[Text, typer.Option("--demand", help="CSV: inference servers needed, every 5 minutes.")] = None,
     reclaim: Annotated[
-        str, typer.Option("--reclaim", help="least-cost, smallest-count, random or exact.")
+        str, typer.Option("--reclaim", help=f"{named(RECLAIMS)}.", autocompletion=among(RECLAIMS))
     ] = "least-cost",
     parallel: Annotated[bool, typer.Option("--parallel", help="Side by side on all cores, by Ray.")] = False,
-    address: Annotated[_Text, typer.Option("--address", help="Side by side on this Ray cluster.")] = None,
-    decisions: Annotated[
-        _Text, typer.Option("--decisions", help="Write each decision into this file, as JSON lines.")
-    ] = None,
-    figure: Annotated[_Text, typer.Option("--figure", help="Draw it into this file (.png, .svg, .pdf).")] = None,
+    address: RayAddress = None,
+    decisions: DecisionsFile = None,
+    figure: Annotated[Text, typer.Option("--figure", help="Draw it into this file (.png, .svg, .pdf).")] = None,
     output: Output = Format.table,
 ) -> None:
-    """Replay a trace of jobs under several policies, side by side: queueing, completion times, use, fairness."""
+    """Replay a trace of jobs under several policies, side by side: queueing, completion times, use, fairness.
+
+    On the servers of --cluster, or on a capacity that follows from --load.
+    """
     from sizewright import api
     from sizewright.cli.output import show
+    from sizewright.cli.progress import Bar
     from sizewright.cluster.allocators import allocator_names
     from sizewright.cluster.simulator.curves import Elasticity
     from sizewright.cluster.simulator.engine import Settings
 
     if figure:
         _check_figure(figure)
-    told = api.simulate(
-        trace, policies=allocator_names() if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
-        seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
-        elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
-        settings=Settings(
-            every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
-            failures_a_day=failures,
-        ),
-        loans=_loans(inference, server, demand, reclaim), decisions=bool(decisions),
-        parallel=parallel, address=address, progress=_Shown(),
-    )  # fmt: skip
+    with Bar("simulating") as bar:
+        told = api.simulate(
+            trace, policies=allocator_names() if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
+            seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
+            elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
+            settings=Settings(
+                every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,
+                failures_a_day=failures,
+            ),
+            loans=_loans(inference, server, demand, reclaim), decisions=bool(decisions),
+            parallel=parallel, address=address, progress=_Shown(bar),
+        )  # fmt: skip
     if figure:
         _draw(told, figure)
     if decisions:
@@ -90,16 +112,15 @@ def simulate(
 class _Shown:
     """Each run on stderr as it ends."""
 
-    def __init__(self) -> None:
-        self.number = 0
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.number = bar, 0
 
     def __call__(self, run: SimulatedRun, count: int) -> None:
-        from sizewright.cli.output import stderr
         from sizewright.spec.units import format_seconds
 
         self.number += 1
         took = format_seconds(run.figures["jct_s"])
-        stderr().print(f"{self.number}/{count} {run.policy}, load {run.load:g}, seed {run.seed}: jobs take {took}")
+        self.bar.line(f"{self.number}/{count} {run.policy}, load {run.load:g}, seed {run.seed}: jobs take {took}")
 
 
 def _list(text: str) -> list[str]:

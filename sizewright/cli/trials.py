@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
 
-from sizewright.cli.options import Output, Store
+from sizewright.cli.options import DescribedBy, DryRun, Output, Store, Text
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import Verbs, examples
 
-app = typer.Typer(help="List, export and import trials.", no_args_is_help=True)
+app = Verbs(
+    "List, export and import trials.",
+    "sizewright trials list",
+    "sizewright trials import mine.csv --job job.yaml",
+)
 
-JobOption = Annotated[Optional[str], typer.Option("--job", help="Only trials of this job file.")]  # noqa: UP045
+OfJob = Annotated[Text, typer.Option("--job", help="Only trials of this job file.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv or .parquet file.")]
 
 
 @app.command("list")
-def list_trials(store: Store = None, job: JobOption = None, output: Output = Format.table) -> None:
+@examples("sizewright trials list", "sizewright trials list --job job.yaml --store trials.db --output json")
+def list_trials(store: Store = None, job: OfJob = None, output: Output = Format.table) -> None:
     """Print the trials of the store."""
     from sizewright import api
     from sizewright.cli.output import show_data
@@ -28,7 +34,8 @@ def list_trials(store: Store = None, job: JobOption = None, output: Output = For
 
 
 @app.command("export")
-def export_(file: File, store: Store = None, job: JobOption = None, output: Output = Format.table) -> None:
+@examples("sizewright trials export trials.csv", "sizewright trials export trials.parquet --job job.yaml")
+def export_(file: File, store: Store = None, job: OfJob = None, output: Output = Format.table) -> None:
     """Write the trials of the store to a CSV or Parquet file."""
     from sizewright import api
     from sizewright.cli.output import show_data
@@ -42,33 +49,49 @@ def export_(file: File, store: Store = None, job: JobOption = None, output: Outp
 
 
 @app.command("import")
+@examples(
+    "sizewright trials import mine.csv --job job.yaml",
+    "sizewright trials import mine.parquet --dry-run --output json",
+)
 def import_(
     file: File,
     store: Store = None,
-    job: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--job", help="The job file that these trials measured."),
-    ] = None,
+    job: DescribedBy = None,
+    dry_run: DryRun = False,
     output: Output = Format.table,
 ) -> None:
     """Add measurements of your own to the store; they need the columns workers, ps and throughput.
 
     A row that is there already is not added again.
     """
-    from sizewright import api
     from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
+
+    with Bar("reading"):
+        told = _added(file, store, job, dry_run)
+    text = f"{told['added']} trials to {told['store']} ({told['already_there']} were there already)"
+    text = f"Would add {text}" if dry_run else f"Added {text}"
+    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+
+
+def _added(file: str, store: str | None, job: str | None, dry_run: bool) -> dict[str, Any]:
+    """How many were new, and how many were there already."""
+    from sizewright import api
     from sizewright.datasets.trial_files import import_trials
+    from sizewright.errors import NoTrialsError
 
     trials = import_trials(file)
     if job:
         trials = api.assign_job(trials, job)
-    with api.open_store(store, create=True) as opened:
-        if job:
-            opened.history.add_job(api.counted(job))
-        there = set(opened.trials())
-        new = [trial for trial in trials if trial not in there]
-        for trial in new:
-            opened.add(trial)
-        told = {"store": opened.name, "added": len(new), "already_there": len(trials) - len(new)}
-    text = f"Added {told['added']} trials to {told['store']} ({told['already_there']} were there already)"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    name, new = "a new store", trials
+    try:
+        with api.open_store(store, create=not dry_run) as opened:
+            there = set(opened.trials())
+            name, new = opened.name, [trial for trial in trials if trial not in there]
+            if job and not dry_run:
+                opened.history.add_job(api.counted(job))
+            if not dry_run:
+                opened.add_all(new)
+    except NoTrialsError:  # there is no store, and a dry run makes none
+        pass
+    return {"store": name, "added": len(new), "already_there": len(trials) - len(new), "dry_run": dry_run}

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import ClusterFile, MetricsHost, MetricsPortNumber, Output, Prior, Store, Tracking
+from sizewright.cli.options import (
+    ClusterFile,
+    DecisionsFile,
+    DryRun,
+    MetricsHost,
+    MetricsPortNumber,
+    Number,
+    Output,
+    Prior,
+    Store,
+    Text,
+    Tracking,
+)
 from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,29 +28,31 @@ if TYPE_CHECKING:
     from sizewright.recommender.decisions import Decision
 
 _STOPPED = 130
-_Text = Optional[str]  # noqa: UP045
 
 
+@examples(
+    "sizewright tune criteo-dlrm",
+    "sizewright tune criteo-dlrm --pause",
+    "sizewright tune job.yaml --replay metrics.jsonl --cluster cluster.yaml",
+)
 def tune(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name, file or handle id of a job that `run` trains.")],
     output: Output = Format.table,
     pause: Annotated[bool, typer.Option("--pause", help="Pause the run's own loop, and do no more.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Let the run's own loop go on, and do no more.")] = False,
     replay: Annotated[
-        _Text, typer.Option("--replay", help="Say what would be done on metrics that `run --metrics` recorded.")
+        Text, typer.Option("--replay", help="Say what would be done on metrics that `run --metrics` recorded.")
     ] = None,
     change_s: Annotated[
-        Optional[float],  # noqa: UP045
+        Number,
         typer.Option("--change-s", min=0.0, help="For a replay: seconds that a change costs."),
     ] = None,
     prometheus: Annotated[
-        _Text, typer.Option("--prometheus", help="URL of a Prometheus that scrapes the run's metrics port; a dry run.")
+        Text, typer.Option("--prometheus", help="URL of a Prometheus that scrapes the run's metrics port; a dry run.")
     ] = None,
-    plans: Annotated[_Text, typer.Option("--plans", help="Write the plan of each change into this folder.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")] = False,
-    decisions: Annotated[
-        _Text, typer.Option("--decisions", help="Append every decision to this file, and go on from it.")
-    ] = None,
+    plans: Annotated[Text, typer.Option("--plans", help="Write the plan of each change into this folder.")] = None,
+    dry_run: DryRun = False,
+    decisions: DecisionsFile = None,
     store: Store = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -47,7 +62,8 @@ def tune(
 ) -> None:
     """Watch a running job and change it where that pays, until it ends. Ctrl-C ends this, and the job trains on.
 
-    Without anything to carry out plans, in a replay or from a Prometheus, it says what it would do.
+    Without anything to carry out plans, in a replay or from a Prometheus, it says what it would do. It goes on from the
+    decisions that the file holds.
     """
     from pathlib import Path
 
@@ -57,7 +73,7 @@ def tune(
     from sizewright.executors.tuning import Tuning
 
     if pause or resume:
-        _pause(job, pause, resume)
+        _pause(job, pause, resume, output)
         return
     told: list[Decision] = []
     code = 0
@@ -81,8 +97,8 @@ def tune(
     raise typer.Exit(code)
 
 
-def _pause(job: str, pause: bool, resume: bool) -> None:
-    from sizewright.cli.output import stderr
+def _pause(job: str, pause: bool, resume: bool, output: Format) -> None:
+    from sizewright.cli.output import show_data
     from sizewright.errors import InputError
     from sizewright.executors.watched import attached_to
 
@@ -90,7 +106,9 @@ def _pause(job: str, pause: bool, resume: bool) -> None:
         raise InputError("A loop is paused or goes on.", "Leave out --pause or --resume.")
     with attached_to(job) as run:
         run.pause(pause)
-        stderr().print(f"The loop of {run.status.handle.id} {'is paused' if pause else 'goes on'}.")
+        name = run.status.handle.id
+    text = f"The loop of {name} {'is paused' if pause else 'goes on'}."
+    show_data({"job": name, "paused": pause}, output, lambda console: console.print(text))
 
 
 def _print(console: Console, decisions: list[Decision]) -> None:

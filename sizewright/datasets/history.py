@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata
 from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
 from sizewright.errors import InputError, StoreError
+from sizewright.how_far import steps
 from sizewright.spec import Job
 
 _jobs = sa.Table(
@@ -69,7 +70,7 @@ class History:
             query = query.where(_finished.c.job_hash == job_hash)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
-        return [self._read(run, text) for run, text in rows]
+        return [self._read(run, text) for run, text in steps("reading runs", rows)]
 
     def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
         if not self._database.holds(_KIND):
@@ -80,7 +81,7 @@ class History:
                 connection.execute(_jobs.insert().values(hash=key, description=job.model_dump_json(by_alias=True)))
             there = {row.id for row in connection.execute(sa.select(_finished.c.id))}
             new = {run.id: run for run in finished if run.id not in there}
-            for key, run in new.items():
+            for key, run in steps("adding runs", new.items()):
                 record = run.model_dump_json()
                 self._read(key, record)  # a row that nobody can read would close the whole history
                 told = {"id": key, "job_hash": run.key, "name": run.name, "started_at": run.started_at}

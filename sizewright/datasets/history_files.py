@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
+from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
 from sizewright.spec.outcome import Status
@@ -102,7 +103,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path)
     read = _read_row if kind == ".csv" else _read_record
     found, faults = [], []
-    for where, row in rows:
+    for where, row in steps("reading the file", list(rows)):
         try:
             found.append(read(row, job))
         except ValidationError as error:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
 from sizewright.datasets.prometheus import Prometheus, Series
 from sizewright.errors import InputError
+from sizewright.how_far import steps
 from sizewright.spec import Allocation, Failure, Group, Job, Outcome
 
 Floats = NDArray[np.float64]
@@ -102,7 +103,8 @@ def jobs_of_pods(
     window = f"[{max(int(step_s), 1)}s]"
     queries = {name: f"{name}{where}" for name in (CPU, QUOTA, PERIOD, MEMORY_LIMIT, OOM)}
     queries[MEMORY] = f"max_over_time({MEMORY}{where}{window})"
-    found = {name: prometheus.series(query, start, end, step_s) for name, query in queries.items()}
+    asked = steps("asking Prometheus", queries.items())
+    found = {name: prometheus.series(query, start, end, step_s) for name, query in asked}
     pods = [pod for pod in _pods(found, pattern) if MEMORY in pod.metrics]
     grouped = itertools.groupby(sorted(pods, key=_key), key=_key)
     runs = [_finished(run, step_s, job) for _, group in grouped for run in _runs([*group], step_s)]

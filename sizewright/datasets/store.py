@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata, 
 from sizewright.datasets.history import History
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, TrialStatus
 from sizewright.errors import StoreError
+from sizewright.how_far import steps
 
 _TYPES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),
@@ -56,6 +58,12 @@ class TrialStore:
         with self._database.writing() as connection:
             result = connection.execute(_trials.insert().values(trial.model_dump()))
             return int(result.inserted_primary_key[0])  # type: ignore[index]
+
+    def add_all(self, trials: Sequence[Trial]) -> None:
+        """Keep several trials, all or none."""
+        with self._database.writing() as connection:
+            for trial in steps("adding trials", trials):
+                connection.execute(_trials.insert().values(trial.model_dump()))
 
     def trials(self, *, job_hash: str | None = None, series: str | None = None, host: str | None = None) -> list[Trial]:
         """The trials that match every argument given, oldest first."""

@@ -84,7 +84,8 @@ def _frame(path: Path) -> pd.DataFrame:
     except FileNotFoundError:
         raise InputError(f"No trace at {path}.", "Check the path.") from None
     except (OSError, UnicodeDecodeError, ValueError, EOFError) as error:
-        raise InputError(f"Cannot read the trace {path}: {error}.", "It is to be a CSV file, plain or .gz.") from None
+        told = " ".join(str(error).split())
+        raise InputError(f"Cannot read the trace {path}: {told}.", "It is to be a CSV file, plain or .gz.") from None
     if len(frame.columns) == len(_ALIBABA) and not {"job_name", "arrived_s", "timestamp"} & set(frame.columns):
         frame = pd.read_csv(path, names=list(_ALIBABA), low_memory=False)  # published without a header
     return frame

@@ -12,6 +12,7 @@ from pydantic import Field
 from sizewright.datasets.click_fields import mix
 from sizewright.datasets.richness import extrapolate
 from sizewright.datasets.source import open_log
+from sizewright.how_far import tell
 from sizewright.spec import Job
 from sizewright.spec._base import Record
 
@@ -114,6 +115,7 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
         for table, column in zip(tables, ids.T, strict=True):
             table.add(column)
         read += len(ids)
+        tell("counting rows of the log", read, wanted)
         growth.append((read, [table.seen for table in tables]))
     growth = [(at, rows) for at, rows in growth if at in _MARKS or at == read]
     spectra = [table.spectrum() for table in tables]

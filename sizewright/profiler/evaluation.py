@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from sizewright.errors import InputError
+from sizewright.how_far import part, steps
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import LEAST_ALLOCATIONS
 from sizewright.models.default import LEARNED_FROM
@@ -182,21 +183,22 @@ def compare_models(
     A third of a table's allocations at least is left to be told. Raises InputError where a table is too small.
     """
     rows = []
-    for table in tables:
+    for number, table in enumerate(tables):
         most = 2 * len(table) // 3
         if most < LEAST_ALLOCATIONS + 1:
             raise InputError(f"{table.name} has {len(table)} allocations, too few to compare.", "Bring a larger table.")
         drawn = [space_filling(table, min(trials, most), seed) for seed in seeds]
-        for name in names:
-            told = [
-                score_model(lambda name=name: get_model(name), table, d, seed)  # type: ignore[misc]
-                for seed, d in zip(seeds, drawn, strict=True)
-            ]
-            columns = {key: np.array([t[key] for t in told]) for key in told[0]}
-            fitted = np.isfinite(columns["anywhere"])
-            summary = {key: _finite(values, fitted, key) for key, values in columns.items()}
-            rows.append({"table": table.name, "model": name, **summary, "fitted": float(fitted.mean())})
+        with part("comparing models", number, len(tables)):
+            rows += [_compared(table, name, drawn, seeds) for name in steps("models", names)]
     return rows
+
+
+def _compared(table: MeasuredTable, name: str, drawn: Sequence[pd.DataFrame], seeds: Sequence[int]) -> dict[str, Any]:
+    scores = [score_model(lambda: get_model(name), table, d, seed) for seed, d in zip(seeds, drawn, strict=True)]
+    columns = {key: np.array([score[key] for score in scores]) for key in scores[0]}
+    fitted = np.isfinite(columns["anywhere"])
+    summary = {key: _finite(values, fitted, key) for key, values in columns.items()}
+    return {"table": table.name, "model": name, **summary, "fitted": float(fitted.mean())}
 
 
 def _finite(values: Floats, fitted: NDArray[np.bool_], key: str) -> float | None:

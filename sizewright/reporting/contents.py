@@ -10,6 +10,7 @@ from sizewright import plots
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry
 from sizewright.executors.metrics_log import Observed
+from sizewright.how_far import steps
 from sizewright.plots import Picture
 from sizewright.recommender.decisions import Decision
 from sizewright.recommender.sized import Sized
@@ -45,7 +46,7 @@ class Figure:
 def figures(told: Told) -> list[Figure]:
     """Every figure of a report, in order."""
     job, answer, trials, runs, model = told.sized
-    drawn = [_figure(name, title, caption, draw) for name, title, caption, draw in (
+    to_draw: list[tuple[str, str, str, Callable[[], Picture]]] = [
         ("throughput", "Throughput over workers and PS", _THROUGHPUT,
          partial(plots.throughput, job, trials, model=model, at=answer.target)),
         ("pareto", "Time against cost", _PARETO, partial(plots.pareto, answer)),
@@ -53,17 +54,17 @@ def figures(told: Told) -> list[Figure]:
         ("phases", "Where a step's time goes", _PHASES, partial(plots.phases, trials)),
         ("predicted", "Predicted against actual", _PREDICTED,
          partial(plots.predicted, job, trials, runs, model=model)),
-    )]  # fmt: skip
+    ]  # fmt: skip
     known = [run for run in runs if run.stretches][-MOST_RUNS:]
-    drawn += [
-        _figure(f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
+    to_draw += [
+        (f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
         for number, run in enumerate(reversed(known), 1)
     ]
     if told.decisions:
-        drawn.append(_figure("decided", "Decisions over time", _DECIDED, partial(plots.decided, told.decisions)))
+        to_draw.append(("decided", "Decisions over time", _DECIDED, partial(plots.decided, told.decisions)))
     if told.looks:
-        drawn.append(_figure("observed", "A run as it was looked at", _OBSERVED, partial(plots.observed, told.looks)))
-    return drawn
+        to_draw.append(("observed", "A run as it was looked at", _OBSERVED, partial(plots.observed, told.looks)))
+    return [_figure(*figure) for figure in steps("drawing", to_draw)]
 
 
 def _figure(name: str, title: str, caption: str, draw: Callable[[], Picture]) -> Figure:

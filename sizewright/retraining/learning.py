@@ -6,12 +6,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sizewright.errors import NotEnoughDataError
+from sizewright.how_far import part, steps
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining import evaluation
 from sizewright.retraining.evaluation import JobScore
 from sizewright.retraining.lessons import Lessons, to_judge, to_learn
 
 _SHORT = {"base": "base_out", "family": "family_out", "held-out": "held_out"}
+_GROUPS = ("base", "family")
 
 
 class Learned(NamedTuple):
@@ -39,7 +41,10 @@ def learn(lessons: Lessons) -> Learned:
     prior = LearnedPrior.fit(lessons.trials, lessons.jobs)
     twin = learn_twin(lessons)
     truth = evaluation.measured(lessons)
-    scores = {by: _left_out(lessons, by, truth) for by in ("base", "family")}
+    scores = {}
+    for number, by in enumerate(_GROUPS):
+        with part("leaving jobs out in turn", number, len(_GROUPS)):
+            scores[by] = _left_out(lessons, by, truth)
     held_out = to_judge(lessons)
     return Learned(lessons, held_out, prior, twin, scores | {"held-out": evaluation.score_prior(twin, held_out)})
 
@@ -59,7 +64,7 @@ def _left_out(lessons: Lessons, by: str, truth: dict[str, evaluation.Measured]) 
 
     folds = evaluation.folds_of(len({group(key) for key in lessons.jobs}))
     scores: list[JobScore] = []
-    for fold in range(folds):
+    for fold in steps("folds", range(folds)):
         with suppress(NotEnoughDataError):  # without this fold there is too little to learn from
             scores += evaluation.leave_out(lessons, group, fold, folds, truth)
     return scores

@@ -165,8 +165,8 @@ class Registry:
             with self.guard():
                 self.client.delete_registered_model_alias(NAME, CHALLENGER)
 
-    def rollback(self) -> Version:
-        """Give the alias back to the version that the champion replaced. Raises InputError where there is none."""
+    def replaced(self) -> Version:
+        """The version that the champion replaced. Raises InputError where there is none."""
         now = self.champion()
         before = now.tags.get("replaces") if now else None
         if now is None or before is None:
@@ -174,11 +174,16 @@ class Registry:
                 f"The champion of {NAME} at {self.name} replaced none." if now else f"{NAME} has no champion yet.",
                 "Name one: sizewright models promote VERSION.",
             )
-        version = self.version(before)
+        return self.version(before)
+
+    def rollback(self) -> Version:
+        """Give the alias back to the version that the champion replaced. Raises InputError where there is none."""
+        version, now = self.replaced(), self.champion()
         self.check(version)
         with self.guard():
             self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
-        self.tag(now, REPLACED, before)
+        if now:
+            self.tag(now, REPLACED, str(version.number))
         return version
 
     def _there(self) -> bool:

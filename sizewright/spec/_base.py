@@ -38,8 +38,11 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"Cannot read the {kind} file {path}: {error}.", "Check the path and its rights.") from None
+    except OSError as error:
+        told = error.strerror or error
+        raise JobError(f"Cannot read the {kind} file {path}: {told}.", "Check the path and its rights.") from None
+    except UnicodeDecodeError:
+        raise JobError(f"The {kind} file {path} is not text in UTF-8.", "Check the path.") from None
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -51,7 +54,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
         raise JobError(f"{path} is not valid YAML: {error}.", "Mend that value.") from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
-        raise JobError(f"{path} must hold keys and values; it holds {found}.", "Write one with: sizewright init")
+        raise JobError(f"{path} must hold keys and values; it holds {found}.", _WRITE.get(kind, "Check the path."))
     return data
 
 
@@ -66,12 +69,13 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
         faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
         shown = " ".join(shown.split())  # a key may hold line breaks
-        raise JobError(f"{source}: {shown}.", "Correct the file; `sizewright schema` lists every key.") from None
+        file = "Correct the file; `sizewright schema` lists every key."
+        raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
 
 
 def _sentence(record: type[Record], fault: ErrorDetails) -> str:
     path = [str(part) for part in fault["loc"]]
-    where = ".".join(path) or "the file"
+    where = ".".join(path)
     if fault["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
         hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
@@ -79,7 +83,8 @@ def _sentence(record: type[Record], fault: ErrorDetails) -> str:
     if fault["type"] == "missing":
         return f"'{where}' is missing"
     message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message[:1].lower()}{message[1:]}"
+    sentence = f"{message[:1].lower()}{message[1:]}"
+    return f"'{where}': {sentence}" if where else sentence
 
 
 def _keys_at(record: type[Record], path: list[str]) -> list[str]:

@@ -103,14 +103,14 @@ def test_a_file_is_changed_only_where_its_sizes_are(call: Any, folder: Path) -> 
     base.write_text(ours.replace("replicas: 1\n", "replicas: 1  # mine\n"))
     plan = written(folder, ADJUST)
     shown = call("apply", plan, "--executor", "kubeflow", "--base", base, "--out", base, "--dry-run")
-    assert "+      replicas: 4  # mine" in shown.err
+    assert "+      replicas: 4  # mine" in shown.out
     assert "replicas: 4" not in base.read_text()
     assert call("apply", plan, "--executor", "kubeflow", "--base", base, "--out", base, "--yes").code == 0
     assert base.read_text() == ours.replace("replicas: 1\n", "replicas: 1  # mine\n").replace(
         "replicas: 1  # mine", "replicas: 4  # mine", 1
     )
     again = call("apply", plan, "--executor", "kubeflow", "--base", base, "--out", base, "--yes")
-    assert "is as planned already" in again.err
+    assert "is as planned already" in again.out
 
 
 def test_guard_rails_hold_in_a_dry_run_too(

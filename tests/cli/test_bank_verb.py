@@ -36,7 +36,9 @@ def test_a_prior_is_learned_from_a_bank_and_recommends(call, folder, tmp_path, e
     file = tmp_path / "prior.json"
     result = call("bank", "learn", file, "--bank", folder, "--leave-out", "rm1")
     assert result.code == 0, result.err
-    assert "396 trials of 33 jobs" in result.err
+    assert "396 trials of 33 jobs" in result.out
+    data = json.loads(call("bank", "learn", file, "--bank", folder, "--leave-out", "rm1", "-o", "json").out)
+    assert (data["trials"], data["jobs"]) == (396, 33)
     answer = call("recommend", example, "--store", tmp_path / "none.db", "--prior", file, "-o", "json")
     assert answer.code == 0, answer.err
     told = json.loads(answer.out)

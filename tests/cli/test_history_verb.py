@@ -31,7 +31,12 @@ def test_runs_are_imported_listed_and_exported(call, imported, tmp_path):
     assert "480" in listed
     told = json.loads(call("history", "list", "--store", imported, "-o", "json").out)
     assert [run["id"] for run in told] == ["a-1", "a-2"]
-    assert call("history", "export", tmp_path / "out.json", "--store", imported).code == 0
+    exported = call("history", "export", tmp_path / "out.json", "--store", imported, "-o", "json")
+    assert json.loads(exported.out)["finished_jobs"] == 2
+    would = call(
+        "history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db", "--dry-run", "-o", "json"
+    )
+    assert (json.loads(would.out)["added"], (tmp_path / "other.db").exists()) == (2, False)
     assert "Added 2" in call("history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db").out
 
 

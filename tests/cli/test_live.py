@@ -10,6 +10,7 @@ from rich.console import Console
 
 from sizewright.cli.live import LiveView, sparks, told
 from sizewright.executors.run import RunProgress
+from sizewright.how_far import tell
 from sizewright.recommender.decisions import Decision, Forecast
 from sizewright.spec import Allocation
 from sizewright.spec.units import MIB
@@ -41,6 +42,17 @@ def test_it_shows_how_far_the_job_is_at_what_and_where_it_is_going() -> None:
     assert AT.describe() in text
     assert "done in 1.5 min; fullest PS 300.0 MiB, at the end at most 400.0 MiB of 512.0 MiB" in text
     assert "It stays." in text
+
+
+def test_the_time_that_is_left_is_told_and_what_is_done_before_it_trains() -> None:
+    for before in (True, False):
+        out = io.StringIO()
+        with LiveView(Console(file=out, force_terminal=True, force_interactive=True, width=100), None) as view:
+            if not before:
+                view.progressed(RunProgress(100, 50.0, 2, 1, 1000))
+            tell("counting rows of the log", 1, 4)
+        assert ("counting rows of the log, 25%" in out.getvalue()) is before
+        assert ("20 s left" in out.getvalue()) is not before
 
 
 def test_a_reason_that_differs_by_numbers_only_is_told_once() -> None:

@@ -37,6 +37,28 @@ def test_memory_answers_table_by_table_and_per_server(call, example):
     assert "fewest that fit" in table
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("recommend", "JOB", "--objective", "fast"), "'balanced', 'cost', 'time' or 'deadline'. Correct the option."),
+        (
+            ("recommend", "JOB", "--objective", "deadline"),
+            "deadline needs a `deadline`, such as 4h. Correct the option.",
+        ),
+        (("memory", "JOB", "--cluster", "LIST"), "`sizewright schema cluster` lists its keys."),
+        (("memory", "JOB", "--cluster", "BYTES"), "The cluster file BYTES is not text in UTF-8."),
+        (("run", "JOB", "--rails", "."), "Cannot read the guard rails file .: Is a directory."),
+    ],
+)
+def test_what_is_wrong_is_told_of_what_was_given(call, example, words, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "LIST").write_text("- a")
+    (tmp_path / "BYTES").write_bytes(b"\xff\xfe")
+    result = call(*(example if word == "JOB" else word for word in words))
+    assert (result.code, len(result.err.strip().splitlines())) == (1, 1)
+    assert told in result.err
+
+
 def test_memory_that_fits_nowhere_exits_3(call, example, tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(example.read_text().replace("max_rows: 100000", "max_rows: 100000000").replace("4Gi]}", "512Mi]}"))
@@ -76,7 +98,17 @@ def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_
 def test_the_same_trials_are_not_added_twice(call, store, tmp_path):
     call("trials", "export", tmp_path / "t.csv", "--store", store)
     again = call("trials", "import", tmp_path / "t.csv", "--store", store, "-o", "json")
-    assert json.loads(again.out) | {"store": ""} == {"store": "", "added": 0, "already_there": 8}
+    assert json.loads(again.out) | {"store": ""} == {"store": "", "added": 0, "already_there": 8, "dry_run": False}
+
+
+def test_a_dry_run_of_an_import_tells_what_would_be_added_and_adds_nothing(call, example, store, tmp_path):
+    csv, other = tmp_path / "mine.csv", tmp_path / "other.db"
+    csv.write_text("workers,ps,throughput\n1,1,800\n2,1,1500\n")
+    assert "Would add 2 trials to a new store" in call("trials", "import", csv, "--store", other, "--dry-run").out
+    assert not other.exists()
+    told = json.loads(call("trials", "import", csv, "--store", store, "--dry-run", "-o", "json").out)
+    assert (told["added"], told["dry_run"]) == (2, True)
+    assert len(json.loads(call("trials", "list", "--store", store, "-o", "json").out)) == 8
 
 
 def test_tables_from_data_keep_their_hash_whatever_was_counted(example, shared, tmp_path):

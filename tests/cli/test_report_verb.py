@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -85,6 +86,9 @@ def test_pictures(call: Callable[..., Any], store: str, example: Path, form: str
     assert {file.stem for file in files} == {"throughput", "pareto", "memory", "predicted"}
     assert all(file.read_bytes().startswith(begins) for file in files)
     assert "Not drawn: Where a step's time goes" in told.err
+    data = json.loads(call("report", example, "--store", store, "--format", form, "--out", "again", "-o", "json").out)
+    assert len(data["files"]) == len(told.out.splitlines())
+    assert data["not_drawn"][0].startswith("Where a step's time goes")
 
 
 def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any], example: Path, tmp_path: Path) -> None:

@@ -43,7 +43,11 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     assert "champion" in call("models", "list", *uri).out
     shown = call("models", "show", "challenger", *uri)
     assert "reason: " in shown.out
+    would = json.loads(call("models", "promote", "2", *uri, "--dry-run", "-o", "json").out)
+    assert would == {"champion": 2, "before": 1, "dry_run": True}
     assert "version 2 is the champion now" in call("models", "promote", "2", *uri).out
+    assert "version 1 would be the champion again" in call("models", "rollback", *uri, "--dry-run").out
+    assert "version: 2" in call("models", "show", "champion", *uri).out
     path = _prior_of(1, tmp_path)
     text = path.read_text()
     path.write_text(text.replace("trials", "Trials"))

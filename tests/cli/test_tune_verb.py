@@ -100,9 +100,10 @@ def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
         refused = call("tune", "ctr")
         assert (refused.code, refused.err.count("Error: ")) == (1, 1)
         assert "tuned by its own loop. Pause that first: sizewright tune ctr-1 --pause" in refused.err
-        assert "The loop of ctr-1 is paused." in call("tune", "ctr", "--pause").err
+        assert "The loop of ctr-1 is paused." in call("tune", "ctr", "--pause").out
         assert call("tune", "ctr").code == 130
-        assert "The loop of ctr-1 goes on." in call("tune", "ctr-1", "--resume").err
+        told = call("tune", "ctr-1", "--resume", "-o", "json").out
+        assert json.loads(told) == {"job": "ctr-1", "paused": False}
         assert "--pause or --resume" in call("tune", "ctr", "--pause", "--resume").err
 
 

@@ -92,7 +92,7 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
         ("a: 1\n\tb: 2", "is not valid YAML at line 2"),
         ("name: x\nname2: !!python/object:os.system {}", "is not valid YAML at line 2"),
         (b"\x00\x01\x02", "is not valid YAML"),
-        (b"\xff\xfe\x80binary", "Cannot read the job file"),
+        (b"\xff\xfe\x80binary", "is not text in UTF-8"),
         ("deadline: 2020-13-45", "is not valid YAML: month must be in 1..12"),
         ("training: {samples: 0x_}", "is not valid YAML"),
         ("a: " + "[" * 5000, "is not valid YAML"),

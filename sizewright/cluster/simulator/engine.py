@@ -16,6 +16,7 @@ from sizewright.cluster.simulator.state import State
 from sizewright.cluster.simulator.supply import Supply
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.errors import InputError
+from sizewright.how_far import tell
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Simulation:
             self._pass(now)
             if now >= self.decided_s + self.settings.every_s:
                 self._decide()
+                tell("simulating", self.state.came - len(self.state.live), len(self.workload))
         if np.isfinite(end):
             self._pass(end)
         return result_of(self.workload, self.state, self.decisions, self.offered_s, self.policy.name)

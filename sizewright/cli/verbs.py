@@ -1,0 +1,56 @@
+"""How verbs are registered: each with examples, which end its `--help` and from which documentation can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def examples(*lines: str) -> Callable[[F], F]:
+    """Whole command lines that show what a verb is for; a comment may follow each."""
+
+    def keep(function: F) -> F:
+        vars(function)["examples"] = lines
+        return function
+
+    return keep
+
+
+class Verbs(typer.Typer):
+    """Verbs, or groups of them. The epilog of each command is its examples, one a line."""
+
+    def __init__(self, help: str, *lines: str, **more: Any) -> None:
+        super().__init__(
+            help=help, epilog="\n".join(lines), cls=_Group, no_args_is_help=True, rich_markup_mode=None,
+            pretty_exceptions_enable=False, **more,
+        )  # fmt: skip
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
+        """As typer's, for a function with examples."""
+
+        def register(function: F) -> F:
+            lines = vars(function)["examples"]
+            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), **more)(function)
+
+        return register
+
+
+def _write_examples(epilog: str | None, formatter: Any) -> None:
+    with formatter.section("Examples"):
+        for line in (epilog or "").splitlines():
+            formatter.write(f"  {line}\n")
+
+
+class _Verb(TyperCommand):
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(self.epilog, formatter)
+
+
+class _Group(TyperGroup):
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(self.epilog, formatter)

@@ -1,0 +1,174 @@
+"""Colours and bars on a real pseudo-terminal, and none of them in files and pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from sizewright.cli import output, progress
+from sizewright.cli.progress import Bar
+from sizewright.how_far import steps, tell
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
+"""Whatever moves or hides something."""
+
+
+class Ends:
+    """What is written at one end, a terminal or a pipe, is read at the other."""
+
+    def __init__(self, terminal: bool) -> None:
+        reading, writing = pty.openpty() if terminal else os.pipe()
+        self.file: TextIO = os.fdopen(writing, "w", encoding="utf-8")
+        self._read = b""
+        self._reader = threading.Thread(target=self._all_of, args=(reading,), daemon=True)
+        self._reader.start()
+
+    def text(self) -> str:
+        self.file.close()
+        self._reader.join()
+        return self._read.decode().replace("\r\n", "\n")
+
+    def _all_of(self, reading: int) -> None:
+        with suppress(OSError):  # the end of a terminal
+            while more := os.read(reading, 1 << 16):
+                self._read += more
+        os.close(reading)
+
+
+def with_bars(monkeypatch: pytest.MonkeyPatch) -> Ends:
+    """Standard error on a terminal, with bars that are shown at once."""
+    made = Ends(True)
+    for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", made.file)
+    monkeypatch.setattr(progress, "_SHOWN_AFTER_S", 0.001)
+    monkeypatch.setattr(progress, "_DRAWN_EVERY_S", 0.0)
+    return made
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("env", "on_a_terminal", "in_a_pipe"),
+    [
+        ({}, True, False),
+        ({"NO_COLOR": "1"}, False, False),
+        ({"NO_COLOR": ""}, True, False),
+        ({"TERM": "dumb"}, False, False),
+        ({"FORCE_COLOR": "1"}, True, True),
+        ({"FORCE_COLOR": "0"}, True, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, True, True),
+    ],
+)
+def test_colours(
+    monkeypatch: pytest.MonkeyPatch, name: str, env: dict[str, str], on_a_terminal: bool, in_a_pipe: bool
+) -> None:
+    for unset in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(unset, raising=False)
+    for variable, value in ({"TERM": "xterm"} | env).items():
+        monkeypatch.setenv(variable, value)
+    for terminal, coloured in ((True, on_a_terminal), (False, in_a_pipe)):
+        made = Ends(terminal)
+        monkeypatch.setattr(sys, name, made.file)
+        getattr(output, name)().print("told", style="bold red")
+        text = made.text()
+        assert bool(COLOUR.search(text)) is coloured
+        assert COLOUR.sub("", text).strip() == "told"
+
+
+def test_a_bar_says_how_long_it_takes_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = with_bars(monkeypatch)
+    with Bar("starting") as bar:
+        for done in (0, 1):
+            tell("adding trials", done, 50)
+            time.sleep(0.25)
+        bar.line("A line that stays.")
+    text = terminal.text()
+    plain = CONTROL.sub("", COLOUR.sub("", text))
+    assert re.search(r"adding trials ━.* 2% 0:00:0\d \d+ s left", plain)
+    assert "A line that stays." in plain
+    assert text.rstrip().endswith("\x1b[2K")  # the bar is erased
+
+
+def test_other_work_has_a_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = with_bars(monkeypatch)
+    with Bar("dividing", at_once=True) as bar:
+        bar.at("trials", 5, 10, before=4, note="x" * 150)
+        time.sleep(0.25)
+        list(steps("sizing jobs", range(3)))
+        time.sleep(0.25)
+        bar.say("asking")
+        time.sleep(0.25)
+    plain = CONTROL.sub("", COLOUR.sub("", terminal.text()))
+    assert re.search(r"xxx… ━.* 50% 0:00:0\d", plain)
+    assert re.search(r"dividing ━+  0:00:00", plain[plain.index("xxx…") :])
+    assert re.search(r"asking ━+  0:00:00", plain)
+
+
+def test_without_a_terminal_lines_are_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Ends(False)
+    monkeypatch.setattr(sys, "stderr", made.file)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Bar("starting", at_once=True) as bar:
+        list(steps("adding trials", range(8)))
+        bar.say("asking")
+        bar.line("A line.")
+    assert made.text() == "A line.\n"
+
+
+def run(args: list[Any], stdout: Ends | TextIO, stderr: Ends, **env: str) -> int:
+    command = [sys.executable, "-m", "sizewright.cli.main", *map(str, args)]
+    environ = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {"TERM": "xterm"} | env
+    out = stdout.file if isinstance(stdout, Ends) else stdout
+    return subprocess.run(
+        command, stdout=out, stderr=stderr.file, stdin=subprocess.DEVNULL, env=environ, check=False
+    ).returncode
+
+
+def test_a_verb_with_a_terminal_for_errors_alone_pipes_clean_data(example: Path) -> None:
+    out, err = Ends(False), Ends(True)
+    trace = example.parent / "cluster" / "trace.csv"
+    assert run(["simulate", trace, "--policy", "aryl", "--jobs", 150, "-o", "json"], out, err, COLUMNS="100") == 0
+    told = err.text()
+    assert "1/1 aryl" in told
+    assert "simulating" in told
+    assert CONTROL.search(told)
+    assert json.loads(out.text())["jobs"] == 150
+
+
+def test_a_verb_is_coloured_on_a_terminal_and_plain_in_a_pipe(example: Path) -> None:
+    for terminal, env, coloured in ((True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)):
+        out, err = Ends(terminal), Ends(terminal)
+        assert run(["memory", example], out, err, **env) == 0
+        text = out.text()
+        assert err.text() == ""
+        assert "fewest that fit" in text
+        assert bool(COLOUR.search(text)) is coloured
+        assert not CONTROL.search(text)
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    full, err = Path("/dev/full"), Ends(False)
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    with full.open("w") as file:
+        assert run(["schema", "job"], file, err) == 1
+    assert err.text() == "Error: No space left on device. Free some, or write elsewhere.\n"
+
+
+def test_what_cannot_be_encoded_is_replaced() -> None:
+    out = Ends(False)
+    assert run(["bank", "show"], out, Ends(False), PYTHONIOENCODING="ascii") == 0
+    assert "discarded: 33 ? Other work" in out.text()
