@@ -12,8 +12,8 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
 WIDE, HIGH, BOX_WIDE, BOX_HIGH = 190, 74, 150, 38
 COLUMNS = {
-    "reporting": 1, "plots": 1, "executors": 1, "training": 1, "progress": 1, "container": 1,
-    "retraining": 3, "profiler": 3, "names": 3, "how_far": 3, "testing": 4.4, "cluster": 4.4, "plugins": 4.4,
+    "reporting": 1, "plots": 1, "executors": 1, "training": 1, "progress": 1, "container": 1, "spec": 2.6,
+    "retraining": 3, "profiler": 3, "errors": 3, "names": 3.75, "testing": 4.75, "cluster": 4.75, "plugins": 4.75,
 }  # fmt: skip
 """Where rooms stand, from the left, so that no arrow runs behind a box; all others stand in column 2."""
 _ROW = re.compile(r"^\| `(\w+)` \| .* \| (.*)\|$", re.MULTILINE)
