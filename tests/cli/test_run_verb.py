@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
 
         return executor
 
-    monkeypatch.setattr(registry, "_find", make)
+    monkeypatch.setattr(registry, "_EXECUTORS", SimpleNamespace(find=make))
     return made
 
 
