@@ -11,7 +11,8 @@ from sizewright.api.inputs import load_cluster
 from sizewright.api.queues import tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
 from sizewright.cluster.allotment import Allotment
-from sizewright.cluster.divide import Places, divide, resources_of, servers_of
+from sizewright.cluster.divide import divide, resources_of, servers_of
+from sizewright.cluster.layout import Places
 from sizewright.cluster.placement import Servers
 from sizewright.cluster.tables import JobTables, tables_of
 from sizewright.cluster.why import why
@@ -100,7 +101,8 @@ def _share(
 ) -> Share:
     problem, column = tables.problem, int(answer.choice[job])
     name, current = problem.jobs[job], int(problem.current[job])
-    reason = tables.fixed[job] or why(tables, answer, job)
+    reason = "" if job in answer.released else tables.fixed[job]
+    reason = reason or why(tables, answer, job)
     count = int(problem.offered[job, 1:].sum())
     allocation = tables.allocation(job, column)
     if allocation is None:

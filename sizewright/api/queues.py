@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
-from sizewright.cluster.tables import JobTable
+from sizewright.cluster.candidates import JobTable
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.how_far import part
 from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
@@ -33,7 +33,7 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
             if current is None:
                 left_out.append(answer)
                 continue
-            fixed, answer = f"{answer.why.rstrip('.')}; it goes on with what it has.", ((_unknown(current),), None)
+            fixed, answer = f"{answer.why.rstrip('.')}; it goes on with what it has.", ((), None)
         candidates, requested = answer
         jobs.setdefault(job.name, job)
         samples = float(job.training.samples)
@@ -73,11 +73,6 @@ def _answer(
         )
         for each in found.alternatives
     ), found.target  # fmt: skip
-
-
-def _unknown(current: Allocation) -> Candidate:
-    """As slow as can be: nothing is told of it, and nothing rests on it."""
-    return Candidate(allocation=current, throughput=1e-9)
 
 
 def _read(path: str, job: Job) -> Recommendation:

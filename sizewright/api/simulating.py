@@ -14,6 +14,7 @@ import numpy as np
 
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
+from sizewright.cluster.candidates import GPU
 from sizewright.cluster.divide import resources_of, servers_of
 from sizewright.cluster.placement import Servers
 from sizewright.cluster.reclaim import RECLAIMS
@@ -21,7 +22,6 @@ from sizewright.cluster.simulator.curves import Curve, Elasticity, curves_in
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.report import rows_of, run_of
 from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulated
-from sizewright.cluster.tables import GPU
 from sizewright.datasets.traces import Trace, read_trace
 from sizewright.errors import InputError
 from sizewright.how_far import part, tell
@@ -185,6 +185,8 @@ def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
         told.append(
             f"{base.jobs:,} jobs are drawn from {len(trace):,}: a rate of {base.jobs / len(trace):.3g} × its own"
         )
+    if base.servers and not trace.arrived_s[-1] > 0:
+        told.append("all jobs come at once: the load is that while the longest runs")
     if base.settings.failures_a_day:
         told.append(
             f"a unit in use fails {base.settings.failures_a_day:g} times a day, and what was done since the last save, "

@@ -32,7 +32,9 @@ def allocate(
             "--value", help=f"{named(VALUES)}; absent, the policy's own values.", autocompletion=among(VALUES)
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the decision.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds for the search; a first answer takes its time.")
+    ] = 10.0,
     window: Annotated[float, typer.Option("--window", min=1, help="Seconds that progress is counted over.")] = 900.0,
     mixes: MixGpus = False,
     store: Store = None,

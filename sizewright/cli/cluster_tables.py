@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sizewright.cli.tables import new_table, sized_role
-from sizewright.cluster.tables import amount, named
+from sizewright.cluster.candidates import amount, named
 from sizewright.spec.units import format_seconds
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def resources_table(division: Division) -> Table:
     return made
 
 
+def seconds(value: float) -> str:
+    """A dash where no job was done."""
+    return format_seconds(value) if math.isfinite(value) else "–"
+
+
 def simulation_table(simulation: Simulation) -> Table:
     """One row a policy and load; ± is half the 95 % interval over the seeds."""
     several = any(row.seeds > 1 for row in simulation.rows)
@@ -59,10 +65,10 @@ def simulation_table(simulation: Simulation) -> Table:
     for row in simulation.rows:
         told = {name: each.value for name, each in row.figures.items()}
         half = (row.figures["jct_s"].upper - told["jct_s"]) / told["jct_s"] if told["jct_s"] else 0.0
-        times = [format_seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
+        times = [seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
         made.add_row(
-            row.policy, f"{row.load:g}", format_seconds(told["queueing_s"]), format_seconds(told["jct_s"]),
-            *([f"{half:.0%}" if row.seeds > 1 else "–"] if several else []), *times, f"{told['use']:.0%}",
+            row.policy, f"{row.load:g}", seconds(told["queueing_s"]), seconds(told["jct_s"]),
+            *([f"{half:.0%}" if row.seeds > 1 and math.isfinite(half) else "–"] if several else []), *times, f"{told['use']:.0%}",
             f"{told['fairness']:.2f}", f"{told['preemptions']:,.0f}", f"{told['changes']:,.0f}",
             f"{told['decision_p99_s'] * 1e3:.1f} ms",
         )  # fmt: skip

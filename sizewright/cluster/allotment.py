@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from sizewright.cluster.problem import Floats, Ints, Problem
 
+OUT_OF_TIME = "the time limit ended the search: a longer one may bring more"
+"""A note."""
+
 
 @dataclass(frozen=True)
 class Allotment:
@@ -27,8 +30,8 @@ class Allotment:
     """(R,): what another unit of each resource would be worth."""
     released: tuple[int, ...] = ()
     """Jobs that may not be put off and yet were, since all of them together do not fit."""
-    full: bool = False
-    """Whether nothing of more worth could be placed for any one job on what is left of the servers."""
+    spare: frozenset[int] = frozenset()
+    """Jobs for whose next candidate (`ahead`) there would be room, on the servers too."""
     seconds: float = 0.0
     """That the decision took."""
     notes: tuple[str, ...] = ()
@@ -36,6 +39,13 @@ class Allotment:
     def total(self, choice: Ints) -> float:
         """What another choice of columns (J,) would be worth to the policy."""
         return float(self.worth[np.arange(len(choice)), choice].sum())
+
+    def ahead(self, problem: Problem, job: int) -> int:
+        """A job's least candidate of more worth than what it gets, by dominant share; 0 where there is none."""
+        worth, column = self.worth[job], int(self.choice[job])
+        more = problem.offered[job] & (worth > worth[column] + 1e-12 * abs(worth[column]))
+        more[0] = False
+        return int(np.where(more, problem.share[job], np.inf).argmin()) if more.any() else 0
 
     @property
     def gap(self) -> float | None:

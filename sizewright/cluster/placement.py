@@ -51,6 +51,12 @@ class Placement:
         self._held: dict[str, list[tuple[Replicas, Held]]] = {}
         self._kinds = np.array(servers.kinds)
 
+    def copy(self) -> Placement:
+        """The same, to be gone on with apart."""
+        made = Placement(self.servers, mixes=self.mixes)
+        made.free, made.open, made._held = self.free.copy(), self.open.copy(), self._held.copy()
+        return made
+
     def of(self, job: str) -> list[tuple[Replicas, Held]]:
         """The groups of a job and where they are."""
         return self._held.get(job, [])
@@ -100,6 +106,16 @@ class Placement:
         if before:
             self._held[job] = before
         return False
+
+    def fits(self, job: str, groups: Sequence[Replicas]) -> bool:
+        """Whether `place` would go; all stays as it is."""
+        free, before = self.free.copy(), self._held.get(job)
+        went = self.place(job, groups)
+        self.free = free
+        self._held.pop(job, None)
+        if before is not None:
+            self._held[job] = before
+        return went
 
     def _choices(self, before: list[tuple[Replicas, Held]]) -> list[Bools]:
         """Servers of one kind at a time, those of the kind that it is on first, then that with most to give."""
@@ -162,3 +178,12 @@ def _best(free: Floats, fits: Ints, left: int, prefer: Bools | None, scale: Floa
     if len(whole):
         return int(whole[(free[whole] / scale).sum(axis=1).argmin()])
     return int(some[fits[some].argmax()])
+
+
+def below(needs: Floats, worth: Floats, column: int, least: int) -> list[int]:
+    """Candidates of a job that need (K, R) no more than `column` and are worth (K,) more than `least`, the best first:
+    what to try where there is no room for `column`."""
+    better = (worth > worth[least]) & (needs <= needs[column]).all(axis=1)
+    better[[0, column]] = False
+    found = np.flatnonzero(better)
+    return [int(k) for k in found[np.argsort(-worth[found], kind="stable")]]

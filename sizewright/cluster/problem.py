@@ -49,6 +49,8 @@ class Problem:
     change_price: Floats
     """(J,): value lost when a job that has something gets another column."""
     facts: Facts | None = None
+    fallback: Ints | None = None
+    """(J,): the floor, where it is known by other means to fit."""
     """What published policies go by; they make their own values of it."""
 
     def __post_init__(self) -> None:
@@ -108,6 +110,8 @@ class Problem:
     def floor(self) -> Ints:
         """(J,): what a job is left with: nothing; or, where it may not be put off, its least, or what it has where the
         least of all do not fit."""
+        if self.fallback is not None:
+            return self.fallback
         rows, stays = np.arange(len(self.current)), ~self.offered[:, 0]
         least = np.where(stays, self.least, 0)
         if self.fits(least):

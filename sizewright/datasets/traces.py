@@ -14,6 +14,8 @@ from sizewright.errors import InputError
 
 Floats = NDArray[np.float64]
 GIB = 1024**3
+LONGEST_S = 1e10
+"""Of a trace: three centuries."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,11 @@ def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source:
         notes.append("rows are not in order of arrival: sorted")
         frame = frame.sort_values("arrived_s", kind="stable")
     arrived = frame["arrived_s"].to_numpy(float)
+    if not arrived[-1] / 2 - arrived[0] / 2 <= LONGEST_S / 2:  # halves, since a difference of floats may overflow
+        raise InputError(
+            f"Arrivals in {source} go from {arrived[0]:g} to {arrived[-1]:g} s, which is more than three centuries.",
+            "Give them in seconds.",
+        )
     amounts = {name: frame[name].to_numpy(float) for name in resources}
     jobs = tuple(frame["job"].astype(str))
     return Trace(jobs, arrived - arrived[0], frame["duration_s"].to_numpy(float), amounts, tuple(notes))

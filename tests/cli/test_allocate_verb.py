@@ -76,11 +76,13 @@ def test_every_policy_divides_it(folder: Path, call: Callable[..., Any], policy:
     assert division.policy == policy
 
 
-def test_the_dynamic_programme_is_for_one_resource_that_binds(folder: Path, call: Callable[..., Any]) -> None:
+def test_where_two_resources_bind_the_dynamic_programme_says_that_prices_answer(
+    folder: Path, call: Callable[..., Any]
+) -> None:
     Path("cluster.yaml").write_text("hosts: [{kind: s, count: 4, cpu: 16, memory: 20Gi}]")
     told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", "dynamic")
-    assert told.code == 1
-    assert "for one resource; there are 2" in told.err
+    assert told.code == 0
+    assert "2 resources can run short: by prices instead" in told.out
 
 
 def test_a_running_job_without_trials_keeps_what_it_has(folder: Path, call: Callable[..., Any]) -> None:
@@ -191,6 +193,25 @@ def test_what_does_not_fit_or_is_there_twice_is_told(folder: Path, call: Callabl
         ("ctr-a", "another one has its name"), ("ctr-b", "none of its 1 candidates can be had"),
         ("ctr-c", "it trains nothing"),
     }  # fmt: skip
+
+
+def test_a_running_job_that_is_left_with_nothing_keeps_its_capacity(folder: Path, call: Callable[..., Any]) -> None:
+    held = {"allocation": allocation(8), "throughput": 0}
+    where = {"s-0": {"worker": 4}, "s-1": {"worker": 4}, "s-2": {"ps": 1}}
+    jobs = [
+        {"job": "b.yaml", "table": "b.csv"},
+        {"job": "a.yaml", "table": "a.csv"},
+        {"job": "a.yaml", "candidates": [held], "current": allocation(8), "servers": where},
+    ]
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
+    division = divided(call)
+    other, kept = division.shares
+    assert (kept.job, kept.decision, kept.servers) == ("ctr-a", "keep", where)
+    assert "it trains nothing" in kept.why
+    assert set(other.servers) <= {"s-2", "s-3"}
+    assert [(left.job, left.why) for left in division.left_out if left.what == "the job"] == [
+        ("ctr-a", "another one has its name")
+    ]
 
 
 def test_a_cluster_of_nothing_leaves_all_out(folder: Path, call: Callable[..., Any]) -> None:

@@ -150,6 +150,32 @@ def test_options_that_cannot_be(trace: Path, call: Callable[..., Any], options: 
     assert "Traceback" not in result.err
 
 
+def test_every_policy_replays_a_trace_of_several_resources(trace: Path, call: Callable[..., Any]) -> None:
+    rows = [line.split(",") for line in trace.read_text().splitlines()]
+    more = ["cpu", *(str(4 * (1 + int(row[2]) % 3)) for row in rows[1:])]
+    trace.write_text("".join(",".join([*row, cpu]) + "\n" for row, cpu in zip(rows, more, strict=True)))
+    told = replayed(call, "--policy", "all", "--load", "1.1")
+    assert {row.policy for row in told.rows} == set(ALLOCATORS)
+    assert any(note.startswith("dynamic: 2 resources can run short") for note in told.notes)
+
+
+def test_an_end_before_any_job_is_done_is_no_time(trace: Path, call: Callable[..., Any]) -> None:
+    told = call("simulate", trace, "--policy", "fifo", "--until", "0.00001", "--seeds", 2)
+    assert told.code == 0
+    assert "nan" not in told.out + told.err
+    assert "–" in told.out
+
+
+def test_the_load_of_jobs_that_come_at_once_is_that_while_the_longest_runs(
+    trace: Path, call: Callable[..., Any]
+) -> None:
+    trace.write_text("arrived_s,duration_s,cpu\n0,100,4\n0,200,8\n")
+    Path("cluster.yaml").write_text("hosts: [{kind: s, cpu: 8, memory: 8Gi}]")
+    told = replayed(call, "--cluster", "cluster.yaml", "--policy", "fifo")
+    assert told.rows[0].load == pytest.approx((400 + 1600) / 200 / 8)
+    assert any("all jobs come at once" in text for text in told.assumptions)
+
+
 def test_a_cluster_on_which_nothing_fits(trace: Path, call: Callable[..., Any]) -> None:
     result = call("simulate", trace, "--inference", 2, "--server", 0.5)
     assert result.code == 1

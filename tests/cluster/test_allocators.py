@@ -28,10 +28,6 @@ class TestEveryAllocator(AllocatorContract):
     def allocator(self, name: str) -> Allocator:
         return get_allocator(name)
 
-    @pytest.fixture
-    def resources(self, name: str) -> int:
-        return 1 if name == "dynamic" else 3
-
     def test_it_is_known_by_its_name(self, name: str) -> None:
         assert get_allocator(name).name == name
 
@@ -132,8 +128,53 @@ def test_policies_that_go_by_facts_say_what_is_missing() -> None:
         get_allocator("aryl")(random_problem(1))
     with pytest.raises(InputError, match="no policy 'best'"):
         get_allocator("best")
-    with pytest.raises(InputError, match="one resource; there are 2"):
-        get_allocator("dynamic")(random_problem(1, resources=2))
+
+
+@pytest.mark.parametrize(
+    ("needs", "capacity", "note"),
+    [
+        ([[[1, 2], [2, 3]], [[1, 2], [3, 2]]], [3, 4], "2 resources can run short"),
+        ([[np.pi, 5], [1, 6]], [7], "needs of r0 have no common unit"),
+        (np.array([[1, 2, 3], [1, 2, 4]]) * 1e17, [5e17], "needs of r0 have no common unit"),
+        ([[1000003, 2000029], [3000017, 4000037]], [5000011], "too many units"),
+    ],
+)
+def test_where_no_programme_is_possible_prices_answer_and_it_is_said(
+    needs: object, capacity: object, note: str
+) -> None:
+    values = np.asarray(needs, float).reshape(2, -1, len(capacity)).sum(axis=2) ** 0.9  # type: ignore[arg-type]
+    problem = problem_of(needs, values / values.max(), capacity)
+    answer = get_allocator("dynamic")(problem)
+    assert problem.fits(answer.choice)
+    assert answer.bound is not None
+    assert answer.bound >= best_of(problem) - 1e-9
+    assert [note in text for text in answer.notes] == [True] * len(answer.notes)
+    assert answer.notes or answer.gap == 0.0
+    default = get_allocator("default")(problem)
+    assert default.value >= best_of(problem) * (1 - 1.01e-3)
+
+
+def test_one_resource_in_many_units_is_solved_within_its_gap() -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        needs = rng.integers(1_000_000, 9_000_000, (6, 4)).astype(float)
+        values = needs ** rng.uniform(0.4, 1, (6, 1)) * rng.uniform(0.7, 1.3, (6, 4))
+        problem = problem_of(needs, values / values.max(), [np.floor(needs.mean(axis=1).sum() / 2)])
+        answer = get_allocator("default")(problem)
+        assert answer.gap is not None
+        assert answer.gap <= 1e-3
+
+
+@pytest.mark.parametrize("name", sorted(ALLOCATORS))
+def test_jobs_are_put_off_only_where_nothing_lets_all_of_them_stay(name: str) -> None:
+    """Neither their least fit together nor what they have; one of each does."""
+    problem = problem_of(
+        [[[4, 1], [1, 5]]] * 2, [[1, 1]] * 2, [6, 8], current=[2, 2], stays=[True, True], facts=True
+    )  # fmt: skip
+    answer = get_allocator(name)(problem)
+    assert not answer.released
+    assert (answer.choice > 0).all()
+    assert problem.fits(answer.choice)
 
 
 def test_a_problem_of_many_jobs_has_a_narrow_proven_gap() -> None:

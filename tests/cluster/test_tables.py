@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sizewright.cluster.allocators.registry import ALLOCATORS, get_allocator
+from sizewright.cluster.candidates import JobTable, needs_of
 from sizewright.cluster.divide import divide, resources_of, servers_of
-from sizewright.cluster.tables import JobTable, JobTables, needs_of, tables_of
+from sizewright.cluster.tables import JobTables, tables_of
 from sizewright.cluster.why import why
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Candidate, Cluster, Gpu, Group
@@ -86,9 +87,65 @@ def test_a_job_that_nothing_is_told_of_goes_on_with_what_it_has() -> None:
     assert not made.problem.offered[0, 0]
 
 
+def own(*told: tuple[int, float]) -> tuple[Candidate, ...]:
+    return tuple(Candidate(allocation=sized(n), throughput=1.0, value=value) for n, value in told)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "values", "why"),
+    [
+        ((), "progress", "It brings no candidates"),
+        ((Candidate(allocation=sized(4), throughput=0.0),), "progress", "it trains nothing"),
+        (own((4, -1.0), (2, -2.0)), "own", "its value is negative"),
+    ],
+)
+def test_a_running_job_of_which_nothing_can_be_considered_keeps_what_it_has(
+    candidates: tuple[Candidate, ...], values: str, why: str
+) -> None:
+    (rival,) = own((8, 5.0))
+    made = tables(
+        job("runs", candidates=candidates, current=sized(4)), job("b", candidates=(rival,)), values=values,
+        capacity=(40.0, 512 * GIB),
+    )  # fmt: skip
+    assert made.problem.jobs == ["runs", "b"]
+    assert why in made.fixed[0]
+    assert made.fixed[0].endswith("it goes on with what it has.")
+    answer = get_allocator("default")(made.problem)
+    assert answer.choice.tolist() == [1, 0]  # 18 of 40 cores are held, and the other would take 34
+    assert made.allocation(0, 1) == sized(4)
+
+
+def test_a_running_job_that_cannot_go_on_as_it_is_changes_or_stops() -> None:
+    made = tables(job(candidates=own((4, -1.0), (2, 3.0)), current=sized(4)), values="own")
+    column = int(made.problem.current[0])
+    assert made.allocation(0, column) == sized(4)
+    assert made.problem.offered[0].tolist() == [True, True, False]
+    assert made.fixed == ("",)
+    gone = tables(job(counts=(8,), current=sized(8)), capacity=(20.0, 512 * GIB))  # it cannot be there
+    assert [left.what for left in gone.left_out] == ["the job"]
+
+
+def test_of_jobs_of_one_name_the_one_that_runs_is_kept() -> None:
+    for jobs in ([job(), job(current=sized(2))], [job(current=sized(2)), job()]):
+        made = tables(*jobs)
+        assert made.problem.current.tolist() == [2]
+        assert [left.why for left in made.left_out] == ["another one has its name"]
+    with pytest.raises(InputError, match="Two jobs that run are called a"):
+        tables(job(current=sized(2)), job(current=sized(1)))
+
+
+def test_what_runs_on_gpus_of_no_kind_runs_on_those_that_are_there() -> None:
+    any_kind = sized(2, kind="gpu")
+    there = np.array([4.0, 64, 512 * GIB])
+    made = tables_of(
+        [job(candidates=(Candidate(allocation=any_kind, throughput=1.0),), current=any_kind)], ["gpu:a100", *CPUS],
+        there, there,
+    )  # fmt: skip
+    assert made.problem.current.tolist() == [1]
+
+
 def test_values_of_your_own_are_taken_as_they_are() -> None:
-    own = tuple(Candidate(allocation=sized(n), throughput=1.0, value=v) for n, v in ((1, 5.0), (2, 6.0)))
-    made = tables(job(candidates=own, change_price=2.0, current=sized(1)), values="own")
+    made = tables(job(candidates=own((1, 5.0), (2, 6.0)), change_price=2.0, current=sized(1)), values="own")
     assert made.problem.worth[0].tolist() == [-2, 5, 4]
     with pytest.raises(InputError, match="A candidate of a has no value"):
         tables(job(), values="own")
@@ -117,8 +174,7 @@ def test_what_cannot_be_considered_is_left_out_and_told(made: list[JobTable], wh
 
 
 def test_negative_values_are_left_out() -> None:
-    own = tuple(Candidate(allocation=sized(n), throughput=1.0, value=v) for n, v in ((1, -5.0), (2, 6.0)))
-    made = tables(job(candidates=own), values="own")
+    made = tables(job(candidates=own((1, -5.0), (2, 6.0))), values="own")
     assert made.problem.offered[0].tolist() == [True, True]
     assert "negative (-5)" in made.left_out[0].why
 
@@ -147,8 +203,7 @@ def test_gpus_of_no_kind_are_had_of_any() -> None:
 
 def test_no_jobs_are_a_problem_that_every_policy_answers() -> None:
     for name in ALLOCATORS:
-        if name != "dynamic":
-            assert len(get_allocator(name)(tables().problem).choice) == 0
+        assert len(get_allocator(name)(tables().problem).choice) == 0
 
 
 HOSTS = Cluster.model_validate(
@@ -166,7 +221,7 @@ def of_hosts(*jobs: JobTable, cluster: Cluster = HOSTS) -> JobTables:
     return tables_of(jobs, resources_of(cluster), there, there)
 
 
-@pytest.mark.parametrize("policy", sorted(set(ALLOCATORS) - {"dynamic"}))
+@pytest.mark.parametrize("policy", sorted(ALLOCATORS))
 def test_what_is_given_fits_on_the_servers(policy: str) -> None:
     made = of_hosts(*(job(f"j{i}", (1, 2, 4, 8), 0.5 + 0.05 * i, arrived_s=float(i)) for i in range(8)))
     answer, places = divide(made, servers_of(HOSTS), get_allocator(policy), 5.0)

@@ -86,6 +86,13 @@ def test_what_is_no_trace(tmp_path: Path, text: str, told: str) -> None:
         read_trace(written(tmp_path, text))
 
 
+@pytest.mark.parametrize("last", ["1e308", "1e12"])
+def test_arrivals_over_centuries_are_refused(tmp_path: Path, last: str) -> None:
+    path = written(tmp_path, f"job,arrived_s,duration_s,gpu\na,-{last},10,1\nb,{last},10,1\n")
+    with pytest.raises(InputError, match="more than three centuries"):
+        read_trace(path)
+
+
 def test_faults_of_files_and_kinds(tmp_path: Path) -> None:
     good = written(tmp_path, "arrived_s,duration_s,gpu\n1,2,1\n")
     with pytest.raises(InputError, match="No trace at"):

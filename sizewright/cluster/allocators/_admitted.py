@@ -22,4 +22,4 @@ def shortest_admitted(problem: Problem, facts: Facts) -> Problem:
     base = served(problem, np.argsort(left, kind="stable"), problem.least, strict=False)
     offered = problem.offered & (base > 0)[:, None]
     offered[:, 0] = base == 0
-    return replace(valued(problem, completion_saved(facts, problem.least)), offered=offered)
+    return replace(valued(problem, completion_saved(facts, problem.least)), offered=offered, fallback=base)

@@ -8,12 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from sizewright.cluster.allocators._highs import smallest
 from sizewright.cluster.allotment import Allotment, chosen
 from sizewright.cluster.facts import Facts
 from sizewright.cluster.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.errors import InputError, SizewrightError
 
 _REMEDY = "Hold it against sizewright.testing.AllocatorContract, or take another policy."
+
+FLOOR_S = 0.5
+"""Seconds for the search for a floor that fits, beside any time limit; it is rarely needed."""
 
 
 class Allocator:
@@ -101,10 +105,13 @@ def _without_giants(problem: Problem) -> Problem:
 
 def _release(problem: Problem) -> tuple[Problem, tuple[int, ...]]:
     """Jobs that may not be put off are where nothing of theirs fits at all, and, the latest first, where what all of
-    them are left with does not fit."""
+    them are left with does not fit, and nothing is found that does."""
     lost = np.asarray(~problem.offered.any(axis=1))
     if problem.fits(problem.floor) and not lost.any():
         return problem, ()
+    found = smallest(problem, FLOOR_S)
+    if problem.fits(found):
+        problem = replace(problem, fallback=found)
     used = problem.used(problem.floor)
     for job in by_arrival(problem)[::-1]:
         over = np.asarray(used > problem.capacity * (1 + ROUNDING))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import highspy
 import numpy as np
 from scipy.sparse import csc_array
@@ -32,6 +34,14 @@ def improved(problem: Problem, open_: Bools, start: Ints, gap: float, limit_s: f
         choice[jobs[picked]] = columns[picked]
     bound = -info.mip_dual_bound
     return choice, bound if np.isfinite(bound) else np.inf
+
+
+def smallest(problem: Problem, limit_s: float) -> Ints:
+    """The choice of small shares with something for each job that may not be put off and nothing for the others; the
+    problem's floor, which may exceed the capacity, where none is found."""
+    others = problem.offered[:, :1] & (np.arange(problem.shape[1]) > 0)
+    small = replace(problem, values=-problem.share, change_price=np.zeros(len(problem.current)))
+    return improved(small, problem.offered & ~others, problem.floor, 0.1, limit_s)[0]
 
 
 _OPTIONS: dict[str, bool | int | float] = {

@@ -10,15 +10,14 @@ from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.problem import Problem
 from sizewright.cluster.values import weighted_progress
-from sizewright.errors import InputError
 
 
 class Default(Allocator):
     """With facts of the jobs: the greatest progress, that of jobs with little left counting more; else the values as
     they are given.
 
-    Prices are enough for many jobs. Where their gap is above `gap`, one resource in units is left to the dynamic
-    programme, all else to HiGHS, for as long as the time limit lets them.
+    Prices are enough for many jobs. Where their gap is above `gap`, one resource in not too many units is left to the
+    dynamic programme, all else to HiGHS, for as long as the time limit lets them.
     """
 
     name = "default"
@@ -36,8 +35,7 @@ class Default(Allocator):
 
     def _solved(self, problem: Problem, until: float) -> Allotment:
         if problem.shape[2] == 1:
-            try:
-                return Dynamic(self.gap).choose(problem, until)
-            except InputError:  # no common unit
-                pass
+            answer = Dynamic(self.gap).choose(problem, until)
+            if (answer.gap or 0.0) <= self.gap:
+                return answer
         return Mip(self.gap).choose(problem, until)

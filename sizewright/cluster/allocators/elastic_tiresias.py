@@ -52,6 +52,6 @@ def _grown(problem: Problem, facts: Facts, choice: Ints) -> Ints:
     offered = problem.offered & (problem.share >= problem.share[rows, choice][:, None])
     offered[rows, choice] = True
     offered[:, 0] = choice == 0
-    started = replace(problem, values=facts.speed / least[:, None], offered=offered, current=choice)
+    started = replace(problem, values=facts.speed / least[:, None], offered=offered, current=choice, fallback=choice)
     ladder = frontier(started, problem.share)
     return climb(started, ladder, *steps_by(started, ladder, problem.share))

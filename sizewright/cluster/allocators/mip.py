@@ -10,7 +10,7 @@ from sizewright.cluster.allocators._dual import Prices, open_at, prices_of
 from sizewright.cluster.allocators._highs import improved
 from sizewright.cluster.allocators._polish import polished
 from sizewright.cluster.allocators._repair import repaired
-from sizewright.cluster.allotment import Allotment, chosen
+from sizewright.cluster.allotment import OUT_OF_TIME, Allotment, chosen
 from sizewright.cluster.problem import Problem
 
 SLICES = (0.2, 1.0)
@@ -39,6 +39,8 @@ class Mip(Allocator):
             if (answer.gap or 0.0) <= self.gap or left_s <= 0:
                 break
             answer = self._searched(scaled, prices, answer, share * left_s)
+        if (answer.gap or 0.0) > self.gap and time.perf_counter() >= until:
+            answer = replace(answer, notes=(OUT_OF_TIME,))
         return in_units(answer, problem, unit)
 
     def _searched(self, problem: Problem, prices: Prices, before: Allotment, limit_s: float) -> Allotment:

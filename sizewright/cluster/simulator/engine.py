@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,7 @@ class Simulation:
         self.state = State(self.workload)
         self.rng = np.random.default_rng(self.settings.seed)
         self.decisions: list[Decision] = []
+        self.told = Counter[str]()
         self.lasts_s = self._drawn(len(self.workload))
         self.offered_s = np.zeros(len(self.workload.resources))
         self.decided_s, self.capacity = -np.inf, self.supply.at(self.state.now_s, self.state)
@@ -127,6 +129,7 @@ class Simulation:
         worth = answer.worth if answer.bound is not None else None
         columns = self.supply.place(state, state.live, answer.choice, worth)
         moved = int((columns != state.column[state.live]).sum())
+        self.told.update(answer.notes)
         self.decisions.append(Decision(state.now_s, len(state.live), moved, answer.seconds, answer.gap))
         state.give(state.live, columns)
 

@@ -83,8 +83,14 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
     if not len(workload):
         raise InputError("No job of the trace fits on the cluster's servers.", "Give larger ones.")
     settings = replace(scenario.settings, seed=scenario.seed)
-    result = Simulation(workload, supply, policy, settings).run()
-    return Simulated(scenario, result, capacity, supply.figures(), (*trace.notes, *told, *notes, *_longer(trace)))
+    simulation = Simulation(workload, supply, policy, settings)
+    result = simulation.run()
+    of_policy = [
+        f"{scenario.policy}: {note} ({count} of {len(result.decisions)} decisions)"
+        for note, count in simulation.told.items()
+    ]
+    notes = [*trace.notes, *told, *notes, *_longer(trace), *of_policy]
+    return Simulated(scenario, result, capacity, supply.figures(), tuple(notes))
 
 
 def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
@@ -100,13 +106,14 @@ def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
 
 
 def load_on(trace: Trace, capacity: Floats, resources: Sequence[str]) -> float:
-    """The share of a capacity (R,) that the jobs would use while they come, of the resource that is scarcest."""
+    """The share of a capacity (R,) that the jobs would use while they come, of the resource that is scarcest; while the
+    longest runs, where all come at once."""
     return float((_demand(trace, resources) / capacity).max())
 
 
 def _demand(trace: Trace, resources: Sequence[str]) -> Floats:
-    """(R,): what the jobs would use on average while they come."""
-    span_s = max(float(trace.arrived_s[-1]), 1e-9)
+    """(R,): what the jobs would use on average while they come; while the longest runs, where all come at once."""
+    span_s = float(trace.arrived_s[-1]) or float(trace.duration_s.max())
     return np.array([(trace.duration_s * trace.needs[name]).sum() / span_s for name in resources])
 
 

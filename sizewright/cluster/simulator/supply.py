@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sizewright.cluster.placement import Placement, Replicas, Servers
+from sizewright.cluster.placement import Placement, Replicas, Servers, below
 from sizewright.cluster.problem import ROUNDING, Bools, Floats, Ints
 from sizewright.cluster.reclaim import Reclaim, least_cost
 from sizewright.cluster.simulator.state import State
@@ -81,7 +81,8 @@ class Placed(Supply):
             if column == 0:
                 self.placement.remove(str(job))
             else:
-                tried = [column, *(_below(state, job, column, worth[i], int(before[i])) if worth is not None else [])]
+                needs = state.workload.needs[job]
+                tried = [column, *(below(needs, worth[i], column, int(before[i])) if worth is not None else [])]
                 placed[i] = next((k for k in tried if self._fits(state, job, k)), before[i])
         return placed
 
@@ -123,15 +124,6 @@ class Placed(Supply):
     def preferred(self, group: int) -> Bools | None:
         """(S,): servers for a group's replicas to take first."""
         return None
-
-
-def _below(state: State, job: int, column: int, worth: Floats, before: int) -> list[int]:
-    """Candidates that need less than `column` and are worth more than what the job has, the best first."""
-    needs = state.workload.needs[job]
-    better = (worth > worth[before]) & (needs <= needs[column]).all(axis=1)
-    better[[0, column]] = False
-    found = np.flatnonzero(better)
-    return [int(k) for k in found[np.argsort(-worth[found], kind="stable")]]
 
 
 @dataclass
