@@ -65,10 +65,11 @@ def simulation_table(simulation: Simulation) -> Table:
     for row in simulation.rows:
         told = {name: each.value for name, each in row.figures.items()}
         half = (row.figures["jct_s"].upper - told["jct_s"]) / told["jct_s"] if told["jct_s"] else 0.0
+        within = f"{half:.0%}" if row.seeds > 1 and math.isfinite(half) else "–"
         times = [seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
         made.add_row(
             row.policy, f"{row.load:g}", seconds(told["queueing_s"]), seconds(told["jct_s"]),
-            *([f"{half:.0%}" if row.seeds > 1 and math.isfinite(half) else "–"] if several else []), *times, f"{told['use']:.0%}",
+            *([within] if several else []), *times, f"{told['use']:.0%}",
             f"{told['fairness']:.2f}", f"{told['preemptions']:,.0f}", f"{told['changes']:,.0f}",
             f"{told['decision_p99_s'] * 1e3:.1f} ms",
         )  # fmt: skip

@@ -85,10 +85,8 @@ def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None =
     settings = replace(scenario.settings, seed=scenario.seed)
     simulation = Simulation(workload, supply, policy, settings)
     result = simulation.run()
-    of_policy = [
-        f"{scenario.policy}: {note} ({count} of {len(result.decisions)} decisions)"
-        for note, count in simulation.told.items()
-    ]
+    decisions = len(result.decisions)
+    of_policy = [f"{policy.name}: {note} ({n} of {decisions} decisions)" for note, n in simulation.told.items()]
     notes = [*trace.notes, *told, *notes, *_longer(trace), *of_policy]
     return Simulated(scenario, result, capacity, supply.figures(), tuple(notes))
 
