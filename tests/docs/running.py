@@ -52,7 +52,7 @@ def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
 
 def _run(page: Page, command: Command, folder: Path, env: dict[str, str], servers: list[subprocess.Popen[str]]) -> None:
     where = f"{page.path.name}:{command.line}: {command.text}"
-    if command.text.split()[0] in _NOT_RUN:
+    if next(word for word in command.text.split() if "=" not in word) in _NOT_RUN:
         return
     if command.text.rstrip().endswith(" &"):
         words = command.text.rstrip().removesuffix("&")
