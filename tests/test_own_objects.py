@@ -75,6 +75,16 @@ class Keen(UslModel):
         return self.predict(X) / 1.5, self.predict(X) * 1.5
 
 
+class UpsideDown(Keen):
+    """Its upper bound is below its lower one."""
+
+    name = "upside-down"
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, kind: Any = "trial") -> tuple[np.ndarray, np.ndarray]:
+        lower, upper = super().predict_interval(X, coverage, kind)
+        return upper, lower
+
+
 def test_a_cluster_is_divided_by_an_object(tmp_path: Path) -> None:
     division = sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Least())
     assert division.policy == "least"
@@ -156,6 +166,7 @@ def test_a_model_that_cannot_take_the_trials_says_so(example: Path, store: str) 
         (Odd(), "odd tells samples/s that are 0, negative or no number"),
         (Odd(-1.0), "odd tells samples/s that are 0, negative or no number"),
         (Odd("x"), "odd failed: .*ModelContract"),  # type: ignore[arg-type]
+        (UpsideDown(), "upside-down tells intervals that do not hold"),
         (UslModel, "is no throughput model"),
         ("uls", "did you mean 'usl'"),
     ],

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel
 
 from sizewright.api.applying import LEDGER_VARIABLE
-from sizewright.api.inputs import JobLike, its_store
+from sizewright.api.inputs import JobLike, its_store, load_job
 from sizewright.api.sizing import size
+from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
-from sizewright.recommender.decisions import DecisionLog
+from sizewright.recommender.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Cluster, Job
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from sizewright.models import BaseThroughputModel
 
 PICTURES = ("png", "svg")
+R = TypeVar("R", bound=BaseModel)
 
 
 def report(
@@ -40,6 +44,8 @@ def report(
     metrics: str | Path | None = None,
     decisions: str | Path | None = None,
     ledger: str | Path | None = None,
+    objective: str | None = None,
+    deadline: str | None = None,
     form: str = "html",
     out: str | Path | None = None,
 ) -> tuple[list[Path], list[str]]:
@@ -49,22 +55,27 @@ def report(
     `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
     folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
     the store holds. `metrics` and `decisions` are files that `run` or `tune` kept of a run; of the `ledger`
-    ($SIZEWRIGHT_LEDGER) plans for the job are shown.
+    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `objective` and `deadline`, such as "4h", take the place of the
+    job's own.
 
-    Raises InputError where the store holds several jobs, for another form, or for what cannot be written;
+    Raises InputError where the store holds several jobs, for another form, for a file of what it should not be or of
+    another job, or for what cannot be written;
     MissingExtraError without the extra `plots`; and what `recommend` raises.
     """
     if form not in ("html", *PICTURES):
         raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
     if job is None and trials is not None:
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
+    described = its_only_job(store) if job is None else load_job(job)
+    if objective or deadline:
+        described = described.with_objective(objective, deadline)
     sized = size(
-        its_only_job(store) if job is None else job, trials=trials, store=store, cluster=cluster,
+        described, trials=trials, store=store, cluster=cluster,
         extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
     )  # fmt: skip
     told = Told(
-        sized, looks=MetricsLog(_there(metrics)).read() if metrics else (), plans=_plans(sized.job, ledger),
-        decisions=DecisionLog(_there(decisions)).read() if decisions else (),
+        sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
+        plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
     path = Path(out or ("report.html" if form == "html" else "report"))
     try:
@@ -93,8 +104,28 @@ def _pictures(told: Told, folder: Path, form: str) -> tuple[list[Path], list[str
 
 
 def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
+    """What became of each plan at last."""
     path = _there(ledger) if ledger else os.environ.get(LEDGER_VARIABLE)
-    return [entry for entry in Ledger(path).read() if entry.job == job.name] if path else []
+    log = Ledger(path) if path else None
+    read = [] if log is None else _kept(log, "--ledger") if ledger else log.read()
+    return list({entry.plan_id: entry for entry in read if entry.job == job.name}.values())
+
+
+def _decided(job: Job, path: str | Path) -> list[Decision]:
+    """Raises InputError for decisions about another job."""
+    read = _kept(DecisionLog(_there(path)), "--decisions")
+    mine = [decision for decision in read if decision.job_hash == job.hash]
+    if not mine:
+        raise InputError(f"{path} holds decisions about another job than {job.name}.", "Name the file of its run.")
+    return mine
+
+
+def _kept(log: JsonLines[R], option: str) -> list[R]:
+    """Raises InputError for a file that holds none."""
+    read = log.read()
+    if not read:
+        raise InputError(f"{log.path} holds nothing that `sizewright run {option}` writes.", "Name such a file.")
+    return read
 
 
 def _there(path: str | Path) -> str | Path:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 EXECUTORS = ("dlrover", "file", "kubeflow", "kuberay", "local", "ray", "slurm", "volcano")
 MODELS = ("default", "phases", "dlrover", "optimus", "ernest", "usl", "allreduce", "gp", "lightgbm")
-OBJECTIVES = ("balanced", "cost", "time", "deadline")
 POLICIES = (
     "default", "fifo", "sjf", "doubling", "slope", "hull", "dynamic", "mip", "lagrangian", "weighted-greedy",
     "progress-mip", "elastic-tiresias", "aryl", "sia",

@@ -49,12 +49,13 @@ def export_(
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
     from sizewright.datasets.history_files import export_history
+    from sizewright.spec.units import format_count
 
     with Bar("reading"), api.open_store(store) as opened:
         runs = opened.history.finished()
     export_history(runs, file)
-    told = {"file": file, "finished_jobs": len(runs)}
-    show_data(told, output, lambda out: out.print(f"Wrote {len(runs)} finished jobs to {file}", soft_wrap=True))
+    text = f"Wrote {format_count(len(runs), 'finished job')} to {file}"
+    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text, soft_wrap=True))
 
 
 @app.command("import")
@@ -152,7 +153,10 @@ def _added(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dic
 
 def _show(told: dict[str, Any], output: Format) -> None:
     from sizewright.cli.output import show_data
+    from sizewright.spec.units import format_count
 
-    text = f"{told['added']} finished jobs to {told['store']} ({told['already_there']} were there already)"
+    text = (
+        f"{format_count(told['added'], 'finished job')} to {told['store']} ({told['already_there']} were there already)"
+    )
     text = f"Would add {text}" if told["dry_run"] else f"Added {text}"
     show_data(told, output, lambda out: out.print(text, soft_wrap=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Optional
 
 import typer
@@ -26,19 +27,30 @@ Out = Annotated[
 ]
 Store = Annotated[
     Text,
-    typer.Option("--store", help="Trial store: a file or an SQLAlchemy URL.", envvar="SIZEWRIGHT_STORE"),
+    typer.Option(
+        "--store", metavar="FILE_OR_URL", help="Trial store: a file or an SQLAlchemy URL.", envvar="SIZEWRIGHT_STORE"
+    ),
 ]
-TrialsFile = Annotated[Text, typer.Option("--trials", help="A CSV or Parquet file of trials instead of the store.")]
+TrialsFile = Annotated[
+    Text, typer.Option("--trials", metavar="FILE", help="A CSV or Parquet file of trials instead of the store.")
+]
 DescribedBy = Annotated[
-    Text, typer.Option("--job", help="The job file that describes what is brought along, where that does not.")
+    Text,
+    typer.Option(
+        "--job", metavar="FILE", help="The job file that describes what is brought along, where that does not."
+    ),
 ]
-ClusterFile = Annotated[Text, typer.Option("--cluster", help="Cluster file: hosts and quota.")]
+ClusterFile = Annotated[Text, typer.Option("--cluster", metavar="FILE", help="Cluster file: hosts and quota.")]
 RayAddress = Annotated[
     Text, typer.Option("--address", metavar="HOST:PORT", help="Of a running Ray cluster, instead of this host.")
 ]
 Prior = Annotated[
     Text,
-    typer.Option("--prior", help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote."),
+    typer.Option(
+        "--prior",
+        metavar="PRIOR",
+        help="A prior learned from other jobs: `shipped`, or a file that `bank learn` wrote.",
+    ),
 ]
 BankFolder = Annotated[
     Text,
@@ -47,39 +59,66 @@ BankFolder = Annotated[
 Extrapolate = Annotated[bool, typer.Option("--extrapolate", help="Allow choices beyond twice the measured range.")]
 executors = among(EXECUTORS, EXECUTOR_GROUP)
 policies = among(POLICIES, POLICY_GROUP)
-Executor = Annotated[Text, typer.Option("--executor", help=EXECUTOR_HELP, autocompletion=executors)]
+Executor = Annotated[Text, typer.Option("--executor", metavar="NAME", help=EXECUTOR_HELP, autocompletion=executors)]
 MixGpus = Annotated[bool, typer.Option("--mix-gpus", help="Let one job have several kinds of GPUs.")]
+
+
+class ObjectiveName(str, Enum):
+    """What a choice is to be best at."""
+
+    balanced = "balanced"
+    cost = "cost"
+    time = "time"
+    deadline = "deadline"
+
+
+Objective = Annotated[
+    Optional[ObjectiveName],  # noqa: UP045
+    typer.Option("--objective", help="Instead of the job's own."),
+]
+Deadline = Annotated[
+    Text, typer.Option("--deadline", metavar="TIME", help="Such as 4h: the least cost that meets it nine times of ten.")
+]
 Model = Annotated[
     Text,
     typer.Option(
         "--model",
+        metavar="NAME",
         help="A throughput model (`sizewright models list`) in place of the default one.",
         autocompletion=among(MODELS, MODEL_GROUP),
     ),
 ]
 Base = Annotated[
     Text,
-    typer.Option("--base", help="A manifest or script of your own: only its sizes are changed."),
+    typer.Option("--base", metavar="FILE", help="A manifest or script of your own: only its sizes are changed."),
 ]
 RailsFile = Annotated[
     Text,
-    typer.Option("--rails", help="Guard rails that plans are held to.", envvar="SIZEWRIGHT_RAILS"),
+    typer.Option("--rails", metavar="FILE", help="Guard rails that plans are held to.", envvar="SIZEWRIGHT_RAILS"),
 ]
 LedgerFile = Annotated[
     Text,
-    typer.Option("--ledger", help="Where plans are recorded, with who asked for them.", envvar="SIZEWRIGHT_LEDGER"),
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Where plans are recorded, with who asked for them.",
+        envvar="SIZEWRIGHT_LEDGER",
+    ),
 ]
 DecisionsFile = Annotated[
     Text, typer.Option("--decisions", metavar="FILE", help="Keep every decision in this file, as JSON lines.")
 ]
 DataPath = Annotated[
     Text,
-    typer.Option("--data", help="A Criteo click log, or a glob of them, instead of the job's own data."),
+    typer.Option(
+        "--data", metavar="PATH", help="A Criteo click log, or a glob of them, instead of the job's own data."
+    ),
 ]
 Tracking = Annotated[
     Text,
     typer.Option(
         "--tracking-uri",
+        metavar="URI",
         help="MLflow server, or sqlite:///FILE, of the learned priors.",
         envvar="SIZEWRIGHT_TRACKING_URI",
     ),
@@ -88,4 +127,6 @@ MetricsPortNumber = Annotated[
     Count,
     typer.Option("--metrics-port", min=1, max=65535, help="Tell a Prometheus of the job and its loop on this port."),
 ]
-MetricsHost = Annotated[str, typer.Option("--metrics-host", help="Address of that port; 0.0.0.0 for all.")]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", metavar="HOST", help="Address of that port; 0.0.0.0 for all.")
+]

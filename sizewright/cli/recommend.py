@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from sizewright.cli.choices import OBJECTIVES, among, named
 from sizewright.cli.options import (
     Base,
     ClusterFile,
     DataPath,
+    Deadline,
     Executor,
     Extrapolate,
     JobFile,
     Model,
+    Objective,
     Out,
     Output,
     Prior,
     Store,
-    Text,
     Tracking,
     TrialsFile,
 )
@@ -44,13 +42,8 @@ def recommend(
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
-    objective: Annotated[
-        Text,
-        typer.Option(
-            "--objective", help=f"{named(OBJECTIVES)}, instead of the job's own.", autocompletion=among(OBJECTIVES)
-        ),
-    ] = None,
-    deadline: Annotated[Text, typer.Option("--deadline", help="Such as 4h, with objective deadline.")] = None,
+    objective: Objective = None,
+    deadline: Deadline = None,
     extrapolate: Extrapolate = False,
     executor: Executor = None,
     base: Base = None,
@@ -71,7 +64,8 @@ def recommend(
         raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
     renderer = get_executor(executor or "local", **({"base": base} if base else {})) if executor or out else None
     described = api.load_job(job, data)
-    described = described.with_objective(objective, deadline) if objective or deadline else described
+    if objective or deadline:
+        described = described.with_objective(objective and objective.value, deadline)
     given = None
     if trials:
         from sizewright.datasets.trial_files import import_trials

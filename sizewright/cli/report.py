@@ -10,9 +10,11 @@ import typer
 from sizewright.cli.options import (
     ClusterFile,
     DataPath,
+    Deadline,
     Extrapolate,
     LedgerFile,
     Model,
+    Objective,
     Out,
     Output,
     Prior,
@@ -50,9 +52,11 @@ def report(
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
+    objective: Objective = None,
+    deadline: Deadline = None,
     metrics: Annotated[
         Text,
-        typer.Option("--metrics", help="What `sizewright run --metrics` kept of a run."),
+        typer.Option("--metrics", metavar="FILE", help="What `sizewright run --metrics` kept of a run."),
     ] = None,
     decisions: Annotated[
         Text,
@@ -77,7 +81,8 @@ def report(
     with Bar("sizing"):
         files, why_not = api.report(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-            tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger, form=form.value, out=out,
+            tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger,
+            objective=objective and objective.value, deadline=deadline, form=form.value, out=out,
         )  # fmt: skip
     for text in why_not:
         stderr().print(f"Not drawn: {text}")

@@ -130,7 +130,7 @@ def _tuning(tune: bool | None, dry_run: bool, decisions: str | None) -> bool | T
 
 def _print(console: Console, outcome: Outcome) -> None:
     """The outcome in sentences; failures and changes as tables, where there are any."""
-    from sizewright.spec.units import format_seconds
+    from sizewright.spec.units import format_count, format_seconds
 
     trained = outcome.samples - outcome.samples_resumed
     rate = trained / outcome.duration_s if outcome.duration_s else 0.0
@@ -142,7 +142,7 @@ def _print(console: Console, outcome: Outcome) -> None:
         console.print(f"{outcome.samples_repeated:,} samples repeated, {outcome.updates_lost:,} updates lost.")
     if outcome.snapshots or outcome.snapshot_faults:
         faults = f"; {outcome.snapshot_faults} could not be written" if outcome.snapshot_faults else ""
-        console.print(f"{outcome.snapshots} snapshots{faults}.")
+        console.print(f"{format_count(outcome.snapshots, 'snapshot')}{faults}.")
     _print_failures(console, outcome)
     _print_changes(console, outcome)
 

@@ -24,6 +24,8 @@ class Kind(str, Enum):
     rails = "rails"
     jobs = "jobs"
     division = "division"
+    simulation = "simulation"
+    checkup = "checkup"
 
 
 @examples("sizewright schema job > job.schema.json", "sizewright schema cluster --output table")
@@ -37,7 +39,18 @@ def schema(
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import keys_table
     from sizewright.datasets.trials import Trial
-    from sizewright.spec import Cluster, Division, Job, MemoryReport, Plan, Queue, Rails, Recommendation
+    from sizewright.spec import (
+        Checkup,
+        Cluster,
+        Division,
+        Job,
+        MemoryReport,
+        Plan,
+        Queue,
+        Rails,
+        Recommendation,
+        Simulation,
+    )
 
     records: dict[Kind, type[BaseModel]] = {
         Kind.job: Job,
@@ -49,6 +62,8 @@ def schema(
         Kind.rails: Rails,
         Kind.jobs: Queue,
         Kind.division: Division,
+        Kind.simulation: Simulation,
+        Kind.checkup: Checkup,
     }
     text = records[kind].model_json_schema(
         mode="validation" if kind in (Kind.job, Kind.cluster, Kind.rails, Kind.jobs) else "serialization"

@@ -40,12 +40,13 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.datasets.trial_files import export_trials
+    from sizewright.spec.units import format_count
 
     with api.open_store(store) as opened:
         trials = opened.trials(job_hash=api.job_hash(job) if job else None)
     export_trials(trials, file)
-    told = {"file": file, "trials": len(trials)}
-    show_data(told, output, lambda out: out.print(f"Wrote {len(trials)} trials to {file}", soft_wrap=True))
+    text = f"Wrote {format_count(len(trials), 'trial')} to {file}"
+    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text, soft_wrap=True))
 
 
 @app.command("import")

@@ -52,7 +52,7 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
     missing = [name for name in needed if name not in sizes]
     if missing:
         raise InputError(
-            f"{path} is a job without a plan, and {_options(missing)} are not given.",
+            f"{path} is a job without a plan, and sizes are missing: {_options(missing)}.",
             f"Make a plan first: sizewright recommend {path} --out plan.yaml; or give those sizes.",
         )
     return launch_plan(job, _allocation(job, sizes))

@@ -27,6 +27,8 @@ class Recorder:
         """Takes in where the run is. Time until its first samples is not counted to any stretch: it starts then."""
         if metrics is None:
             return
+        if metrics.trains_s is not None:  # changes and failures of its outcome are counted from there
+            self._began = self._clock() - metrics.trains_s
         if metrics.allocation:
             self._changed(metrics.allocation)
         for replica in metrics.replicas:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ class GivenModel(BaseThroughputModel):
         """Middle, lower and upper samples/s (n,)."""
         with self._told():
             told = self.model.predict_with_interval(X, coverage)
-        middle, lower, upper = self._checked(X, *told)
+        middle, lower, upper = told
+        lower, middle, upper = self._checked(X, lower, middle, upper)
         return middle, lower, upper
 
     def explain(self) -> Explanation:
@@ -73,6 +75,7 @@ class GivenModel(BaseThroughputModel):
             raise InputError(f"The model {self.name} failed: {type(error).__name__}: {error}.", _REMEDY) from error
 
     def _checked(self, X: Table, *told: Floats) -> list[Floats]:
+        """Columns that are to be of the same length, samples/s, and each nowhere below the one before."""
         rows = len(as_columns(X, ("workers",))["workers"])
         columns = [np.asarray(column, float) for column in told]
         for column in columns:
@@ -80,4 +83,6 @@ class GivenModel(BaseThroughputModel):
                 raise InputError(f"The model {self.name} tells {column.shape} rates of {rows} allocations.", _REMEDY)
             if not (np.isfinite(column) & (column > 0)).all():
                 raise InputError(f"The model {self.name} tells samples/s that are 0, negative or no number.", _REMEDY)
+        if any((low > high * (1 + 1e-9)).any() for low, high in pairwise(columns)):
+            raise InputError(f"The model {self.name} tells intervals that do not hold what it predicts.", _REMEDY)
         return columns

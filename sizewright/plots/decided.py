@@ -45,10 +45,10 @@ def decided(decisions: Sequence[Decision]) -> Picture:
     picture.numbers = (("at", "turns", "decided", "to", "why", "became"), _rows(turns, at_s))
     wanted = [turn for turn in turns if turn.kind == "adjust"]
     blind = sum(turn.kind == "blind" for turn in turns)
-    last = f"; the last: {wanted[-1].reason}" if wanted else ""
+    last = f" The last: {wanted[-1].reason.rstrip('.')}." if wanted else ""
     picture.alt = (
-        f"{len(turns)} turns in {format_seconds(at_s[-1])}: {len(wanted)} wanted a change, "
-        f"{sum(bool(turn.applied) for turn in wanted)} of these were carried out, {blind} were blind{last}."
+        f"{len(turns)} turns in {format_seconds(at_s[-1])}; changes wanted: {len(wanted)}, carried out: "
+        f"{sum(bool(turn.applied) for turn in wanted)}; turns that saw nothing to trust: {blind}.{last}"
     )
     return picture
 

@@ -16,7 +16,7 @@ from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 
 _OBJECTIVES = {
     "balanced": "completion time × cost",
@@ -98,7 +98,8 @@ def assumptions(
         yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
     fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
     if peaks:
-        yield f"Memory counts the peaks of {peaks} runs of this job, those that memory ended as a fifth more."
+        told = format_count(peaks, "run")
+        yield f"Memory counts the peaks of {told} of this job, those that memory ended as a fifth more."
     elif others.runs and all(trial.ps_memory_bytes is None for trial in trials):
         yield f"Memory counts the peaks of {others.runs} runs of {others.jobs} jobs like it, the greatest of them."
     elif not trials:

@@ -80,7 +80,10 @@ _THROUGHPUT = (
     "these."
 )
 _PARETO = "Allocations that no other beats in both time and cost, with the 90 % interval of the time."
-_MEMORY = "What one replica is forecast to need at its peak, the limit that is asked for, and peaks that were measured."
+_MEMORY = (
+    "What one replica is forecast to need at its peak in the chosen allocation, the limit that is asked for, and peaks "
+    "that were measured, of trials with fewer PS among them, of which each holds more rows."
+)
 _PHASES = "Busy time of a worker's step; waiting for other replicas is not in it."
 _PREDICTED = (
     "Trials are what the model was fitted to, so they tell how well it describes them; of runs the prediction was made "

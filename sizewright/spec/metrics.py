@@ -71,6 +71,10 @@ class Metrics(Record):
     samples_trained: int = 0
     samples_left: int | None = Field(default=None, description="still to be trained, where its executor knows")
     allocation: Allocation | None = Field(default=None, description="what the job runs at, where its executor knows")
+    trains_s: float | None = Field(
+        default=None,
+        description="seconds since training began, where its executor knows; changes are counted from there",
+    )
 
     def sums(self, role: Role | None = None) -> dict[str, float]:
         """What the replicas of a role, or all, have used and done together, by the names of ReplicaMetrics."""

@@ -85,3 +85,8 @@ def _written(pattern: str) -> WithJsonSchema:
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _written(r"^[0-9.]+ *([KMGT]i?)?B?$")]
 Cores = Annotated[float, BeforeValidator(parse_cores), _written(r"^[0-9.]+m?$")]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), _written(r"^[0-9.]+ *(ms|s|m|h|d)?$")]
+
+
+def format_count(count: int, noun: str) -> str:
+    """`1 run`, `1,200 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

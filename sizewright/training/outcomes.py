@@ -32,10 +32,10 @@ class Ledger:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def changed(self, kind: str, seconds: float, description: str) -> None:
-        """A change of the running job is done."""
-        if self._began is not None:
-            change = Change(at_s=max(0.0, self.at_s() - seconds), kind=kind, seconds=seconds, description=description)
-            self._changes.append(change)
+        """A change is done; it counts if training had begun before it, so that the launch is none."""
+        at_s = self.at_s() - seconds
+        if self._began is not None and at_s >= 0:
+            self._changes.append(Change(at_s=at_s, kind=kind, seconds=seconds, description=description))
 
     def outcome(
         self,

@@ -209,6 +209,7 @@ class Session:
             engine_cpu_s=self._engine.cpu_used_s(),
             samples_trained=trained,
             samples_left=left,
+            trains_s=self._ledger.at_s(),
         )
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -100,7 +100,7 @@ def test_a_command_is_not_tuned(call, fake, tmp_path):
 
 def test_a_job_file_takes_all_sizes_or_none(call, example, fake):
     some = call("run", example, "--workers", 2, "--ps", 1)
-    assert "--worker-cpu, --ps-cpu are not given" in some.err
+    assert "sizes are missing: --worker-cpu, --ps-cpu" in some.err
     assert call("run", example, *SIZES, "--ps-memory", "1Gi").code == 0
     target = fake.calls[0].plan.target
     assert target == Allocation.of(2, 1, 0.5, 1.0, 512, 0, 2**30)

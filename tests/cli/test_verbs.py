@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from sizewright.cli import choices
 from sizewright.cli.main import app
+from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
 from sizewright.cluster.reclaim import RECLAIMS
 from sizewright.cluster.tables import VALUES
@@ -142,7 +143,7 @@ def test_choices_are_those_that_there_are() -> None:
     assert groups == (choices.EXECUTOR_GROUP, choices.MODEL_GROUP, choices.POLICY_GROUP)
     assert choices.VALUES == VALUES
     assert choices.VERSIONS == (CHAMPION, CHALLENGER)
-    assert set(choices.OBJECTIVES) == set(Job.model_json_schema()["properties"]["objective"]["enum"])
+    assert {name.value for name in ObjectiveName} == set(Job.model_json_schema()["properties"]["objective"]["enum"])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ def test_decisions_that_are_alike_are_told_once(job: Job) -> None:
         ("0.0 s", "5", "keep", ""), ("50.0 s", "1", "adjust", "carried out"), ("1.0 min", "3", "keep", ""),
         ("1.5 min", "1", "adjust", "It cools down."), ("1.7 min", "1", "blind", ""),
     ]  # fmt: skip
-    assert picture.alt.startswith("11 turns in 1.7 min: 2 wanted a change, 1 of these were carried out, 1 were blind")
+    assert picture.alt.startswith(
+        "11 turns in 1.7 min; changes wanted: 2, carried out: 1; turns that saw nothing to trust: 1."
+    )
     assert [text for texts in picture.labels.values() for text in texts] == [
         f"{turns[5].target.describe()}: Four workers save 300 s.",  # type: ignore[union-attr]
         f"{turns[9].target.describe()}: Two would cost less.",  # type: ignore[union-attr]
