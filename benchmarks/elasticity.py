@@ -26,12 +26,12 @@ from sizewright.training.session import Session
 
 SHAPE = Path(__file__).parent / "shape.yaml"
 TARGETS = {
-    "scale_out_excess_ms": "≤ one median step and ≤ 200",
-    "scale_in_excess_ms": "≤ one median step and ≤ 200",
-    "ps_move_excess_ms": "≤ one median step and ≤ 200",
-    "scale_out_excess_saturated_ms": "≤ one median step and ≤ 200",
-    "scale_in_excess_saturated_ms": "≤ one median step and ≤ 200",
-    "ps_move_excess_saturated_ms": "≤ one median step and ≤ 200",
+    "scale_out_excess_ms": "≤ median_step_ms and ≤ 200",
+    "scale_in_excess_ms": "≤ median_step_ms and ≤ 200",
+    "ps_move_excess_ms": "≤ median_step_ms and ≤ 200",
+    "scale_out_excess_saturated_ms": "≤ median_step_saturated_ms and ≤ 200",
+    "scale_in_excess_saturated_ms": "≤ median_step_saturated_ms and ≤ 200",
+    "ps_move_excess_saturated_ms": "≤ median_step_saturated_ms and ≤ 200",
     "stop_resume_ratio": "≥ 20, or live_lost_steps < 1",
     "live_lost_steps": "< 1",
     "join_reserve_s": "≤ 0.5",

@@ -58,7 +58,7 @@ BOUNDS = Bounds(
 LEAST_CPU, MOST_CPU = 0.1, (2.0, 1.2)
 SMOOTHED_JOBS, SMOOTHING = 3, 0.5
 TARGETS = {
-    "warm_regret": "≤ 0.10 and below prior_regret",
+    "warm_regret": "≤ 0.10 and ≤ prior_regret",
     "warm_oom_share": "≤ 0.02",
     "warm_accuracy_worker": "beside the paper's 0.75 to 1",
     "warm_accuracy_ps": "beside the paper's 0.65 to 1",

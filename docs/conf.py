@@ -41,12 +41,12 @@ html_css_files = ["docs.css"]
 
 
 def make_pages(app: Any) -> None:
-    """Write what is made from the code and from the results: never by hand, never out of date."""
-    made = HERE / "_made"
-    made.mkdir(exist_ok=True)
-    pages = {"cli.md": cli_page(), "files.md": file_page(), **figure_tables(HERE.parent / "benchmarks")}
-    for name, text in pages.items():
-        path = made / name
+    """Write what is made from the code and from the results. `cli.md` and `files.md` are kept, for who reads them in
+    the repository; a test holds them against the code."""
+    (HERE / "_made").mkdir(exist_ok=True)
+    figures = {f"_made/{name}": text for name, text in figure_tables(HERE.parent / "benchmarks").items()}
+    for name, text in {"cli.md": cli_page(), "files.md": file_page(), **figures}.items():
+        path = HERE / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 

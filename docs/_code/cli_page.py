@@ -49,9 +49,9 @@ def _section(context: Any) -> str:
     parts = [f"## {context.command_path.split(' ', 1)[1]}", f"```text\n{usage}\n```", _paragraphs(command.help)]
     records = [each.get_help_record(context) for each in command.params if each.name != "help"]
     if rows := [f"| `{_cell(names)}` | {_cell(told)} |" for names, told in filter(None, records)]:
-        parts.append("\n".join(["| | |", "|---|---|", *rows]))
+        parts.append("\n".join(["| option | means |", "|---|---|", *rows]))
     if command.epilog:
-        parts.append(f"```text\n{command.epilog.strip()}\n```")
+        parts.append(f"```text\n{command.epilog.replace(chr(8), '').strip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 

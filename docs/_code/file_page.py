@@ -36,7 +36,7 @@ def file_page() -> str:
 def _section(name: str, about: str, record: type[BaseModel], read: bool) -> str:
     schema = record.model_json_schema(mode="validation" if read else "serialization")
     rows = [f"| `{key}` | {kind} | {default} | {text} |" for key, kind, default, text in _keys(schema, schema, "")]
-    head = ["| key | is | default | |", "|---|---|---|---|"]
+    head = ["| key | is | default | means |", "|---|---|---|---|"]
     return "\n".join([f"## {name}\n", f"{about[0].upper()}{about[1:]}.\n", *head, *rows, ""])
 
 

@@ -98,8 +98,8 @@ def assumptions(
         yield f"{who} talked over one host's loopback; a slower network is not in the prediction."
     fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
     if peaks:
-        told = format_count(peaks, "run")
-        yield f"Memory counts the peaks of {told} of this job, those that memory ended as a fifth more."
+        runs = format_count(peaks, "run")
+        yield f"Memory counts the peaks of {runs} of this job, those that memory ended as a fifth more."
     elif others.runs and all(trial.ps_memory_bytes is None for trial in trials):
         yield f"Memory counts the peaks of {others.runs} runs of {others.jobs} jobs like it, the greatest of them."
     elif not trials:

@@ -16,6 +16,8 @@ async function texts(path, awaited) {
   return page.locator("body").innerText();
 }
 
+await page.goto(url);
+await page.getByText("Model training").first().click(); // not a language model's traces
 const told = { experiment: await texts("experiments/1/runs", "1 matching run") };
 told.run = await texts(`experiments/1/runs/${run}`, "base_out_mdape");
 told.version = await texts("models/sizewright-prior", "challenger");

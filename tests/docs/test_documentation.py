@@ -96,13 +96,11 @@ def parsed(words: list[str], where: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Page) -> None:
-    """Within the project; pages that are made from the code count as there."""
     for link in LINK.findall(page.path.read_text(encoding="utf-8")):
         target = link.partition("#")[0]
         if target and "://" not in target and not target.startswith("mailto:"):
             there = (page.path.parent / target).resolve()
-            made = there.parent.name == "_made" and there.name in ("cli.md", "files.md")
-            assert made or there.exists(), f"{name(page)}: {link}"
+            assert there.exists(), f"{name(page)}: {link}"
 
 
 RUNNABLE = [page for page in PAGES if any(True for kind in RUN for _ in page.of(kind))]
