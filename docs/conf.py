@@ -22,7 +22,7 @@ release = version = installed("sizewright")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml"]
 myst_enable_extensions = ["amsmath", "attrs_block", "deflist", "dollarmath"]
 myst_heading_anchors = 4
-exclude_patterns = ["_build", "_made/figures-*", "_made/about-*"]
+exclude_patterns = ["_build", "_made"]
 templates_path: list[str] = []
 
 default_role = "literal"  # docstrings put names in single backticks

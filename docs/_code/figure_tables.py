@@ -30,7 +30,8 @@ def missed(told: dict[str, Any]) -> dict[str, tuple[float, str]]:
     targets = told.get("targets", {})
     return {
         name: (value, targets[name])
-        for name, value in told.items() if isinstance(value, int | float) and _beyond(value, targets.get(name, ""), told)
+        for name, value in told.items()
+        if isinstance(value, int | float) and _beyond(value, targets.get(name, ""), told)
     }  # fmt: skip
 
 

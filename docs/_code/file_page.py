@@ -45,7 +45,8 @@ def _keys(schema: dict[str, Any], root: dict[str, Any], prefix: str) -> Iterator
     for key, told in schema.get("properties", {}).items():
         inner, many = _record(told, root)
         path = f"{prefix}{key}"
-        text = " ".join(str(told.get("description", "")).split()).replace("|", "\\|")
+        about = told.get("description") or (inner or {}).get("description", "").split("\n\n")[0].rstrip(".")
+        text = " ".join(str(about).split()).replace("|", "\\|")
         yield path, _kind(told, root), _default(told, key in schema.get("required", ()), inner), text
         if inner and path.count(".") < 4:
             yield from _keys(inner, root, f"{path}{'[]' if many else ''}.")
@@ -68,8 +69,16 @@ def _options(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kind(told: dict[str, Any], root: dict[str, Any]) -> str:
-    kinds = (_one_kind(option, root) for option in _options(told))
+    if unit := next(
+        (unit for sign, unit in _UNITS.items() for each in _options(told) if sign in each.get("pattern", "")), ""
+    ):
+        return unit
+    kinds = (_kind(option, root) if "anyOf" in option else _one_kind(option, root) for option in _options(told))
     return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null")) or "any"
+
+
+_UNITS = {"[KMGT]": "bytes, or such as 16Gi", "m?$": "cores, or such as 500m", "(ms|s|m|h|d)": "seconds, or such as 4h"}
+"""By what a string must look like to be one."""
 
 
 def _one_kind(option: dict[str, Any], root: dict[str, Any]) -> str:
@@ -82,7 +91,7 @@ def _one_kind(option: dict[str, Any], root: dict[str, Any]) -> str:
         return "keys" if "properties" in found else _kind(found, root)
     if option.get("type") == "array":
         items = option.get("items")
-        return f"list of {_kind(items, root)}" if isinstance(items, dict) else "pair"
+        return f"list of {_kind(items, root)}" if isinstance(items, dict) else "least and greatest"
     return {"object": "keys"}.get(option.get("type", ""), option.get("type", "any"))
 
 

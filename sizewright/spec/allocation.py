@@ -17,8 +17,8 @@ ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$")
-    count: int = Field(ge=1)
+    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="as hosts name theirs")
+    count: int = Field(ge=1, description="of each replica, or host")
 
 
 class Resources(Record):
@@ -32,20 +32,20 @@ class Resources(Record):
 class Group(Record):
     """Replicas of one size in one role."""
 
-    replicas: int = Field(ge=0)
-    cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(ge=0)
+    replicas: int = Field(ge=0, description="how many of this size")
+    cpu: Cores = Field(gt=0, description="of each")
+    memory_bytes: Bytes = Field(ge=0, description="of each; 0 is no limit")
     gpu: Gpu | None = None
 
 
 class Allocation(Record):
     """Groups of replicas for each role, and the batch size per worker."""
 
-    worker: tuple[Group, ...]
-    ps: tuple[Group, ...] = ()
-    chief: tuple[Group, ...] = ()
-    evaluator: tuple[Group, ...] = ()
-    batch_size: int = Field(ge=1)
+    worker: tuple[Group, ...] = Field(description="groups of equal workers, one nearly always")
+    ps: tuple[Group, ...] = Field(default=(), description="groups of equal parameter servers")
+    chief: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
+    evaluator: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
+    batch_size: int = Field(ge=1, description="samples per step of one worker")
 
     @classmethod
     def of(

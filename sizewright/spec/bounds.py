@@ -18,10 +18,13 @@ BatchSize = Annotated[int, Field(ge=1, le=10**9)]
 class RoleBounds(Record):
     """Least and greatest replicas and size of one role; one number stands for both."""
 
-    replicas: Annotated[tuple[Replicas, Replicas], ONE_FOR_BOTH] = (1, 8)
-    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] = (0.5, 4.0)
+    replicas: Annotated[tuple[Replicas, Replicas], ONE_FOR_BOTH] = Field(default=(1, 8), description="how many of them")
+    cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] = Field(default=(0.5, 4.0), description="of each replica")
     memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] = Field(
-        default=(256 * 1024**2, 16 * GIB), validation_alias="memory", serialization_alias="memory"
+        default=(256 * 1024**2, 16 * GIB),
+        validation_alias="memory",
+        serialization_alias="memory",
+        description="of each replica",
     )
 
     model_config = ConfigDict(populate_by_name=True)
@@ -47,8 +50,8 @@ class RoleBounds(Record):
 class Bounds(Record):
     """What a recommendation may ask for."""
 
-    worker: RoleBounds = RoleBounds()
-    ps: RoleBounds = RoleBounds(replicas=(1, 4))
+    worker: RoleBounds = Field(default=RoleBounds(), description="least and greatest of workers")
+    ps: RoleBounds = Field(default=RoleBounds(replicas=(1, 4)), description="least and greatest of parameter servers")
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         default=None, description="absent: the batch size stays as the job says"
     )

@@ -14,10 +14,10 @@ from sizewright.spec.units import Bytes, Cores
 class HostKind(Record):
     """Equal hosts."""
 
-    kind: str
-    count: int = Field(default=1, ge=0, le=1_000_000)
-    cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory")
+    kind: str = Field(description="their name")
+    count: int = Field(default=1, ge=0, le=1_000_000, description="how many of them")
+    cpu: Cores = Field(gt=0, description="of each")
+    memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory", description="of each")
     gpu: Gpu | None = None
     network_gbps: FiniteFloat | None = Field(default=None, gt=0, description="bandwidth of one host's link")
 
@@ -27,8 +27,11 @@ class HostKind(Record):
 class Quota(Record):
     """The most that one job may ask for in sum."""
 
-    cpu: Cores | None = Field(default=None, gt=0)
-    memory_bytes: Bytes | None = Field(default=None, gt=0, validation_alias="memory", serialization_alias="memory")
+    cpu: Cores | None = Field(default=None, gt=0, description="of all replicas of a job")
+    memory_bytes: Bytes | None = Field(
+        default=None, gt=0, validation_alias="memory", serialization_alias="memory",
+        description="of all replicas of a job",
+    )  # fmt: skip
     gpu: int | None = Field(default=None, ge=0, description="GPUs of any kind")
 
     model_config = ConfigDict(populate_by_name=True)
@@ -37,8 +40,8 @@ class Quota(Record):
 class Cluster(Record):
     """Hosts and quota."""
 
-    name: str = "cluster"
-    hosts: tuple[HostKind, ...] = Field(min_length=1)
+    name: str = Field(default="cluster", description="for messages")
+    hosts: tuple[HostKind, ...] = Field(min_length=1, description="kinds of equal hosts")
     quota: Quota = Quota()
 
     @classmethod

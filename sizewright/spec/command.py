@@ -57,8 +57,10 @@ _BY_SOURCE = Shorthand(
 class Side(Record):
     """Replicas of a role whose number is not searched: a chief or an evaluator."""
 
-    cpu: Cores = Field(default=0.5, gt=0)
-    memory_bytes: Bytes = Field(default=GIB, ge=0, validation_alias="memory", serialization_alias="memory")
+    cpu: Cores = Field(default=0.5, gt=0, description="of the replica")
+    memory_bytes: Bytes = Field(
+        default=GIB, ge=0, validation_alias="memory", serialization_alias="memory", description="of the replica"
+    )
 
     model_config = Record.model_config | {"populate_by_name": True}
 

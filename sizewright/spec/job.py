@@ -23,7 +23,7 @@ Objective = Literal["balanced", "cost", "time", "deadline"]
 class Data(Record):
     """Where samples come from."""
 
-    format: Literal["synthetic", "criteo"] = "synthetic"
+    format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
     path: str | None = Field(default=None, description="a click log or a glob of them, plain or .gz")
     zipf: FiniteFloat = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
     max_broken_share: float = Field(
@@ -46,8 +46,8 @@ class Training(Record):
     samples: int = Field(
         default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
     )
-    sync: Literal["async", "sync"] = "async"
-    device: Literal["cpu", "cuda"] = "cpu"
+    sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
     embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
     max_staleness: int | None = Field(
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
@@ -66,9 +66,11 @@ class Prices(Record):
 class Deploy(Record):
     """What a manifest needs to know of the container; used by executors that render one."""
 
-    image: str = "registry.example.com/your-training:latest"
-    command: tuple[str, ...] = ("python", "train.py")
-    namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
+    command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
+    namespace: str = Field(
+        default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="of the platform"
+    )
     priority_class: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
     )
@@ -77,14 +79,18 @@ class Deploy(Record):
 class Job(Record):
     """A training job as its submitter describes it."""
 
-    name: str = Field(default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")
+    name: str = Field(
+        default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$", description="small letters, digits, hyphens"
+    )
     model: Model = Model()
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")
     training: Training = Training()
     bounds: Bounds = Bounds()
     prices: Prices = Prices()
-    objective: Objective = "balanced"
+    objective: Objective = Field(
+        default="balanced", description="least time × cost, cost, or time; or least cost that meets the deadline"
+    )
     deadline: Seconds | None = Field(default=None, gt=0, description="for objective: deadline, such as 4h")
     deploy: Deploy = Deploy()
 

@@ -75,14 +75,14 @@ class Tables(Record):
 class Optimizer(Record):
     """Optimizer of embeddings and dense weights."""
 
-    name: OptimizerName = "adagrad"
+    name: OptimizerName = Field(default="adagrad", description="of all weights")
     learning_rate: FiniteFloat = Field(default=0.02, gt=0, description="step size, the same for all weights")
 
 
 class Model(Record):
     """The network: a family with its widths, and its embedding tables."""
 
-    family: Family = "dlrm"
+    family: Family = Field(default="dlrm", description="of the network")
     dense_features: int = Field(default=13, ge=0, le=_MOST_WIDTH, description="numeric columns of the log")
     tables: Tables = Tables()
     bottom_mlp: tuple[int, ...] = Field(default=(512, 256), description="widths over the numeric columns (dlrm)")

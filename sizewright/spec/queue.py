@@ -14,7 +14,7 @@ from sizewright.spec.units import Bytes, Cores, Seconds
 class Candidate(Record):
     """One allocation that a job could have."""
 
-    allocation: Allocation
+    allocation: Allocation = Field(description="replicas and their sizes")
     throughput: FiniteFloat = Field(description="samples/s")
     value: FiniteFloat | None = Field(default=None, description="what it is worth to you, for --value own")
     interval: tuple[FiniteFloat, FiniteFloat] | None = Field(default=None, description="of the throughput, at 90 %")

@@ -18,10 +18,10 @@ from sizewright.spec.units import Bytes, Cores
 class RoleRails(Record):
     """Of one role; what is left out is free."""
 
-    replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] | None = None
+    replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] | None = Field(default=None, description="how many of them")
     cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(default=None, description="cores of one")
     memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] | None = Field(
-        default=None, validation_alias="memory", serialization_alias="memory"
+        default=None, validation_alias="memory", serialization_alias="memory", description="of one"
     )
     step: int | None = Field(default=None, ge=1, description="replicas more or fewer in one change")
 

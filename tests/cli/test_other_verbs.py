@@ -40,7 +40,6 @@ def test_memory_answers_table_by_table_and_per_server(call, example):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("recommend", "JOB", "--objective", "fast"), "'balanced', 'cost', 'time' or 'deadline'. Correct the option."),
         (
             ("recommend", "JOB", "--objective", "deadline"),
             "deadline needs a `deadline`, such as 4h. Correct the option.",

@@ -157,6 +157,7 @@ def test_choices_are_those_that_there_are() -> None:
         ("apply plan.yaml", "Missing option '--executor'"),
         ("profile job.yaml --trials 0", "--trials"),
         ("memory job.yaml -o xml", "json"),
+        ("recommend job.yaml --objective fast", "balanced"),
         ("schema jop", "job"),
         ("profile job.yaml other.yaml", "unexpected extra argument"),
     ],

@@ -70,3 +70,5 @@ def test_the_reference_has_every_verb_and_every_key() -> None:
     keys = file_page()
     assert "| `bounds.worker.replicas` |" in keys
     assert "| `hosts[].cpu` |" in keys
+    read = keys.split("## Trial table")[0]
+    assert not re.findall(r"^\| `(\S+)` .*\|  \|$", read, re.MULTILINE), "each key that people write says what it is"
