@@ -26,7 +26,7 @@ _DECLINED = 1
 )
 def apply(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or a manifest that was rendered of one.")],
-    executor: Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP, autocompletion=executors)],
+    executor: Annotated[str, typer.Option("--executor", metavar="NAME", help=EXECUTOR_HELP, autocompletion=executors)],
     output: Output = Format.table,
     base: Base = None,
     context: Annotated[Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,

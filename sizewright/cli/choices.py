@@ -12,6 +12,9 @@ POLICIES = (
 )  # fmt: skip
 EXECUTOR_GROUP, MODEL_GROUP, POLICY_GROUP = "sizewright.executors", "sizewright.models", "sizewright.allocators"
 """Where other packages register theirs."""
+SCHEMAS = (
+    "job", "cluster", "recommendation", "plan", "trial", "memory", "rails", "jobs", "division", "simulation", "checkup",
+)  # fmt: skip
 RECLAIMS = ("least-cost", "smallest-count", "random", "exact")
 TRACES = ("plain", "philly", "alibaba")
 VALUES = ("progress", "completion", "own")

@@ -4,6 +4,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator, validate
 
+from sizewright.cli.choices import SCHEMAS
 from sizewright.datasets.store import TrialStore
 from sizewright.spec import Job
 
@@ -20,7 +21,7 @@ def test_init_writes_a_starter_that_loads_and_fits_the_published_schema(call, tm
     assert call("init", path, "--force").code == 0
 
 
-@pytest.mark.parametrize("kind", ["job", "cluster", "recommendation", "plan", "trial", "memory"])
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_schema_is_a_schema(call, kind):
     Draft202012Validator.check_schema(json.loads(call("schema", kind).out))
 

@@ -60,7 +60,7 @@ def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job
     assert plain[0] < 2 * gib <= told[0] < 1.2 * 2 * gib <= killed[0]
     assert plain[1] < gib <= told[1] == killed[1]
     assumed = recommend(job, [], prior=prior, runs=[run]).evidence.assumptions
-    assert any("peaks of 1 runs of this job" in text for text in assumed)
+    assert any("peaks of 1 run of this job" in text for text in assumed)
 
 
 def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
