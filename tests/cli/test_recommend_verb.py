@@ -114,7 +114,7 @@ def test_quota_of_the_cluster_file_holds(call, example, store, tmp_path):
         (["recommend", "missing.yaml"], "No job file"),
         (["recommend", "{example}", "--store", "none.db"], "sizewright profile"),
         (["recommend", "{example}", "--store", "{store}", "--executor", "nomad"], "dlrover, file, kubeflow"),
-        (["recommend", "{example}", "--store", "{store}", "--objective", "speed"], "objective"),
+        (["recommend", "{example}", "--store", "{store}", "--deadline", "soon"], "deadline"),
         (["recommend", "{example}", "--store", "{store}", "--cluster", "nowhere.yaml"], "No cluster file"),
         (["recommend", "{example}", "--trials", "nowhere.csv"], "nowhere.csv"),
         (["recommend", "{example}", "--store", "{store}", "--data", "nowhere.tsv", "--out", "/proc/nope/x"], "nowhere"),

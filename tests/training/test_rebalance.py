@@ -52,7 +52,7 @@ def test_look_ups_are_even_after_a_rebalance_and_every_sample_is_trained_once(jo
         outcome = session.outcome()
         rows = sum(ps.rows for ps in session.observe().of("ps"))
     assert (outcome.status, outcome.samples, outcome.samples_repeated) == ("finished", samples, 0)
-    assert [change.kind for change in outcome.changes] == ["scale", "rebalance"]
+    assert [change.kind for change in outcome.changes] == ["rebalance"]
     assert rows == distinct_ids(job)
 
 
