@@ -26,6 +26,8 @@ from sizewright.spec._base import Record
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
 _LOOK_S = 1.0
+_OF_JOBS = {"bounds", "command", "model", "training"}
+"""Keys of job files, which manifests do not have."""
 
 
 def apply(
@@ -138,6 +140,8 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
         return Plan.load(plan)  # says what is wrong
     except (yaml.YAMLError, ValueError, RecursionError):
         data = None
+    if isinstance(data, dict) and "target" not in data and _OF_JOBS & data.keys():
+        raise JobError(f"{plan} is a job file, not a plan.", f"Make one: sizewright recommend {plan} --out plan.yaml.")
     parse = getattr(executor, "parse", None)
     if parse and not (isinstance(data, dict) and "target" in data):
         try:

@@ -148,6 +148,9 @@ def bad(folder: Path) -> Iterator[tuple[list[Any], str]]:
     script.write_text("id: x\ntarget: !!python/object/apply:os.system ['touch owned']\n")
     units = folder / "units.yaml"
     units.write_text(get_executor("kubeflow").render(LAUNCH).replace("memory: 1024Mi", "memory: 400m"))
+    job = folder / "job.yaml"
+    job.write_text("name: ctr\nbounds: {worker: {replicas: 4}}\n")
+    yield [job, "--executor", "kubeflow", "--yes"], "is a job file, not a plan. Make one: sizewright recommend"
     yield [folder / "gone.yaml", "--executor", "kubeflow"], "No plan file at"
     yield [plan, "--executor", "kubeflw"], "did you mean 'kubeflow'"
     yield [plan, "--executor", "file", "--yes"], "The file executor cannot adjust jobs."
