@@ -39,5 +39,7 @@ class FileExecutor(RenderOnly):
         try:
             told: Any = json.loads(text) if self._format == "json" else yaml.safe_load(text)
         except (ValueError, yaml.YAMLError, RecursionError) as error:
-            raise InputError(f"The plan is not {self._format}: {error}.", "Pass one that `sizewright recommend --out` wrote.") from None
+            raise InputError(
+                f"The plan is not {self._format}: {error}.", "Pass one that `sizewright recommend --out` wrote."
+            ) from None
         return parse(Plan, told, "The plan")

@@ -45,7 +45,9 @@ def read_notes(document: Mapping[str, Any]) -> Plan:
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     text = annotations.get(_PLAN) if isinstance(annotations, Mapping) else None
     if not text:
-        raise InputError("The manifest carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote.")
+        raise InputError(
+            "The manifest carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
+        )
     try:
         return Plan.model_validate_json(str(text))
     except ValidationError as error:

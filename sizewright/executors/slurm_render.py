@@ -94,7 +94,9 @@ class SlurmRenderer(RenderOnly):
 def _told_plan(text: str) -> Plan:
     told = [line.removeprefix(_MARK) for line in text.split("\n") if line.startswith(_MARK)]
     if len(told) != 1:
-        raise InputError("The script carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote.")
+        raise InputError(
+            "The script carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
+        )
     try:
         return Plan.model_validate_json("".join(shlex.split(told[0])))
     except ValidationError as error:
