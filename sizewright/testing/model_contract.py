@@ -29,6 +29,12 @@ from sizewright.testing import queueing
 
 ROUNDING = 1 + 1e-6
 
+NONE: list[tuple[str, Any, str]] = [
+    ("worker_cpu", -1.0, "worker_cpu is -1"), ("workers", 0, "workers is 0"), ("sync", "BSP", "sync is 'BSP'"),
+    ("batch_size", np.inf, "batch_size is inf"),
+]  # fmt: skip
+"""Columns of no allocation, and what is said of them."""
+
 
 class ModelContract:
     """Subclass it, name the subclass Test…, and give the fixture `model`."""
@@ -129,23 +135,15 @@ class ModelContract:
                 model.fit(few)
             assert caught.value.missing > 0
 
-    @pytest.mark.parametrize(
-        ("change", "told"),
-        [
-            ({"worker_cpu": -1.0}, "worker_cpu is -1"),
-            ({"workers": 0}, "workers is 0"),
-            ({"sync": "BSP"}, "sync is 'BSP'"),
-            ({"batch_size": np.inf}, "batch_size is inf"),
-        ],
-    )
-    def test_allocations_that_are_none_are_refused(
-        self, model: BaseThroughputModel, trials: pd.DataFrame, change: dict[str, Any], told: str
-    ) -> None:
+    def test_allocations_that_are_none_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """In trials and in what is asked about."""
-        with pytest.raises(InputError, match=told):
-            model.fit(trials.assign(**change))
-        with pytest.raises(InputError, match=told):
-            clone(model).fit(trials).predict(trials.assign(**change))
+        fitted = clone(model).fit(trials)
+        for column, value, told in NONE:
+            odd = trials.assign(**{column: value})
+            with pytest.raises(InputError, match=told):
+                clone(model).fit(odd)
+            with pytest.raises(InputError, match=told):
+                fitted.predict(odd)
 
     def test_what_the_trials_differ_in_must_be_told(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """And what they do not need not be."""
