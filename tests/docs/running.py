@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,9 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,22 @@ _WORD = re.compile(r"[A-Za-z]{4,}")
 _MADE = shutil.ignore_patterns("_build", "_made", "__pycache__")
 _NOT_RUN = ("make", "pip", "git")
 """Checked by other means: they would set up this very project once more."""
+_CHILD = """
+import json, os, sys, traceback
+sys.path.insert(0, "")
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what blocks print is not looked at
+namespace = {"__name__": "__main__"}
+for line in sys.stdin:
+    told = json.loads(line)
+    fault = ""
+    try:
+        exec(compile(told["code"], told["path"], "exec"), namespace)
+    except BaseException:
+        fault = traceback.format_exc()
+    answers.write(json.dumps(fault) + "\\n")
+    answers.flush()
+"""
 
 
 def clone(folder: Path) -> Path:
@@ -37,8 +53,8 @@ def clone(folder: Path) -> Path:
 def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
     """Raises AssertionError at the first block that does not do what the page says."""
     env = os.environ | env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
-    namespace: dict[str, Any] = {"__name__": page.path.stem}
-    with _servers() as servers:
+    with _servers() as servers, ExitStack() as stack:
+        python: _Python | None = None
         for block in page.blocks:
             if block.file:
                 (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +63,10 @@ def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
                 for command in block.commands:
                     _run(page, command, folder, env, servers)
             elif block.kind == "python":
-                _execute(page, block, folder, env, namespace)
+                if python is None:
+                    python = _Python(page, folder, env)
+                    stack.callback(python.close)
+                python.execute(block)
 
 
 def _run(page: Page, command: Command, folder: Path, env: dict[str, str], servers: list[subprocess.Popen[str]]) -> None:
@@ -73,26 +92,33 @@ def words_of(lines: Any) -> set[str]:
     return {word for line in lines if "…" not in line for word in _WORD.findall(line)}
 
 
-def _execute(page: Page, block: Block, folder: Path, env: dict[str, str], namespace: dict[str, Any]) -> None:
-    code = compile("\n" * (block.line - 1) + block.text, str(page.path), "exec")
-    with _here(folder, env):
-        try:
-            exec(code, namespace)
-        except Exception as error:
-            raise AssertionError(f"{page.path.name}:{block.line}\n{traceback.format_exc()}") from error
+class _Python:
+    """A process of the page's own, in which its blocks see each other: what they load and start ends with it."""
 
+    def __init__(self, page: Page, folder: Path, env: dict[str, str]) -> None:
+        self._page = page
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
 
-@contextmanager
-def _here(folder: Path, env: dict[str, str]) -> Iterator[None]:
-    before, environment = Path.cwd(), dict(os.environ)
-    os.chdir(folder)
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-        os.environ.clear()
-        os.environ.update(environment)
+    def execute(self, block: Block) -> None:
+        """Raises AssertionError with what the block raised."""
+        assert self._process.stdin
+        assert self._process.stdout
+        told = {"code": "\n" * (block.line - 1) + block.text, "path": str(self._page.path)}
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        where = f"{self._page.path.name}:{block.line}"
+        assert answer, f"{where}: it ended the process"
+        assert not json.loads(answer), f"{where}\n{json.loads(answer)}"
+
+    def close(self) -> None:
+        """Ends it as a program ends, and whatever it has left."""
+        self._process.communicate(timeout=120)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 @contextmanager
