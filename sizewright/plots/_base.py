@@ -55,3 +55,8 @@ def tidy(axes: Any, **labels: Any) -> None:
     axes.set(**labels)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """What an axis of so many seconds is told in: seconds of one, and its name."""
+    return (3600.0, "h") if seconds > 7200 else (60.0, "min") if seconds > 120 else (1.0, "s")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sizewright.errors import InputError
-from sizewright.plots._base import COLORS, GREY, Picture, tidy
+from sizewright.plots._base import COLORS, GREY, Picture, tidy, time_unit
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Role
 from sizewright.spec.units import format_seconds
@@ -29,7 +29,7 @@ def decided(decisions: Sequence[Decision]) -> Picture:
     turns = [turn for turn in decisions if turn.run == decisions[-1].run]
     began = turns[0].at
     at_s = np.array([(turn.at - began).total_seconds() for turn in turns])
-    unit, name = (3600.0, "h") if at_s[-1] > 7200 else (60.0, "min") if at_s[-1] > 120 else (1.0, "s")
+    unit, name = time_unit(at_s[-1])
     picture = Picture(7.4, 4.8)
     upper, lower = picture.subplots(2, 1, sharex=True)
     seen = np.array([np.nan if turn.throughput is None else turn.throughput for turn in turns])

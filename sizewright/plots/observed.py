@@ -10,7 +10,7 @@ import numpy as np
 
 from sizewright.errors import InputError
 from sizewright.executors.metrics_log import Observed
-from sizewright.plots._base import COLORS, Picture, tidy
+from sizewright.plots._base import COLORS, Picture, tidy, time_unit
 from sizewright.spec import Role
 from sizewright.spec.units import GIB, format_bytes, format_seconds
 
@@ -28,7 +28,7 @@ def observed(looks: Sequence[Observed]) -> Picture:
         raise InputError("Two looks at a run are needed.", "Keep some: sizewright run JOB --metrics FILE.")
     kept = [looks[i] for i in np.unique(np.linspace(0, len(looks) - 1, MOST_WINDOWS + 1).round().astype(int))]
     began, ended = kept[0].at_s, kept[-1].at_s
-    unit, name = (3600.0, "h") if ended - began > 7200 else (60.0, "min") if ended - began > 120 else (1.0, "s")
+    unit, name = time_unit(ended - began)
     edges = (np.array([look.at_s for look in kept]) - began) / unit
     seconds = np.maximum(np.diff([look.at_s for look in kept]), 1e-9)
     trained = np.array([look.metrics.samples_trained for look in kept], float)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.errors import InputError
-from sizewright.plots._base import COLORS, FAINT, GREY, Picture, tidy
+from sizewright.plots._base import COLORS, FAINT, GREY, Picture, tidy, time_unit
 from sizewright.spec.units import format_seconds
 
 
@@ -23,7 +23,7 @@ def over_time(run: FinishedJob) -> Picture:
         raise InputError(f"Nothing is known of what {run.name} had over time.", "Runs of `sizewright run` tell it.")
     edges = [stretch.at_s for stretch in run.stretches]
     edges.append(run.stretches[-1].at_s + run.stretches[-1].duration_s)
-    unit, name = (3600.0, "h") if edges[-1] > 7200 else (60.0, "min") if edges[-1] > 120 else (1.0, "s")
+    unit, name = time_unit(edges[-1])
     hours = np.array(edges) / unit
     picture = Picture(7.4, 4.8)
     upper, lower = picture.subplots(2, 1, sharex=True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blocks import read_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted([DOCS / "equations.md", *(DOCS / "equations").glob("*.md")])
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_from_top_to_bottom(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    blocks = list(_BLOCK.finditer(text))
+    """In this process, which is quick: they start nothing."""
+    blocks = list(read_page(page).of("python"))
     assert blocks
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
-        line = text.count("\n", 0, block.start()) + 1
-        code = compile("\n" * line + block[1], str(page), "exec")  # so that a failure names the line of the page
+        code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")  # a failure names the line of the page
         exec(code, namespace)
