@@ -20,6 +20,7 @@ from sizewright.profiler.measure_command import measure_command
 from sizewright.progress import VARIABLE
 from sizewright.recommender.grid import make_grid
 from sizewright.spec import Allocation, Job
+from sizewright.spec.objective import hourly_price
 from sizewright.training.command.here import Here
 from sizewright.training.command.run import Run
 from sizewright.training.command.session import CommandSession
@@ -170,7 +171,7 @@ def objectives(job: Job, places: list[tuple[int, float]]) -> dict[tuple[int, flo
     found = {}
     for (workers, cores), told in rates.items():
         rate = float(np.mean(told))
-        found[workers, cores] = workers * cores * job.prices.core_hour / rate**2
+        found[workers, cores] = hourly_price(job.prices, cores=workers * cores) / rate**2
     return found
 
 

@@ -38,10 +38,10 @@ from sizewright.models.default import ThroughputModel
 from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.grid import Grid, make_grid
-from sizewright.recommender.objective import completion_time_s, hourly_price, score
 from sizewright.recommender.recommend import recommend
 from sizewright.recommender.similar import similar_jobs
 from sizewright.spec import Allocation, Bounds, Failure, Job, Outcome, Recommendation, RoleBounds
+from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value
 from sizewright.spec.units import GIB, MIB
 
 Floats = NDArray[np.float64]
@@ -129,8 +129,9 @@ def truths_of(base: str) -> list[Truth]:
             rates = model.predict(grid.columns(float(table_bytes(job))))
             memory = MemoryModel(job)
             request = memory.worker_request_bytes(grid.batch_size), memory.ps_request_bytes(grid.ps, grid.workers)
-            price = hourly_price(grid, *request, job.prices)
-            objective = score("balanced", completion_time_s(job, rates), price)
+            price = hourly_price(job.prices, cores=grid.cores, memory_bytes=grid.memory_bytes(*request))
+            time_s = completion_time_s(job.training.samples, rates)
+            objective = objective_value("balanced", time_s, cost_of(time_s, price))
             found.append(Truth(job, base, prior, model, trials, grid, objective))
     return found
 

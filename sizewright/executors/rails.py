@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from sizewright.errors import InputError
-from sizewright.recommender.objective import price_of
 from sizewright.spec import ROLES, Group, Plan, Prices, Rails, Role
+from sizewright.spec.objective import allocation_price
 from sizewright.spec.units import format_bytes
 
 
@@ -70,7 +70,7 @@ def _budget(plan: Plan, budget: float, prices: Prices) -> Iterator[str]:
         yield "what it will cost was not foretold, and there is a budget"
         return
     hours = plan.job.training.samples / plan.expected.value / 3600
-    cost = hours * price_of(plan.target, prices)
+    cost = hours * allocation_price(plan.target, prices)
     if cost > budget:
         yield f"all samples will cost {cost:.4g}, and the budget is {budget:.4g}"
 

@@ -54,7 +54,7 @@ class Decision:
 
 def ok(d: Decision) -> Recommendation:
     """A recommendation with its target."""
-    lower, upper = _bounds(d)
+    lower, upper = _range(d)
     uncapped = d.scored.best()
     return Recommendation(
         status="ok",
@@ -130,38 +130,15 @@ def _allocation(d: Decision, i: int) -> Allocation:
     return d.job.with_sides(s.grid.allocation(i, s.worker_memory_bytes[i], s.ps_memory_bytes[i]))
 
 
-def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
-    """Componentwise least and greatest over allocations whose objective's interval overlaps the target's.
-
-    The memory of a PS is never less than so many PS need for the tables.
-    """
+def _range(d: Decision) -> tuple[Allocation, Allocation]:
+    """The cheapest and the dearest by the hour of the allowed allocations that the evidence cannot tell from the
+    target: those whose interval of the objective overlaps the target's."""
     s = d.scored
     overlap = d.allowed & (s.objective_lower <= s.objective_upper[d.chosen])
-    overlap &= s.objective_upper >= s.objective_lower[d.chosen]
-
-    def of(pick: np.ufunc) -> Allocation:
-        def value(column: NDArray[np.float64]) -> float:
-            return float(pick.reduce(column[overlap]))
-
-        grid = s.grid
-        allocation = Allocation.of(
-            int(value(grid.workers)),
-            int(value(grid.ps)),
-            value(grid.worker_cpu),
-            value(grid.ps_cpu),
-            int(value(grid.batch_size)),
-            int(value(s.worker_memory_bytes)),
-            _least_ps_memory(d, value(grid.ps), value(grid.workers), value(grid.batch_size), value(s.ps_memory_bytes)),
-        )
-        return d.job.with_sides(allocation)
-
-    return of(np.minimum), of(np.maximum)
-
-
-def _least_ps_memory(d: Decision, ps: float, workers: float, batch_size: float, wanted: float) -> int:
-    """So many PS must hold the tables, whatever the component alone would say."""
-    columns = (np.array([value]) for value in (ps, workers, batch_size))
-    return int(max(wanted, np.ceil(d.memory.ps_request_bytes(*columns)[0])))
+    rows = np.flatnonzero(overlap & (s.objective_upper >= s.objective_lower[d.chosen]))
+    best_first = rows[np.argsort(s.objective[rows], kind="stable")]
+    price = s.price_per_hour[best_first]
+    return _allocation(d, best_first[np.argmin(price)]), _allocation(d, best_first[np.argmax(price)])
 
 
 def _estimate(value: float, lower: float, upper: float) -> Estimate:

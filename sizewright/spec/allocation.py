@@ -57,10 +57,12 @@ class Allocation(Record):
         batch_size: int,
         worker_memory_bytes: int = 0,
         ps_memory_bytes: int = 0,
+        worker_gpu: int = 0,
     ) -> Allocation:
-        """One equal group per role: the usual case. Without PS their size does not matter."""
+        """Return one equal group per role: the usual case. Without PS their size does not matter."""
+        gpu = Gpu(count=worker_gpu) if worker_gpu else None
         return cls(
-            worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes),),
+            worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes, gpu=gpu),),
             ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),) if ps else (),
             batch_size=batch_size,
         )
@@ -84,9 +86,9 @@ class Allocation(Record):
         """Bytes of a role, or of the whole job."""
         return sum(g.memory_bytes * g.replicas for r, g in self.groups if role in (None, r))
 
-    def gpus(self) -> int:
-        """GPUs of the whole job."""
-        return sum(g.gpu.count * g.replicas for _, g in self.groups if g.gpu)
+    def gpus(self, role: Role | None = None) -> int:
+        """GPUs of a role, or of the whole job."""
+        return sum(g.gpu.count * g.replicas for r, g in self.groups if g.gpu and role in (None, r))
 
     def each(self, role: Role) -> Iterator[Resources]:
         """The resources of each replica of a role, one by one."""
@@ -101,7 +103,8 @@ class Allocation(Record):
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
             plural = "s" if role == "worker" and group.replicas != 1 else ""
             memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
-            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}")
+            gpus = f" and {group.gpu.count} {group.gpu.kind}" if group.gpu else ""
+            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}{gpus}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 
     @model_serializer(mode="wrap")

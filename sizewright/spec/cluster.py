@@ -62,6 +62,12 @@ class Cluster(Record):
         return min(capacity, self.quota.memory_bytes or capacity)
 
     @property
+    def gpu_limit(self) -> int:
+        """GPUs of any kind that one job may ask for."""
+        capacity = sum(host.gpu.count * host.count for host in self.hosts if host.gpu)
+        return capacity if self.quota.gpu is None else min(capacity, self.quota.gpu)
+
+    @property
     def largest_cpu(self) -> float:
         """Cores of the largest host: no replica can have more."""
         return max((host.cpu for host in self.hosts if host.count), default=0.0)

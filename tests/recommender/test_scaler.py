@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizewright.recommender.objective import price_of
 
 from sizewright.datasets.trials import Trial
 from sizewright.recommender.auto_scale import Scaling
-from sizewright.recommender.objective import price_of
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, Job, Prices, RoleBounds, Training
 from sizewright.spec.units import MIB
