@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.models._memory import whole_steps
 from sizewright.models.embedding_memory import peak_of
 from sizewright.models.memory import MARGIN, MemoryModel, index_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 
 _MOST_PS = 4096
 
@@ -43,13 +44,18 @@ def report(
         servers=servers,
         least_ps=min(fitting) if fitting else None,
         needed_ps=_needed_ps(model),
-        worker_memory_bytes=int(model.worker_request_bytes(np.array([float(job.training.batch_size)]))[0]),
+        worker_memory_bytes=int(
+            whole_steps(
+                model.worker_request_bytes(np.array([float(job.training.batch_size)])), job.bounds.worker.memory_bytes
+            )[0]
+        ),
         margin=MARGIN,
         rests_on=rests_on,
         assumptions=(
             "Rows are float32 with their optimizer state, found through a hash index of at most half load.",
             f"Beyond what is counted, a PS takes {format_bytes(model.ps_base_bytes)} "
             f"and a worker {format_bytes(model.worker_base_bytes)}.",
+            f"Each PS serves {format_count(job.bounds.worker.replicas[1], 'worker')}, the most that the bounds allow.",
         ),
     )
 
@@ -80,7 +86,7 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
 def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[np.float64] | None) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
-    need = int(model.ps_request_bytes(np.array([float(ps)]), workers)[0])
+    need = int(whole_steps(model.ps_request_bytes(np.array([float(ps)]), workers), bounds.ps.memory_bytes)[0])
     fits = need <= bounds.ps.memory_bytes[1] and ps >= bounds.ps.replicas[0]
     if cluster is not None:
         fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes

@@ -151,7 +151,11 @@ def _cpu_seconds(rows: dict[str, Floats], role: str) -> float | None:
 
 
 def _parameters(model: BaseThroughputModel | None) -> int:
-    return sum(value > 0 for value in model.explain().parameters.values()) if model else 0
+    """How many parameters the trials told."""
+    if model is None:
+        return 0
+    account = model.explain()
+    return sum(value > 0 and name not in account.pinned for name, value in account.parameters.items())
 
 
 def _criterion(measured: Floats, predicted: Floats, parameters: int) -> float:

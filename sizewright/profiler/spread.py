@@ -158,8 +158,8 @@ def _sizes_within(bounds: tuple[float, float], room: float) -> list[float]:
     """Sizes inside the bounds; where their least does not fit, all that fit below it."""
     low = bounds[0] if bounds[0] <= room else _LEAST_CORES
     sizes = {size for size in _SIZES if low <= size <= bounds[1]}
-    if _LEAST_CORES <= low <= bounds[1] and bounds[0] <= room:
-        sizes.add(low)
+    if bounds[0] <= room:
+        sizes |= {end for end in bounds if end >= _LEAST_CORES}
     return sorted(sizes)
 
 

@@ -1,20 +1,24 @@
-"""Whether a job's trials and what was foretold of it can both be true."""
+"""Whether a job's trials agree with each other, and with what was foretold of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
+from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.prior import JobCurve
 
 # No host is so many times as fast as another, and no trial so far from the others of its job.
 _UNSOUND_LEVEL, _UNSOUND_TRIAL = np.log(20.0), np.log(4.0)
 _MANY = 3
 """So many trials that agree are believed more than a prior."""
+
+_REPEATS_DIFFER = 1.5
+"""Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
 
 
 class Belief(NamedTuple):
@@ -50,3 +54,15 @@ def _doubt(trial: Trial, gap: float) -> str:
 def _times(log: float) -> str:
     factor = np.exp(abs(log))
     return f"{factor:,.0f} times" if log > 0 else f"1/{factor:,.0f} of"
+
+
+def contradictions(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a phrase for each allocation whose repeated trials contradict each other."""
+    axes = (*COUNTS, *SIZES)
+    repeats: dict[tuple[object, ...], list[float]] = {}
+    for trial in trials:
+        repeats.setdefault(tuple(getattr(trial, axis) for axis in axes), []).append(trial.throughput or 0.0)
+    for place, rates in repeats.items():
+        if max(rates) > _REPEATS_DIFFER * min(rates):
+            named = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value is not None)
+            yield f"({named}) measured {' and '.join(f'{rate:,.0f}' for rate in sorted(rates))} samples/s"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid, room_of
 from sizewright.spec import Cluster, Job
 from sizewright.spec.units import format_bytes, format_count, format_seconds, write_bytes, write_seconds
@@ -17,6 +16,16 @@ from sizewright.spec.units import format_bytes, format_count, format_seconds, wr
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+AXIS_WORDS = {
+    "workers": "workers",
+    "ps": "PS",
+    "worker_cpu": "cores of a worker",
+    "ps_cpu": "cores of a PS",
+    "worker_gpu": "GPUs of a worker",
+    "batch_size": "batch size",
+    "embedding_bytes": "bytes of the tables",
+}
+"""What an axis is called in sentences."""
 _ROUNDING = 1 + 1e-9
 
 
@@ -93,7 +102,7 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
-        f"Lower {names}, or {more} up to {need}.",
+        f"Lower {names}, or {more} to {need}.",
     )
 
 
@@ -123,16 +132,13 @@ def _totals(c: Candidates, cluster: Cluster) -> list[_Total]:
         ),
     ]  # fmt: skip
     if c.grid.gpus.any():
-        totals.append(
-            _Total(
-                c.grid.gpus,
-                cluster.gpu_limit,
-                quota.gpu == cluster.gpu_limit,
-                "the least workers in the bounds",
-                lambda gpus: format_count(round(gpus), "GPU"),
-            )  # fmt: skip
-        )
+        by_quota = quota.gpu == cluster.gpu_limit
+        totals.append(_Total(c.grid.gpus, cluster.gpu_limit, by_quota, "the least workers in the bounds", _gpus))
     return totals
+
+
+def _gpus(count: float) -> str:
+    return format_count(round(count), "GPU")
 
 
 def within_hosts(c: Candidates, left: Mask) -> Verdict:
@@ -181,14 +187,12 @@ def within_deadline(c: Candidates, left: Mask) -> Verdict:
 
 def within_measured_range(c: Candidates, left: Mask) -> Verdict:
     """No axis beyond twice its measured range, unless the user covers it."""
-    columns: Columns = c.grid.columns(c.embedding_bytes)
     beyond = np.zeros(len(c.grid))
     outside = []
-    for axis, (low, high) in c.measured.items():
-        least, greatest = room_of(axis, (low, high))
-        factor = np.maximum(least / np.maximum(columns[axis], 1e-9), columns[axis] / greatest)
+    for axis, factor in _excesses(c):
         if factor.max() > _ROUNDING:
-            outside.append(f"{axis} {low:g} to {high:g}")
+            low, high = c.measured[axis]
+            outside.append(f"{AXIS_WORDS[axis]} {low:g} to {high:g}")
         beyond += np.log(np.maximum(factor, 1.0))
     nearest = c.grid.allocation(int(np.flatnonzero(left)[np.argmin(beyond[left])])).describe()
     return Verdict(
@@ -196,6 +200,25 @@ def within_measured_range(c: Candidates, left: Mask) -> Verdict:
         f"measured were {', '.join(outside)}, and nothing beyond twice that range is chosen",
         f"Measure {nearest} (on a larger host, or as a trial of your own), or pass --extrapolate.",
     )
+
+
+def beyond_measured(c: Candidates, row: int) -> list[str]:
+    """Return the axes on which a row lies beyond twice what was measured, with the range that was."""
+    columns = c.grid.columns(c.embedding_bytes)
+    return [
+        f"{AXIS_WORDS[axis]}: {columns[axis][row]:g}, where {c.measured[axis][0]:g} to {c.measured[axis][1]:g} "
+        "was measured"
+        for axis, factor in _excesses(c)
+        if factor[row] > _ROUNDING
+    ]
+
+
+def _excesses(c: Candidates) -> Iterator[tuple[str, Floats]]:
+    """By how many times each axis exceeds the room that was measured (n,); 1 and less is inside."""
+    columns = c.grid.columns(c.embedding_bytes)
+    for axis, measured in c.measured.items():
+        least, greatest = room_of(axis, measured)
+        yield axis, np.maximum(least / np.maximum(columns[axis], 1e-9), columns[axis] / greatest)
 
 
 # Order matters: what can never run comes before what has only not been measured.

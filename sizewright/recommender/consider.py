@@ -12,10 +12,8 @@ from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
-from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
 from sizewright.models.default import ThroughputModel
-from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import USUAL, Bases, MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve
 from sizewright.models.reader import ReaderModel
@@ -100,9 +98,8 @@ def _starts(scored: Scored, allowed: NDArray[np.bool_]) -> list[int]:
 
 def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:
     """The model for a job: of the user's own code it is not known that nothing else limits it."""
-    if job.command is None:
-        return ThroughputModel(foretold=foretold)
-    return ReaderModel(DlroverModel() if job.has_ps else AllreduceModel())
+    model = ThroughputModel(foretold=foretold)
+    return ReaderModel(model) if job.command else model
 
 
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:

@@ -24,8 +24,8 @@ class Prediction(Record):
     throughput: Estimate
     completion_time_s: Estimate
     cost: Estimate
-    worker_memory_bytes: int
-    ps_memory_bytes: int
+    worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where nothing tells it")
+    ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where nothing tells it")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
     ps_oom_probability: float | None = Field(
         default=None, description="that the fullest PS breaks the memory asked for"
