@@ -93,20 +93,24 @@ def not_enough(
     why: str,
     remedy: str = "",
     *,
+    missing: int = _TRIALS,
     refused: bool = False,
 ) -> Recommendation:
-    """ "Not enough data", with what would be enough; `refused` by the prior, which is not named as a way out then."""
+    """ "Not enough data", with what would be enough; `refused` by the prior, which is not named as a way out then.
+
+    A `model` that was fitted tells how many distinct allocations are `missing`.
+    """
     account = model.explain() if model else None
     distinct = account.distinct_allocations if account else 0
-    missing = max(1, account.needed - distinct) if account else _TRIALS
+    if account:
+        missing = max(1, account.needed - distinct)
     remedies = [remedy] if remedy else []
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
-    enough = account is not None and account.enough
-    more = f" ({format_count(missing, 'more distinct allocation')}; what was measured is kept)"
-    remedies.append(
-        f"Run: sizewright profile JOB --trials {max(_TRIALS, distinct + missing)}{more if trials and not enough else ''}."
-    )
+    more = ""
+    if trials and not (account and account.enough):
+        more = f" ({format_count(missing, 'more distinct allocation')}; what was measured is kept)"
+    remedies.append(f"Run: sizewright profile JOB --trials {max(_TRIALS, distinct + missing)}{more}.")
     if not trials and not job.command and not refused:
         remedies.append("Or ask the prior that was learned from other jobs: sizewright recommend JOB --prior shipped.")
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")

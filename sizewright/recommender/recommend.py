@@ -81,7 +81,7 @@ def decide(
     try:
         model.fit(told)
     except NotEnoughDataError as error:
-        return not_enough(job, usable, None, error.message.rstrip("."))
+        return not_enough(job, usable, None, error.message.rstrip("."), missing=error.missing)
     account = model.explain()
     if not account.enough:
         why = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
