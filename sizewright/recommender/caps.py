@@ -23,10 +23,11 @@ AXIS_WORDS = {
     "ps_cpu": "cores of a PS",
     "worker_gpu": "GPUs of a worker",
     "batch_size": "batch size",
-    "embedding_bytes": "bytes of the tables",
+    "embedding_bytes": "size of the tables",
 }
 """What an axis is called in sentences."""
 _ROUNDING = 1 + 1e-9
+_TREND = 4.0  # the sizes of the largest and the smallest tables measured, from which a trend can be told
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,18 @@ def within_deadline(c: Candidates, left: Mask) -> Verdict:
 
 
 def within_measured_range(c: Candidates, left: Mask) -> Verdict:
-    """No axis beyond twice its measured range, unless the user covers it."""
+    """No axis beyond twice its measured range, unless the user covers it.
+
+    The tables of a job may be larger than any that a host can hold: trials at several sizes tell their trend.
+    """
     beyond = np.zeros(len(c.grid))
     outside = []
     for axis, factor in _excesses(c):
+        if axis == "embedding_bytes" and c.measured[axis][1] >= _TREND * c.measured[axis][0]:
+            continue
         if factor.max() > _ROUNDING:
             low, high = c.measured[axis]
-            outside.append(f"{AXIS_WORDS[axis]} {low:g} to {high:g}")
+            outside.append(f"{AXIS_WORDS[axis]} {_shown(axis, low)} to {_shown(axis, high)}")
         beyond += np.log(np.maximum(factor, 1.0))
     nearest = c.grid.allocation(int(np.flatnonzero(left)[np.argmin(beyond[left])])).describe()
     return Verdict(
@@ -206,11 +212,15 @@ def beyond_measured(c: Candidates, row: int) -> list[str]:
     """Return the axes on which a row lies beyond twice what was measured, with the range that was."""
     columns = c.grid.columns(c.embedding_bytes)
     return [
-        f"{AXIS_WORDS[axis]}: {columns[axis][row]:g}, where {c.measured[axis][0]:g} to {c.measured[axis][1]:g} "
-        "was measured"
+        f"{AXIS_WORDS[axis]}: {_shown(axis, columns[axis][row])}, where "
+        f"{' to '.join(_shown(axis, end) for end in c.measured[axis])} was measured"
         for axis, factor in _excesses(c)
         if factor[row] > _ROUNDING
     ]
+
+
+def _shown(axis: str, value: float) -> str:
+    return format_bytes(value) if axis == "embedding_bytes" else f"{value:g}"
 
 
 def _excesses(c: Candidates) -> Iterator[tuple[str, Floats]]:

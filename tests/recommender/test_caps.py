@@ -180,7 +180,8 @@ def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
         ({"batch_size": (128, 128)}, [True] * 5),
         ({"batch_size": (512, 512)}, [True] * 5),
         ({"batch_size": (600, 700)}, [False] * 5),
-        ({"embedding_bytes": (1e8, 4.9e8)}, [False] * 5),
+        ({"embedding_bytes": (2e8, 4.9e8)}, [False] * 5),
+        ({"embedding_bytes": (1e8, 4.9e8)}, [True] * 5),  # a trend over several sizes
         ({"embedding_bytes": (1e8, 5e8)}, [True] * 5),
     ],
 )

@@ -9,8 +9,22 @@ from synthetic_trials import rate, small_job, trials
 
 from sizewright.datasets.trials import Trial
 from sizewright.executors.plan_files import launch_plan
+from sizewright.models.memory import table_bytes
 from sizewright.recommender.recommend import recommend
-from sizewright.spec import Bounds, Cluster, Command, Gpu, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
+from sizewright.spec import (
+    Bounds,
+    Cluster,
+    Command,
+    Gpu,
+    HostKind,
+    Job,
+    Model,
+    Prices,
+    Quota,
+    Recommendation,
+    RoleBounds,
+    Tables,
+)
 from sizewright.spec.objective import allocation_price
 from sizewright.spec.units import GIB, MIB
 
@@ -140,3 +154,16 @@ def test_the_number_of_allocations_that_will_do_is_said_once_and_keeps_what_was_
     assert any("1 more distinct allocation; what was measured is kept" in r.text for r in few.remedies)
     assert not any("--fresh" in remedy.text for remedy in few.remedies)
     assert recommend(own_code(), rows()[:3]).status == "ok"
+
+
+def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() -> None:
+    large = Model(tables=Tables(count=10, rows=10**8, dim=32))
+    bounds = Bounds(worker=BOUNDS.worker, ps=RoleBounds(replicas=(1, 2), cpu=(2, 2), memory=(0, "4Ti")))
+    job = Job(model=large, bounds=bounds)
+    scales = [t.model_copy(update={"table_scale": 1 / (64 * 4 ** (i % 3))}) for i, t in enumerate(rows())]
+    answer = recommend(job, scales)
+    assert answer.target is not None, answer.reasons
+    assert answer.target.memory_bytes("ps") > table_bytes(job)
+    assert "size of the tables: 238.4 GiB, where 238.4 MiB to 3.7 GiB was measured" in said(answer, "is extrapolated")
+    one_scale = [t.model_copy(update={"table_scale": 1 / 64}) for t in rows()]
+    assert recommend(job, one_scale).status == "not_enough_data"
