@@ -19,6 +19,7 @@ from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
 from sizewright.spec.outcome import Status
+from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number
 
 _SHOWN_FAULTS = 4
 
@@ -36,22 +37,22 @@ class RunRow(Record):
     job_hash: str | None = None
     executor: str = ""
     started_at: Moment | None = None
-    duration_s: float = Field(ge=0)
-    samples: int | None = Field(default=None, ge=0, le=MOST_SAMPLES)
-    workers: int = Field(ge=1)
-    ps: int = Field(default=0, ge=0)
-    worker_cpu: float = Field(default=1.0, gt=0)
-    ps_cpu: float = Field(default=1.0, gt=0)
-    worker_memory_bytes: int = Field(default=0, ge=0, description="asked for by one worker")
-    ps_memory_bytes: int = Field(default=0, ge=0)
-    batch_size: int = Field(ge=1)
-    worker_memory_peak_bytes: int | None = Field(default=None, ge=0)
-    ps_memory_peak_bytes: int | None = Field(default=None, ge=0)
-    worker_cpu_used: float | None = Field(default=None, ge=0)
-    ps_cpu_used: float | None = Field(default=None, ge=0)
-    expected: float | None = Field(default=None, gt=0, description="samples/s foretold")
-    expected_lower: float | None = Field(default=None, gt=0)
-    expected_upper: float | None = Field(default=None, gt=0)
+    duration_s: MeasuredSeconds = Field(ge=0)
+    samples: Count | None = Field(default=None, ge=0, le=MOST_SAMPLES)
+    workers: Count = Field(ge=1)
+    ps: Count = Field(default=0, ge=0)
+    worker_cpu: Cores = Field(default=1.0, gt=0)
+    ps_cpu: Cores = Field(default=1.0, gt=0)
+    worker_memory_bytes: ByteCount = Field(default=0, ge=0, description="asked for by one worker")
+    ps_memory_bytes: ByteCount = Field(default=0, ge=0)
+    batch_size: Count = Field(ge=1)
+    worker_memory_peak_bytes: ByteCount | None = Field(default=None, ge=0)
+    ps_memory_peak_bytes: ByteCount | None = Field(default=None, ge=0)
+    worker_cpu_used: Cores | None = Field(default=None, ge=0)
+    ps_cpu_used: Cores | None = Field(default=None, ge=0)
+    expected: Number | None = Field(default=None, gt=0, description="samples/s foretold")
+    expected_lower: Number | None = Field(default=None, gt=0)
+    expected_upper: Number | None = Field(default=None, gt=0)
     expected_by: str = ""
 
     @model_validator(mode="after")

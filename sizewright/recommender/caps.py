@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_seconds, write_bytes, write_seconds
+from sizewright.spec.units import format_bytes, format_seconds, memory_quantity, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -76,7 +76,7 @@ def _raise_memory(c: Candidates, worker: int, ps: int) -> str:
     wanted = []
     for role, need, most in (("ps", c.ps_memory_bytes, ps), ("worker", c.worker_memory_bytes, worker)):
         if need.max() > most:
-            wanted.append(f"bounds.{role}.memory to {write_bytes(need.min() if need.min() > most else need.max())}")
+            wanted.append(f"bounds.{role}.memory to {memory_quantity(need.min() if need.min() > most else need.max())}")
     more = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps else ""
     return f"Raise {' and '.join(wanted)}{more}." if wanted else ""
 
@@ -92,7 +92,7 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
     excess = np.maximum(cores / max(c.cluster.cpu_limit, 1e-9), memory / max(c.cluster.memory_limit_bytes, 1))
     least = np.flatnonzero(left)[np.argmin(excess[left])]
-    need = f"{cores[least]:g} cores and {write_bytes(memory[least])}"
+    need = f"{cores[least]:g} cores and {memory_quantity(memory[least])}"
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec.units import GIB, ByteCount, Cores, Count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -18,23 +18,23 @@ class Gpu(Record):
     """GPUs of one replica."""
 
     kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="as hosts name theirs")
-    count: int = Field(ge=1, description="of each replica, or host")
+    count: Count = Field(ge=1, description="of each replica, or host")
 
 
 class Resources(Record):
     """What one replica may use: cores, bytes, GPUs."""
 
     cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(ge=0)
+    memory_bytes: ByteCount = Field(ge=0)
     gpu: Gpu | None = None
 
 
 class Group(Record):
     """Replicas of one size in one role."""
 
-    replicas: int = Field(ge=0, description="how many of this size")
+    replicas: Count = Field(ge=0, description="how many of this size")
     cpu: Cores = Field(gt=0, description="of each")
-    memory_bytes: Bytes = Field(ge=0, description="of each; 0 is no limit")
+    memory_bytes: ByteCount = Field(ge=0, description="of each; 0 is no limit")
     gpu: Gpu | None = None
 
 
@@ -45,7 +45,7 @@ class Allocation(Record):
     ps: tuple[Group, ...] = Field(default=(), description="groups of equal parameter servers")
     chief: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
     evaluator: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
-    batch_size: int = Field(ge=1, description="samples per step of one worker")
+    batch_size: Count = Field(ge=1, description="samples per step of one worker")
 
     @classmethod
     def of(

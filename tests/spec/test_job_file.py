@@ -122,7 +122,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         ("bounds: {ps: {replicas: [1, 1000000000]}}", "less than or equal to 10000"),
         ("bounds: {ps: {cpu: [0, 1]}}", "cpu must be above 0"),
         ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory.1' is missing"),
-        ("bounds: {ps: {memory: 4h}}", "is not memory (write 16Gi, 512Mi or bytes)"),
+        ("bounds: {ps: {memory: 4h}}", "is not an amount of memory: it has no unit h (write 16Gi, 512M or bytes)"),
         ("bounds: {batch_size: [512, 256]}", "batch_size must be [least, greatest]"),
         ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size.0'"),
         ("objective: deadline", "objective deadline needs a `deadline`, such as 4h"),
