@@ -18,6 +18,7 @@ from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
+from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
 from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number
 
@@ -146,15 +147,17 @@ def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        whole = json.loads(text)
+        whole = read_json(text)
     except RecursionError:
         raise StoreError(f"{path} holds lists in lists without end.", "Export it again.") from None
+    except KeyTwiceError as error:
+        raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
     except ValueError as error:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if path.suffix.lower() == ".json" or not lines:
             raise StoreError(f"{path} is not JSON: {error}.", "Export it again.") from None
         try:
-            yield from ((f"line {number}", json.loads(line)) for number, line in lines)
+            yield from ((f"line {number}", read_json(line)) for number, line in lines)
         except ValueError as fault:
             raise StoreError(f"{path} is not JSON, one record a line: {fault}.", "Export it again.") from None
         return

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from sizewright.errors import JobError
+from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -44,13 +45,15 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise JobError(f"The {kind} file {path} is not text in UTF-8.", "Check the path.") from None
     try:
-        data = yaml.safe_load(text)
+        data = read_yaml(text)
+    except KeyTwiceError as error:
+        raise JobError(f"{path}: {error}.", "Keep one of them.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
-    except (ValueError, RecursionError) as error:  # such as the 45th of May, or lists in lists without end
+    except (ValueError, RecursionError) as error:  # such as lists in lists without end
         raise JobError(f"{path} is not valid YAML: {error}.", "Mend that value.") from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__

@@ -230,7 +230,9 @@ def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, te
         import_trials(tmp_path / "t.csv")[0].worker_memory_bytes,
         run.stretches[0].allocation.worker[0].memory_bytes,
         run.ps.memory_peak_bytes,
-        CandidateRow.model_validate(dict(workers="1", worker_cpu="1", worker_memory=text, throughput="1")).worker_memory,
+        CandidateRow.model_validate(
+            dict(workers="1", worker_cpu="1", worker_memory=text, throughput="1")
+        ).worker_memory,
         read_bytes(text, "memory"),
     ]
     assert read == [memory] * len(read)
