@@ -134,6 +134,7 @@ class Job(Record):
         else:
             told = self.model_dump(mode="json", include={"model", "data", "training"})
             del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
+            told["model"]["tables"]["rows"] = self.model.tables.hashed_rows
         del told["training"]["samples"]
         for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
             if told["training"][name] == usual:

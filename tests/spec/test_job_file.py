@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 import sizewright.spec
 from sizewright.errors import JobError
 from sizewright.models.memory_report import report
-from sizewright.spec import Bounds, Job, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec import Bounds, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.spec.units import GIB, MIB
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 STARTER = Path(sizewright.spec.__file__).with_name("starter.yaml")
 
 
@@ -233,7 +237,8 @@ def test_the_hash_tells_what_is_trained_and_how() -> None:
 def test_older_hashes_stay_valid(training: Training, known: str) -> None:
     """As the version before these fields told them: trials of that time still belong to their jobs."""
     assert (training.embedding_device, training.max_staleness) == ("cpu", None)
-    assert Job(training=training).hash == known
+    first = Model(tables=Tables(rows=FIRST_CRITEO_ROWS))
+    assert Job(model=first, training=training).hash == known
 
 
 def test_the_hash_stays_when_the_file_is_written_again(tmp_path: Path) -> None:
@@ -267,3 +272,23 @@ def test_records_are_frozen() -> None:
     job = copy.copy(Job())
     with pytest.raises(ValueError, match="frozen"):
         job.name = "x"
+
+
+def test_jobs_that_were_measured_keep_their_hash_and_criteo_kaggle_is_the_whole_log() -> None:
+    """Trials were measured when `criteo-kaggle` stood for a part of the log; these jobs list its rows."""
+    with (EXAMPLES / "criteo-trials.csv").open(encoding="utf-8") as file:
+        measured = {row["job_hash"] for row in csv.DictReader(file)}
+    assert measured == {Job.load(EXAMPLES / "criteo.yaml").hash}
+    first, named = Tables(rows=FIRST_CRITEO_ROWS), Tables()
+    assert (sum(first.sizes()), sum(named.sizes())) == (9_247_304, 33_762_577)
+    assert Job(model=Model(tables=first)).hash == "6119d3ac283d"
+    assert Job(model=Model(tables=named)).hash == Job(model=Model(tables=Tables(rows=named.sizes()))).hash
+    assert Job(model=Model(tables=named)).hash != Job(model=Model(tables=first)).hash
+
+
+def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None:
+    folder = EXAMPLES.with_name("benchmarks") / "tables"
+    for card in folder.glob("*.json"):
+        job = Job.model_validate(json.loads(card.read_text(encoding="utf-8"))["job"])
+        with card.with_suffix(".csv").open(encoding="utf-8") as file:
+            assert {row["job_hash"] for row in csv.DictReader(file)} == {job.hash}, card.name

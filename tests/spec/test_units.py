@@ -211,7 +211,9 @@ def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, te
     (tmp_path / "cluster.yaml").write_text(f"hosts: [{{kind: a, cpu: 1, memory: {text}}}]\nquota: {{memory: {text}}}")
     (tmp_path / "rails.yaml").write_text(f"worker: {{memory: {text}}}")
     (tmp_path / "jobs.yaml").write_text(
-        "jobs: [{job: a, current: {worker: [{replicas: 1, cpu: 1, memory_bytes: %s}], batch_size: 1e3}}]" % text
+        "jobs: [{job: a, current: {worker: [{replicas: 1, cpu: 1, memory_bytes: TEXT}], batch_size: 1e3}}]".replace(
+            "TEXT", text
+        )
     )
     (tmp_path / "t.csv").write_text(f"workers,ps,throughput,worker_memory_bytes\n1,1,5,{text}\n")
     (tmp_path / "h.csv").write_text(
@@ -231,7 +233,7 @@ def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, te
         run.stretches[0].allocation.worker[0].memory_bytes,
         run.ps.memory_peak_bytes,
         CandidateRow.model_validate(
-            dict(workers="1", worker_cpu="1", worker_memory=text, throughput="1")
+            {"workers": "1", "worker_cpu": "1", "worker_memory": text, "throughput": "1"}
         ).worker_memory,
         read_bytes(text, "memory"),
     ]
