@@ -32,7 +32,16 @@ Store = Annotated[
     ),
 ]
 TrialsFile = Annotated[
-    Text, typer.Option("--trials", metavar="FILE", help="A CSV or Parquet file of trials instead of the store.")
+    Text, typer.Option("--trials", metavar="FILE", help="A CSV, JSON or Parquet file of trials instead of the store.")
+]
+ColumnMap = Annotated[
+    Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+    typer.Option(
+        "--map",
+        metavar="THEIRS=OURS",
+        help="A column of the file of trials and what it is in the trial table: samples_per_sec=throughput; "
+        "`note=` leaves one out. May be given again.",
+    ),
 ]
 DescribedBy = Annotated[
     Text,

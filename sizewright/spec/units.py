@@ -24,7 +24,6 @@ from pydantic_core.core_schema import no_info_before_validator_function
 from sizewright.errors import InputError
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
-_MOST_CORES = 10**9
 _MOST_BYTES = 2**63 - 1  # as databases, Kubernetes and file systems count
 
 _SCALES = {unit: Fraction(1000) ** power for power, unit in enumerate(("", "k", "M", "G", "T", "P", "E"))}
@@ -42,6 +41,7 @@ _DURATION = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]+)")
 _CLOCK = re.compile(r"\s*(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)\s*", re.ASCII)
 _DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[0-9]{1,3}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
 _OF_KUBERNETES = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
+_PLAIN = re.compile(r"[0-9]{1,15}(\.[0-9]{1,17})?")
 _LONGEST = 100
 _MOST_EXPONENT = 400
 
@@ -72,15 +72,13 @@ def _whole_bytes(value: Any, least: int) -> int:
 
 def parse_cores(value: Any) -> float:
     """`"500m"` → 0.5; plain numbers are cores."""
-    what, example = "a number of cores", "2, 0.5 or 500m"
-    found = _parse(value, _OF_CORES, what, example)
-    if found > _MOST_CORES:
-        raise ValueError(f"{_shown(value)} is not {what}: it is above {_MOST_CORES:,} (write {example})")
-    return float(found)
+    return float(_parse(value, _OF_CORES, "a number of cores", "2, 0.5 or 500m"))
 
 
 def parse_number(value: Any) -> float:
     """`"4.5e7"`, `"45,000,000"` and `"45M"` → 45000000.0."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return float(value)
     return float(_parse(value, _OF_COUNTS, "a number", "12.5, 1e6 or 1,000,000"))
 
 
