@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sizewright.cli.choices import VALUES, among, named
-from sizewright.cli.options import POLICY_HELP, Executor, MixGpus, Out, Output, Prior, Store, Text, policies
+from sizewright.cli.options import (
+    POLICY_HELP,
+    Executor,
+    MixGpus,
+    Out,
+    Output,
+    Prior,
+    Store,
+    Text,
+    policies,
+    read_seconds,
+)
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 
@@ -35,7 +46,15 @@ def allocate(
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for the search; a first answer takes its time.")
     ] = 10.0,
-    window: Annotated[float, typer.Option("--window", min=1, help="Seconds that progress is counted over.")] = 900.0,
+    window: Annotated[
+        float,
+        typer.Option(
+            "--window",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            help="Time that progress is counted over, such as 15m.",
+        ),
+    ] = 900.0,
     mixes: MixGpus = False,
     store: Store = None,
     prior: Prior = None,

@@ -18,6 +18,8 @@ from sizewright.cli.options import (
     Output,
     RayAddress,
     Text,
+    read_count,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -46,7 +48,9 @@ def simulate(
     ] = None,
     cluster: ClusterFile = None,
     mixes: MixGpus = False,
-    jobs: Annotated[Count, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
+    jobs: Annotated[
+        Count, typer.Option("--jobs", metavar="N", parser=read_count(1), help="Draw so many jobs of the trace.")
+    ] = None,
     days: Annotated[Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
     kind: Annotated[
         Text,
@@ -61,7 +65,10 @@ def simulate(
     curves: Annotated[
         Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
     ] = None,
-    every: Annotated[float, typer.Option("--every", min=0, help="Seconds between decisions.")] = 300.0,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="TIME", parser=read_seconds(), help="Time between decisions, such as 5m."),
+    ] = 300.0,
     until: Annotated[Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
     keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
     failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,

@@ -18,6 +18,7 @@ from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
+from sizewright.spec._faults import by_place, explain_all, name_place
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
 from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number
@@ -109,7 +110,8 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
         try:
             found.append(read(row, job))
         except ValidationError as error:
-            faults += [f"{where}, {'.'.join(map(str, f['loc'])) or 'row'}: {f['msg']}" for f in error.errors()]
+            found_at = by_place(error, row)
+            faults += [f"{where}, {name_place(at) or 'row'}: {explain_all(found_at[at])}" for at in found_at]
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these, nothing was imported.")

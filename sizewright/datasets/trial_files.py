@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from sizewright.datasets._columns import COLUMNS, with_utc
 from sizewright.datasets.column_names import Columns, match_columns, meaning
 from sizewright.datasets.table_files import Row, read_table
 from sizewright.datasets.trials import Trial
 from sizewright.errors import StoreError
+from sizewright.spec._faults import explain
 
 NEEDED = ("workers", "ps", "throughput")
 _SHOWN_FAULTS = 4
@@ -155,12 +156,9 @@ def _validated(rows: Iterable[Row], *, lenient: bool, defaults: dict[str, Any]) 
     return trials, faults
 
 
-def _reason(fault: Any) -> str:
+def _reason(fault: ErrorDetails) -> str:
     column = fault["loc"][0] if fault["loc"] else "cells"
-    if fault["type"] == "missing":
-        return f"{column}: is empty"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{column}: {message[:1].lower()}{message[1:]} (found {reprlib.repr(fault['input'])})"
+    return f"{column}: {'is empty' if fault['type'] == 'missing' else explain(fault)}"
 
 
 def _cell(name: str, raw: Any) -> Any:

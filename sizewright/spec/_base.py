@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from sizewright.errors import JobError
+from sizewright.spec._faults import Place, by_place, explain_all, name_place
 from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 _WRITE = {
@@ -66,28 +67,26 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     try:
         return record.model_validate(data)
     except ValidationError as error:
-        mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        places = {fault["loc"][:end] for fault in mistyped_first for end in range(1, len(fault["loc"]))}
-        told = [fault for fault in mistyped_first if fault["loc"] not in places]
-        faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
+        found = by_place(error, data)
+        mistyped_first = sorted(found, key=lambda place: found[place][0]["type"] != "extra_forbidden")
+        faults = [_sentence(record, place, found[place]) for place in mistyped_first]
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
         shown = " ".join(shown.split())  # a key may hold line breaks
         file = "Correct the file; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
 
 
-def _sentence(record: type[Record], fault: ErrorDetails) -> str:
-    path = [str(part) for part in fault["loc"]]
-    where = ".".join(path)
-    if fault["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
-        hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
+def _sentence(record: type[Record], place: Place, faults: list[ErrorDetails]) -> str:
+    where, path = name_place(place), [str(part) for part in place]
+    if faults[0]["type"] == "extra_forbidden":
+        known = _keys_at(record, path[:-1])
+        close = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+        hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(known)}"
         return f"unknown key '{where}'{hint}"
-    if fault["type"] == "missing":
-        return f"'{where}' is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    sentence = f"{message[:1].lower()}{message[1:]}"
-    return f"'{where}': {sentence}" if where else sentence
+    text = explain_all(faults)
+    if not where:
+        return text
+    return f"'{where}' {text}" if text.startswith(("must ", "is missing")) else f"'{where}': {text}"
 
 
 def _keys_at(record: type[Record], path: list[str]) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
+from sizewright.spec._shorthand import PLATFORM_NAME
 from sizewright.spec.units import GIB, ByteCount, Cores, Count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
@@ -17,7 +18,7 @@ ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="as hosts name theirs")
+    kind: Annotated[str, PLATFORM_NAME] = Field(default="gpu", description="as hosts name theirs")
     count: Count = Field(ge=1, description="of each replica, or host")
 
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
 from sizewright.spec.bounds import BatchSize, Bounds
 from sizewright.spec.command import Command
@@ -68,20 +69,16 @@ class Deploy(Record):
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
     command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
-    namespace: str = Field(
-        default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="of the platform"
-    )
-    priority_class: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
+    namespace: Annotated[str, NAMESPACE] = Field(default="default", description="of the platform")
+    priority_class: Annotated[str, PLATFORM_NAME] | None = Field(
+        default=None, description="of the platform, where it has such"
     )
 
 
 class Job(Record):
     """A training job as its submitter describes it."""
 
-    name: str = Field(
-        default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$", description="small letters, digits, hyphens"
-    )
+    name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
     model: Model = Model()
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")

@@ -57,7 +57,7 @@ class Tables(Record):
 
     @property
     def hashed_rows(self) -> int | str | tuple[int, ...]:
-        """The rows in a job's hash: `criteo-kaggle` stands for its first sizes there, as when trials were first measured."""
+        """The rows in a job's hash, where `criteo-kaggle` stands for what it first stood for."""
         if self.rows == FIRST_CRITEO_ROWS:
             return "criteo-kaggle"
         return CRITEO_KAGGLE_ROWS if self.rows == "criteo-kaggle" else self.rows

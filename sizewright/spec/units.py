@@ -46,6 +46,14 @@ _LONGEST = 100
 _MOST_EXPONENT = 400
 
 
+class QuantityError(ValueError):
+    """A text or value that is not `expected`: an amount of memory, a number of cores, ..."""
+
+    def __init__(self, message: str, expected: str) -> None:
+        super().__init__(message)
+        self.expected = expected
+
+
 def parse_bytes(value: Any) -> int:
     """`"16Gi"` → 17179869184; plain numbers are bytes. A fraction of a byte counts as one, as in Kubernetes.
 
@@ -87,7 +95,9 @@ def parse_count(value: Any) -> int:
     found = _parse(value, _OF_COUNTS, "a whole number", "16, 1e6 or 1,000,000")
     if found.denominator != 1:
         hint = ": m is a thousandth, M a million" if str(value).strip().endswith("m") else ""
-        raise ValueError(f"{_shown(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)")
+        raise QuantityError(
+            f"{_shown(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)", "a whole number"
+        )
     return found.numerator
 
 
@@ -123,7 +133,7 @@ def _parse(value: Any, scales: dict[str, Any], what: str, example: str) -> Fract
             why = ": it is negative"
         else:
             why = _why(value.strip(), unit)
-    raise ValueError(f"{_shown(value)} is not {what}{why} (write {example})")
+    raise QuantityError(f"{_shown(value)} is not {what}{why} (write {example})", what)
 
 
 def _is_exact(unit: str, scales: dict[str, Any]) -> bool:
@@ -245,7 +255,7 @@ class Quantity:
         return {"anyOf": [number, {"type": "string", "pattern": self.pattern}]}
 
     def _text(self, value: Any) -> Any:
-        return self.parse(value) if isinstance(value, str) else value
+        return self.parse(value) if isinstance(value, (str, bool)) else value
 
 
 _WRITTEN = r"^ *\+?([0-9][0-9_,' ]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)? *"
