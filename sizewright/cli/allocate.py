@@ -21,6 +21,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +101,8 @@ def _write(division: Division, folder: str, executor: str) -> None:
         stderr().print(f"To be stopped first, by hand: {stopped}", style="yellow")
     kept = len(division.plans) - len(texts)
     stderr().print(
-        f"{len(texts)} {executor} plans are in {folder}" + (f"; {kept} jobs stay as they are" if kept else "")
+        f"{format_count(len(texts), f'{executor} plan')} in {folder}"
+        + (f"; unchanged: {format_count(kept, 'job')}" if kept else "")
     )
 
 

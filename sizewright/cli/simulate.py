@@ -23,6 +23,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,7 +185,7 @@ def _apart(told: Simulation, path: str) -> Simulation:
         for each in run.decisions
     ]
     write_file(path, "".join(line + "\n" for line in lines))
-    stderr().print(f"{len(lines)} decisions are in {path}")
+    stderr().print(f"{format_count(len(lines), 'decision')} in {path}")
     return told.model_copy(update={"runs": tuple(run.model_copy(update={"decisions": ()}) for run in told.runs)})
 
 

@@ -21,7 +21,7 @@ from sizewright.spec._base import Record
 from sizewright.spec._faults import by_place, explain_all, name_place
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
-from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number
+from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number, format_count
 
 _SHOWN_FAULTS = 4
 
@@ -119,7 +119,8 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
         raise StoreError(f"{path} holds no finished jobs.", f"Give the columns {', '.join(_needed())}.")
     if twice := [key for key, count in Counter(run.id for run in found).items() if count > 1]:
         raise StoreError(
-            f"{path} holds {len(twice)} ids more than once, such as {twice[0]!r}.", "Give each run its own."
+            f"{path} holds {format_count(len(twice), 'id')} more than once, such as {twice[0]!r}.",
+            "Give each run its own.",
         )
     return found
 

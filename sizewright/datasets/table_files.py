@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from sizewright.errors import StoreError
 from sizewright.spec._text_files import KeyTwiceError, read_json
+from sizewright.spec.units import format_count
 
 _SEPARATORS = ",;\t| "
 _DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
@@ -125,7 +126,10 @@ def _rows(reader: Any, path: Path, above: int, is_number: Callable[[str], bool])
             cells = cells[:-1]
         where = f"row {len(rows) + 1} (line {reader.line_num + above})"
         if len(cells) != len(names):
-            raise StoreError(f"{path}: {where} has {len(cells)} cells for {len(names)} columns.", "Mend that row.")
+            raise StoreError(
+                f"{path}: {where} has {format_count(len(cells), 'cell')} for {format_count(len(names), 'column')}.",
+                "Mend that row.",
+            )
         rows.append(Row(where, dict(zip(names, cells, strict=True))))
     return names, rows
 

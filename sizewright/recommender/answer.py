@@ -18,6 +18,7 @@ from sizewright.recommender.reasons import assumptions, foretold, reasons, to_be
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.warm_start import WarmStart
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
+from sizewright.spec.units import format_count
 
 _MOST_ALTERNATIVES = 12
 
@@ -92,7 +93,8 @@ def not_enough(
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
     remedies.append(
-        f"Run: sizewright profile JOB --trials {missing_in_all} --fresh ({missing} distinct allocations more)."
+        f"Run: sizewright profile JOB --trials {missing_in_all} --fresh "
+        f"({format_count(missing, 'distinct allocation')} more)."
     )
     if not trials and not job.command and not refused:
         remedies.append("Or ask the prior that was learned from other jobs: sizewright recommend JOB --prior shipped.")

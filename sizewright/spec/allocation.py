@@ -9,7 +9,7 @@ from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import PLATFORM_NAME
-from sizewright.spec.units import GIB, ByteCount, Cores, Count
+from sizewright.spec.units import GIB, ByteCount, Cores, Count, format_count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -100,9 +100,9 @@ class Allocation(Record):
         parts = []
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
-            plural = "s" if role == "worker" and group.replicas != 1 else ""
+            replicas = format_count(group.replicas, name, "PS" if role == "ps" else None)
             memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
-            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}")
+            parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 
     @model_serializer(mode="wrap")

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import BY_NAME
-from sizewright.spec.units import Count, Number
+from sizewright.spec.units import Count, Number, format_count
 
 Family = Literal["dlrm", "wide_deep", "dcn", "xdeepfm"]
 OptimizerName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
@@ -47,7 +47,7 @@ class Tables(Record):
     @model_validator(mode="after")
     def _rows_match_count(self) -> Tables:
         if isinstance(self.rows, tuple) and len(self.rows) != self.count:
-            raise ValueError(f"rows lists {len(self.rows)} tables but count is {self.count}")
+            raise ValueError(f"rows lists {format_count(len(self.rows), 'table')} but count is {self.count}")
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
         sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()

@@ -230,9 +230,10 @@ def format_seconds(value: float) -> str:
     return f"{value:.1f} s"
 
 
-def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """`1 run`, `1,200 runs`."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+def format_count(count: float, noun: str, plural: str | None = None) -> str:
+    """`1 run`, `1,200 runs`, `0.5 cores`: every count before a noun is written so."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
+    return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 @dataclass(frozen=True)
