@@ -22,7 +22,6 @@ from sizewright.recommender.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -143,7 +142,6 @@ def its_only_job(store: str | TrialStore | None) -> Job:
     if len(jobs) != 1:
         names = ", ".join(sorted({job.name for job in jobs.values()})) or "none that is described"
         raise InputError(
-            f"The store {name} holds {format_count(len(jobs), 'job')} ({names}).",
-            "Name the one to report on: sizewright report JOB.",
+            f"The store {name} holds {len(jobs)} jobs ({names}).", "Name the one to report on: sizewright report JOB."
         )
     return next(iter(jobs.values()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sizewright.cli.tables import new_table, sized_role
 from sizewright.cluster.candidates import amount, named
-from sizewright.spec.units import format_count, format_seconds
+from sizewright.spec.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,8 +57,7 @@ def simulation_table(simulation: Simulation) -> Table:
     """One row a policy and load; ± is half the 95 % interval over the seeds."""
     several = any(row.seeds > 1 for row in simulation.rows)
     made = new_table(
-        f"{format_count(simulation.jobs, 'job')} replayed: how long they wait and take, what is used, "
-        "what is done to them",
+        f"{simulation.jobs:,} jobs replayed: how long they wait and take, what is used, what is done to them",
         "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
         "stopped", "changed", "decides",
     )  # fmt: skip

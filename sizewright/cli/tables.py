@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from sizewright.spec.units import format_bytes, format_count, format_seconds
+from sizewright.spec.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,8 +130,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         console.print(f"• {reason}")
     e = answer.evidence
     limits = ", ".join(e.limited_by) or "unknown"
-    told = f"{format_count(e.trials, 'trial')} ({e.distinct_allocations} distinct) on "
-    told += f"{', '.join(e.host) or 'an unnamed host'}, "
+    told = f"{e.trials} trials ({e.distinct_allocations} distinct) on {', '.join(e.host) or 'an unnamed host'}, "
     told = f"{told}cores limited by {limits}" if e.trials else "no trial of this job"
     console.print(f"Rests on {told}; model {e.model}.")
     for text in e.assumptions:

@@ -14,7 +14,6 @@ from sizewright.datasets.click_blocks import Parsed, parse_block, select
 from sizewright.datasets.click_files import Block, LogFile, cut, find_files
 from sizewright.errors import ClickLogError
 from sizewright.spec._base import Record
-from sizewright.spec.units import format_count
 
 BLOCK_BYTES = 1 << 20
 """Of text, some 5,000 rows: a quarter of it reads a tenth slower, and more is no faster."""
@@ -97,8 +96,8 @@ class ClickLog:
         report = self.report
         if report.broken > self.max_broken_share * report.rows:
             raise ClickLogError(
-                f"{report.broken} of the first {format_count(report.rows, 'row')} of {self.path} are broken, more than "
-                f"the allowed {self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
+                f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
+                f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
                 "Mend the log, or raise data.max_broken_share in the job file to leave such rows out.",
             )
 

@@ -17,7 +17,6 @@ from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whol
 from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import Group, Plan
 from sizewright.spec._faults import explain_first
-from sizewright.spec.units import format_count
 
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
@@ -46,7 +45,7 @@ class SlurmRenderer(RenderOnly):
             roles = ", ".join(role for role, _, _ in groups)
             raise InputError(
                 f"{self._base} has {script.components} component{'s' * (script.components > 1)}, and plan {plan.id} "
-                f"has {format_count(len(groups), 'group')} of replicas: {roles}.",
+                f"has {len(groups)} groups of replicas: {roles}.",
                 "Write a component for each in this order, with #SBATCH hetjob between two.",
             )
         for component, (_, _, group) in enumerate(groups):
@@ -78,8 +77,7 @@ class SlurmRenderer(RenderOnly):
         groups = groups_of(plan)
         if script.components != len(groups):
             raise InputError(
-                f"The script has {format_count(script.components, 'component')}, and its plan "
-                f" {format_count(len(groups), 'group')} of replicas.",
+                f"The script has {script.components} components, and its plan {len(groups)} groups of replicas.",
                 "Leave its #SBATCH hetjob lines as they were.",
             )
         read = [script.read(component) for component in range(len(groups))]

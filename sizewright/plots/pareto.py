@@ -7,7 +7,7 @@ import numpy as np
 from sizewright.errors import InputError
 from sizewright.plots._base import COLORS, GREY, Picture, tidy
 from sizewright.spec import Alternative, Recommendation
-from sizewright.spec.units import format_count, format_seconds
+from sizewright.spec.units import format_seconds
 
 
 def pareto(recommendation: Recommendation) -> Picture:
@@ -50,7 +50,7 @@ def pareto(recommendation: Recommendation) -> Picture:
     )  # fmt: skip
     marked = f" Chosen: {_described(rows[chosen[0]])}." if chosen else ""
     picture.alt = (
-        f"{format_count(len(rows), 'allocation')} from {format_seconds(time.max())} for {cost.min():.3g} "
+        f"{len(rows)} allocations from {format_seconds(time.max())} for {cost.min():.3g} "
         f"to {format_seconds(time.min())} for {cost.max():.3g}.{marked}"
     )
     return picture

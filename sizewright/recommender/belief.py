@@ -43,8 +43,8 @@ def weigh(trials: Sequence[Trial], foretold: JobCurve) -> Belief:
 
 def _doubt(trial: Trial, gap: float) -> str:
     return (
-        f"A trial with {trial.throughput:,.0f} samples/s at {format_count(trial.workers, 'worker')} and {trial.ps} PS is left "
-        f"out: that is {_times(gap)} what other jobs foretell. Measure it again."
+        f"A trial with {trial.throughput:,.0f} samples/s at {format_count(trial.workers, 'worker')} and {trial.ps} PS "
+        f"is left out: that is {_times(gap)} what other jobs foretell. Measure it again."
     )
 
 
