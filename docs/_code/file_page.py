@@ -32,10 +32,10 @@ A number is read alike in every file, table, manifest and option:
 
 | of | such as | means |
 |---|---|---|
-| memory | `16Gi`, `16GiB`, `16 GB`, `1e9`, `1288490188800m` | bytes; less than a page of 4 KiB is refused, as `400m` is 0.4 bytes |
+| memory | `16Gi`, `16GiB`, `16 GB`, `1e9`, `1288490188800m` | bytes; less than 4 KiB is refused: `400m` is 0.4 bytes |
 | cores | `2`, `0.5`, `500m` | cores; `m` is a thousandth |
 | time | `4h`, `90 min`, `1h30m`, `4:00:00`, `60` | seconds |
-| counts and other numbers | `45840617`, `45_840_617`, `45,840,617`, `4.5e7`, `45M`, `1Ki` | a number; a count must be whole |
+| counts and other numbers | `45840617`, `45_840_617`, `45,840,617`, `4.5e7`, `45M`, `1Ki` | a count is whole |
 
 Suffixes are those of Kubernetes: `k`, `M`, `G`, `T`, `P`, `E` are powers of 1000, `Ki` to `Ei` of 1024, and `m`, `u`,
 `n` are fractions, so that `m` is never a million. Other cases are read where they can mean one thing only (`16gb`,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import json
 from collections import Counter
@@ -12,7 +11,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from sizewright.datasets._columns import plain_type
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
+from sizewright.datasets.table_files import read_table
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
@@ -97,13 +98,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     kind = path.suffix.lower()
     if kind not in (".json", ".jsonl", ".csv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
-    rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path)
+    rows = _csv_rows(path) if kind == ".csv" else _json_rows(_read_text(path), path)
     read = _read_row if kind == ".csv" else _read_record
     found, faults = [], []
     for where, row in steps("reading the file", list(rows)):
@@ -135,6 +130,15 @@ def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
         write_whole(path, json.dumps(records, indent=1) + "\n")
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error}.", "Check the path and its rights.") from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
 
 
 def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
@@ -169,16 +173,12 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     )
 
 
-def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(text.splitlines(), strict=True, restkey="", restval=None)
-    names = [name.strip() for name in reader.fieldnames or []]
-    _check_columns(names, path)
-    reader.fieldnames = names
-    try:
-        for number, row in enumerate(reader, 1):
-            yield f"row {number}", {name: value for name, value in row.items() if value not in ("", None)}
-    except csv.Error as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again.") from None
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    types = {name: plain_type(field.annotation) for name, field in RunRow.model_fields.items()}
+    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
+    _check_columns(table.names, path)
+    for row in table.rows:
+        yield row.where, {name: value for name, value in row.cells.items() if value not in ("", None)}
 
 
 def _check_columns(names: Sequence[str], path: Path) -> None:

@@ -47,8 +47,8 @@ def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Cal
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
         raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
     if not path.is_file():
-        found = "It is a folder" if path.is_dir() else "No trial file"
-        raise StoreError(f"{found} at {path}.", "Give a .csv or .parquet file.")
+        found = "is a folder, not a table" if path.is_dir() else "does not exist"
+        raise StoreError(f"{path} {found}.", "Give a .csv or .parquet file.")
     if suffix in _PARQUET:
         return _read_parquet(path)
     text = _read_text(path)
