@@ -26,6 +26,7 @@ from sizewright.profiler.measure import Timing
 from sizewright.profiler.series import run_series
 from sizewright.profiler.spread import QueuePlanner, with_memory
 from sizewright.spec import Allocation, Job
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
 
@@ -74,7 +75,7 @@ def _roomy(allocation: Allocation) -> Allocation:
 
 
 def _tables(rows: int, dim: int, count: int = 26) -> dict[str, object]:
-    return {"count": count, "rows": "criteo-kaggle" if count == 26 else rows, "max_rows": rows, "dim": dim}
+    return {"count": count, "rows": FIRST_CRITEO_ROWS if count == 26 else rows, "max_rows": rows, "dim": dim}
 
 
 _LINKED = Grid(

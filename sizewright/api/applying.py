@@ -22,6 +22,7 @@ from sizewright.executors.watched import attached_to
 from sizewright.how_far import tell
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
+from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
@@ -135,9 +136,11 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
         return plan
     try:
         text = plan.read_text(encoding="utf-8")
-        data = yaml.safe_load(text)
+        data = read_yaml(text)
     except (OSError, UnicodeDecodeError):
         return Plan.load(plan)  # says what is wrong
+    except KeyTwiceError as error:
+        raise JobError(f"{plan}: {error}.", "Keep one of them.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         data = None
     if isinstance(data, dict) and "target" not in data and _OF_JOBS & data.keys():

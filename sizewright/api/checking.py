@@ -14,7 +14,7 @@ from pathlib import Path
 from sizewright.api.inputs import open_store, store_path
 from sizewright.errors import EngineError, LimitError, MissingExtraError, NoTrialsError, StoreError
 from sizewright.spec.checkup import Check, Checkup
-from sizewright.spec.units import GIB, format_bytes
+from sizewright.spec.units import GIB, format_bytes, format_count
 from sizewright.training.cgroups import find_cgroups
 from sizewright.training.host import available_memory_bytes, host_cores
 
@@ -167,13 +167,13 @@ def _ray(address: str | None) -> Check:
         engine.stop()
     where = f"joined at {address}" if address else "started here"
     took = time.perf_counter() - began
-    return Check(name="Ray", level="ok", found=f"{version}, {where} with {cores:g} cores in {took:.1f} s")
+    return Check(name="Ray", level="ok", found=f"{version}, {where} with {format_count(cores, 'core')} in {took:.1f} s")
 
 
 def _store(url: str | None) -> Check:
     try:
         with contextlib.closing(open_store(url)) as opened, opened.exclusively("check"):
-            return Check(name="store", level="ok", found=f"{opened.name}: {opened.count()} trials")
+            return Check(name="store", level="ok", found=f"{opened.name}: {format_count(opened.count(), 'trial')}")
     except NoTrialsError as error:
         folder = store_path(url).absolute().parent
         if os.access(folder, os.W_OK):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
+from sizewright.datasets._columns import plain_type
+from sizewright.datasets.table_files import read_table
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.how_far import part
 from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
@@ -84,17 +83,13 @@ def _read(path: str, job: Job) -> Recommendation:
 
 def _rows(path: str, job: Job) -> tuple[Candidate, ...]:
     """Empty cells are absent."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"Cannot read the table {path} of {job.name}: {error}.", "Check the path.") from None
-    if long := [number for number, row in enumerate(rows, 1) if None in row]:
-        raise InputError(f"{path} has more cells in row {long[0]} than columns.", "Correct that row.")
+    types = {name: plain_type(field.annotation) for name, field in CandidateRow.model_fields.items()}
+    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
     return tuple(
-        parse(CandidateRow, row, f"{path}, row {number}").candidate(job.training.batch_size)
-        for number, row in enumerate(rows, 1)
-    )
+        parse(CandidateRow, {name: cell for name, cell in row.cells.items() if cell not in ("", None)},
+              f"{path}, {row.where}").candidate(job.training.batch_size)
+        for row in table.rows
+    )  # fmt: skip
 
 
 def _current(queued: QueuedJob, job: Job) -> Allocation | None:

@@ -27,6 +27,7 @@ from sizewright.errors import InputError
 from sizewright.how_far import part, tell
 from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, Simulation
+from sizewright.spec.units import format_count
 
 T = TypeVar("T")
 Progress = Callable[[SimulatedRun, int], None]
@@ -183,7 +184,8 @@ def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
     told.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
     if base.jobs:
         told.append(
-            f"{base.jobs:,} jobs are drawn from {len(trace):,}: a rate of {base.jobs / len(trace):.3g} × its own"
+            f"{format_count(base.jobs, 'job')} drawn from {len(trace):,}: "
+            f"a rate of {base.jobs / len(trace):.3g} × its own"
         )
     if base.servers and not trace.arrived_s[-1] > 0:
         told.append("all jobs come at once: the load is that while the longest runs")

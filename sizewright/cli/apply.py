@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizewright.cli.options import EXECUTOR_HELP, Base, DryRun, LedgerFile, Out, Output, RailsFile, Text, executors
+from sizewright.cli.options import (
+    EXECUTOR_HELP,
+    Base,
+    DryRun,
+    LedgerFile,
+    Out,
+    Output,
+    RailsFile,
+    Text,
+    executors,
+    read_seconds,
+)
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 
@@ -37,7 +48,15 @@ def apply(
     rails: RailsFile = None,
     ledger: LedgerFile = None,
     asked_by: Annotated[Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
-    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the first step after it.")] = 0.0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="How long to wait for the first step after it, such as 5m.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Apply a plan: the difference is shown first, and who asked is recorded, in sizewright-plans.jsonl where no ledger
     is named. A plan is carried out once.

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from sizewright.cli.bars import new_bar
 from sizewright.how_far import heard_by
-from sizewright.spec.units import format_bytes, format_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from sizewright.executors.run import RunProgress
@@ -104,8 +104,7 @@ class LiveView:
 
 def describe(now: RunProgress) -> str:
     """How far a job is, in a few words."""
-    plural = "" if now.workers == 1 else "s"
-    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {now.workers} worker{plural} + {now.ps} PS"
+    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {format_count(now.workers, 'worker')} + {now.ps} PS"
 
 
 def told(decision: Decision) -> str:

@@ -9,6 +9,7 @@ import typer
 from sizewright.cli.options import DataPath, JobFile, Output, Prior, RayAddress, Store
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.profiler.series import SeriesStep as Step
@@ -83,13 +84,15 @@ def profile(
     bad = sum(not t.usable for t in finished)
     if bad:
         raise TrialError(
-            f"{bad} of {len(finished)} trials did not end well; the others are in {where}.",
+            f"{bad} of {format_count(len(finished), 'trial')} did not end well; the others are in {where}.",
             "The same command measures what is missing.",
         )
     again = "".join(
         f" {name} {value}" for name, value in (("--store", store), ("--data", data), ("--prior", prior)) if value
     )
-    console.print(f"{len(finished)} trials in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True)
+    console.print(
+        f"{format_count(len(finished), 'trial')} in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True
+    )
 
 
 def _describe(step: Step, count: str) -> str:

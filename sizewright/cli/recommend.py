@@ -7,6 +7,7 @@ import typer
 from sizewright.cli.options import (
     Base,
     ClusterFile,
+    ColumnMap,
     DataPath,
     Deadline,
     Executor,
@@ -37,6 +38,7 @@ def recommend(
     output: Output = Format.table,
     store: Store = None,
     trials: TrialsFile = None,
+    map_: ColumnMap = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
     model: Model = None,
@@ -68,9 +70,11 @@ def recommend(
         described = described.with_objective(objective and objective.value, deadline)
     given = None
     if trials:
-        from sizewright.datasets.trial_files import import_trials
+        from sizewright.cli.trials import read_given
 
-        given = import_trials(trials)
+        given, columns = read_given(trials, map_ or [], described)
+        if notes := columns.describe():
+            stderr().print(f"{trials}: {notes}")
     with Bar("sizing"):
         answer = api.recommend(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,

@@ -21,6 +21,7 @@ from sizewright.cli.options import (
     Store,
     Text,
     Tracking,
+    read_count,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -47,9 +48,15 @@ def run(
     address: RayAddress = None,
     folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
     resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
-    samples: Annotated[Count, typer.Option("--samples", min=1, help="Train so many, not the job's own.")] = None,
-    workers: Annotated[Count, typer.Option("--workers", min=1, help="For a job file: how many workers.")] = None,
-    ps: Annotated[Count, typer.Option("--ps", min=1, help="For a job file: how many PS.")] = None,
+    samples: Annotated[
+        Count, typer.Option("--samples", metavar="N", parser=read_count(1), help="Train so many, not the job's own.")
+    ] = None,
+    workers: Annotated[
+        Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: how many workers.")
+    ] = None,
+    ps: Annotated[
+        Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="For a job file: how many PS.")
+    ] = None,
     worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
     ps_cpu: Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
     worker_memory: Annotated[Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,

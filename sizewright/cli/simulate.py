@@ -18,9 +18,12 @@ from sizewright.cli.options import (
     Output,
     RayAddress,
     Text,
+    read_count,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +49,9 @@ def simulate(
     ] = None,
     cluster: ClusterFile = None,
     mixes: MixGpus = False,
-    jobs: Annotated[Count, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
+    jobs: Annotated[
+        Count, typer.Option("--jobs", metavar="N", parser=read_count(1), help="Draw so many jobs of the trace.")
+    ] = None,
     days: Annotated[Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
     kind: Annotated[
         Text,
@@ -61,7 +66,10 @@ def simulate(
     curves: Annotated[
         Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
     ] = None,
-    every: Annotated[float, typer.Option("--every", min=0, help="Seconds between decisions.")] = 300.0,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="TIME", parser=read_seconds(), help="Time between decisions, such as 5m."),
+    ] = 300.0,
     until: Annotated[Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
     keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
     failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,
@@ -177,7 +185,7 @@ def _apart(told: Simulation, path: str) -> Simulation:
         for each in run.decisions
     ]
     write_file(path, "".join(line + "\n" for line in lines))
-    stderr().print(f"{len(lines)} decisions are in {path}")
+    stderr().print(f"{format_count(len(lines), 'decision')} in {path}")
     return told.model_copy(update={"runs": tuple(run.model_copy(update={"decisions": ()}) for run in told.runs)})
 
 

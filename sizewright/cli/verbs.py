@@ -47,6 +47,19 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
 
 
 class _Verb(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does, with refusals in plain words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from sizewright.spec._faults import explain
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = explain(error.__cause__.errors()[0]).rstrip(".") + "."
+            raise
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(self.epilog, formatter)
 

@@ -12,6 +12,7 @@ from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
 from sizewright.errors import InputError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Job
+from sizewright.spec._faults import explain_first
 
 _jobs = sa.Table(
     "jobs",
@@ -92,10 +93,8 @@ class History:
         try:
             return FinishedJob.model_validate_json(text)
         except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(str(part) for part in fault["loc"])
             raise StoreError(
-                f"Run {run} in {self._database.name} is no finished job: {where}: {fault['msg']}.",
+                f"Run {run} in {self._database.name} is no finished job: {explain_first(error)}.",
                 "Correct or delete that row.",
             ) from None
 

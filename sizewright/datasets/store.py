@@ -17,6 +17,7 @@ from sizewright.datasets.history import History
 from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, TrialStatus
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
+from sizewright.spec._faults import explain_first
 
 _TYPES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),
@@ -115,8 +116,6 @@ class TrialStore:
         try:
             return Trial.model_validate(row)
         except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(str(part) for part in fault["loc"])
             raise StoreError(
-                f"Row {number} of {self.name} is not a trial: {where}: {fault['msg']}.", "Correct or delete that row."
+                f"Row {number} of {self.name} is not a trial: {explain_first(error)}.", "Correct or delete that row."
             ) from None

@@ -9,6 +9,14 @@ from pydantic import Field
 
 from sizewright.spec import LimitedBy
 from sizewright.spec._base import Record
+from sizewright.spec.units import (
+    Count,
+    MeasuredByteCount,
+    MeasuredBytes,
+    MeasuredCores,
+    MeasuredNumber,
+    MeasuredSeconds,
+)
 
 TRIAL_SCHEMA_VERSION = 1
 TrialStatus = Literal["ok", "failed", "oom", "void"]
@@ -21,9 +29,9 @@ class Trial(Record):
     Units are cores, bytes, seconds and samples/s; `phase_*_s` and `ps_busy_*` are busy seconds per step.
     """
 
-    workers: int = Field(ge=1)
-    ps: int = Field(ge=0)
-    throughput: float | None = Field(
+    workers: Count = Field(ge=1)
+    ps: Count = Field(ge=0)
+    throughput: MeasuredNumber | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="samples/s, what models learn"
     )
     job: str | None = None
@@ -32,45 +40,55 @@ class Trial(Record):
     status: TrialStatus = "ok"
     message: str | None = Field(default=None, description="why a trial failed or is void")
 
-    worker_cpu: float | None = Field(default=None, gt=0, description="cores of one worker")
-    ps_cpu: float | None = Field(default=None, gt=0, description="cores of one PS")
-    worker_gpu: int | None = Field(default=None, ge=0, description="GPUs of one worker")
-    batch_size: int | None = Field(default=None, ge=1, description="samples per step of one worker")
+    worker_cpu: MeasuredCores | None = Field(default=None, gt=0, description="cores of one worker")
+    ps_cpu: MeasuredCores | None = Field(default=None, gt=0, description="cores of one PS")
+    worker_gpu: Count | None = Field(default=None, ge=0, description="GPUs of one worker")
+    batch_size: Count | None = Field(default=None, ge=1, description="samples per step of one worker")
     sync: Literal["async", "sync"] | None = None
-    table_scale: float | None = Field(default=None, gt=0, description="rows of the tables over those of the job")
+    table_scale: MeasuredNumber | None = Field(
+        default=None, gt=0, description="rows of the tables over those of the job"
+    )
 
-    throughput_raw: float | None = Field(default=None, ge=0, description="samples/s as counted")
-    throughput_se: float | None = Field(default=None, ge=0, description="standard error of throughput, samples/s")
+    throughput_raw: MeasuredNumber | None = Field(default=None, ge=0, description="samples/s as counted")
+    throughput_se: MeasuredNumber | None = Field(
+        default=None, ge=0, description="standard error of throughput, samples/s"
+    )
     # Wall time in the phase without waiting for others; under a CPU quota it contains what the quota held back.
-    phase_data_s: float | None = None
-    phase_pull_s: float | None = None
-    phase_compute_s: float | None = None
-    phase_push_s: float | None = None
-    ps_busy_s: float | None = Field(
+    phase_data_s: MeasuredSeconds | None = None
+    phase_pull_s: MeasuredSeconds | None = None
+    phase_compute_s: MeasuredSeconds | None = None
+    phase_push_s: MeasuredSeconds | None = None
+    ps_busy_s: MeasuredSeconds | None = Field(
         default=None, description="service of one exchange at a PS without its socket, mean over PS"
     )
-    ps_busy_max_s: float | None = Field(default=None, description="the same at the busiest PS")
-    ps_share_max: float | None = Field(default=None, description="largest PS's share of look-ups")
-    unique_rows_per_batch: float | None = Field(default=None, description="distinct rows that a step of a worker pulls")
-    embedding_bytes: int | None = Field(default=None, description="rows and their optimizer state, all PS, at the end")
-    rows_at_start: int | None = Field(default=None, description="rows in all tables when measuring began")
-    worker_memory_bytes: int | None = Field(default=None, description="greatest peak of a worker")
-    ps_memory_bytes: int | None = Field(default=None, description="greatest peak of a PS")
+    ps_busy_max_s: MeasuredSeconds | None = Field(default=None, description="the same at the busiest PS")
+    ps_share_max: MeasuredNumber | None = Field(default=None, description="largest PS's share of look-ups")
+    unique_rows_per_batch: MeasuredNumber | None = Field(
+        default=None, description="distinct rows that a step of a worker pulls"
+    )
+    embedding_bytes: MeasuredByteCount | None = Field(
+        default=None, description="rows and their optimizer state, all PS, at the end"
+    )
+    rows_at_start: Count | None = Field(default=None, description="rows in all tables when measuring began")
+    worker_memory_bytes: MeasuredBytes | None = Field(default=None, description="greatest peak of a worker")
+    ps_memory_bytes: MeasuredBytes | None = Field(default=None, description="greatest peak of a PS")
     device: str | None = None
-    device_memory_bytes: int | None = None
-    worker_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over workers")
-    ps_cpu_used: float | None = Field(default=None, ge=0, description="cores used, mean over PS")
-    uncharged_cpu_s: float | None = Field(default=None, description="CPU seconds of the engine itself")
-    throttled_s: float | None = Field(default=None, description="seconds held back by CPU quotas, all replicas")
-    network_bytes: float | None = Field(
+    device_memory_bytes: MeasuredByteCount | None = None
+    worker_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over workers")
+    ps_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over PS")
+    uncharged_cpu_s: MeasuredSeconds | None = Field(default=None, description="CPU seconds of the engine itself")
+    throttled_s: MeasuredSeconds | None = Field(
+        default=None, description="seconds held back by CPU quotas, all replicas"
+    )
+    network_bytes: MeasuredNumber | None = Field(
         default=None, description="bytes between workers and PS, per step of one worker"
     )
-    duration_s: float | None = None
-    steps: int | None = Field(default=None, description="steps of all workers in the measured time")
+    duration_s: MeasuredSeconds | None = None
+    steps: Count | None = Field(default=None, description="steps of all workers in the measured time")
     limited_by: LimitedBy | None = None
-    cfs_period_ms: float | None = None
+    cfs_period_ms: MeasuredNumber | None = None
     host: str | None = None
-    host_speed: float | None = Field(
+    host_speed: MeasuredNumber | None = Field(
         default=None, gt=0, description="of a core before the trial; the reference host has about 1"
     )
     started_at: datetime | None = None

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Allocation, Metrics, ReplicaMetrics
+from sizewright.spec._faults import explain_first
 
 PREFIX = "sizewright_"
 REPLICA = {
@@ -107,7 +108,7 @@ def look_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:
     try:
         return _look(told, replicas, groups)
     except ValidationError as error:
-        raise InputError(f"What Prometheus tells is no look at the job: {error.errors()[0]['msg']}.") from None
+        raise InputError(f"What Prometheus tells is no look at the job: {explain_first(error)}.") from None
     except (KeyError, ValueError) as error:
         raise InputError(f"What Prometheus tells is no look at the job: no {error}.") from None
 

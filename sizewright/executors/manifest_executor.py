@@ -17,6 +17,7 @@ from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
 from sizewright.spec import ROLES, Allocation, Group, Plan, Role
+from sizewright.spec._faults import explain_first
 
 _PARTS = (*ROLES, "batch_size")
 
@@ -78,11 +79,7 @@ class ManifestExecutor(RenderOnly):
         try:
             target = Allocation.model_validate({name: getattr(plan.target, name) for name in _PARTS} | told)
         except ValidationError as error:
-            fault = error.errors()[0]
-            raise InputError(
-                f"The manifest's {'.'.join(map(str, fault['loc']))} is {fault['input']!r:.40}: {fault['msg'].lower()}.",
-                "Mend it there.",
-            ) from None
+            raise InputError(f"The manifest's {explain_first(error)}.", "Mend it there.") from None
         return plan.model_copy(update={"target": target})
 
     def asks_for(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:

@@ -34,7 +34,11 @@ def report(
     rows = None if growth is None else np.sum([table.draw(job.training.samples) for table in growth], axis=0)
     servers = tuple(_server(model, ps, cluster, rows) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
-    rests_on = f"{model.trials} trials with measured peaks" if model.trials else "sizes alone; nothing was measured yet"
+    rests_on = (
+        f"{format_count(model.trials, 'trial')} with measured peaks"
+        if model.trials
+        else "sizes alone; nothing was measured yet"
+    )
     return MemoryReport(
         job=job.name,
         optimizer=job.model.optimizer.name,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.prior import JobCurve
+from sizewright.spec.units import format_count
 
 # No host is so many times as fast as another, and no trial so far from the others of its job.
 _UNSOUND_LEVEL, _UNSOUND_TRIAL = np.log(20.0), np.log(4.0)
@@ -37,7 +38,7 @@ def weigh(trials: Sequence[Trial], foretold: JobCurve) -> Belief:
     gaps = np.log(rates) - foretold.log_rates(trials)
     centre = float(np.median(gaps)) if len(gaps) >= _MANY else 0.0
     if abs(centre) > _UNSOUND_LEVEL:
-        told = f"the job's {len(trials)} trials are {_times(centre)} what it foretells"
+        told = f"the job's {format_count(len(trials), 'trial')} went {_times(centre)} what it foretells"
         return Belief(np.ones(len(trials), bool), against_prior=f"The prior is left out: {told}")
     limit = _UNSOUND_TRIAL if len(gaps) >= _MANY else _UNSOUND_LEVEL
     far = np.abs(gaps - centre) > np.maximum(limit, 4 * foretold.sd(trials))
@@ -46,8 +47,8 @@ def weigh(trials: Sequence[Trial], foretold: JobCurve) -> Belief:
 
 def _doubt(trial: Trial, gap: float) -> str:
     return (
-        f"A trial with {trial.throughput:,.0f} samples/s at {trial.workers} workers and {trial.ps} PS is left out: "
-        f"that is {_times(gap)} what other jobs foretell. Measure it again."
+        f"A trial with {trial.throughput:,.0f} samples/s at {format_count(trial.workers, 'worker')} and {trial.ps} PS "
+        f"is left out: that is {_times(gap)} what other jobs foretell. Measure it again."
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.recommender.grid import Grid, room_of
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_count, format_seconds, write_bytes, write_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds, memory_quantity, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -82,7 +82,7 @@ def _raise_memory(c: Candidates, worker: int, ps: int) -> str:
     wanted = []
     for role, need, most in (("ps", c.ps_memory_bytes, ps), ("worker", c.worker_memory_bytes, worker)):
         if need.max() > most:
-            wanted.append(f"bounds.{role}.memory to {write_bytes(need.min() if need.min() > most else need.max())}")
+            wanted.append(f"bounds.{role}.memory to {memory_quantity(need.min() if need.min() > most else need.max())}")
     more = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps else ""
     return f"Raise {' and '.join(wanted)}{more}." if wanted else ""
 
@@ -129,7 +129,7 @@ def _totals(c: Candidates, cluster: Cluster) -> list[_Total]:
         ),
         _Total(
             memory, cluster.memory_limit_bytes, quota.memory_bytes == cluster.memory_limit_bytes,
-            "the least replicas in the bounds, or the tables", write_bytes,
+            "the least replicas in the bounds, or the tables", memory_quantity,
         ),
     ]  # fmt: skip
     if c.grid.gpus.any():

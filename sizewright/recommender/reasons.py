@@ -58,11 +58,11 @@ def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
         return
     own = f"with {trials} of its own" if trials else "before any of its own"
     if curve.guess.known:
-        yield f"It is foretold from {curve.trials:,} trials, this very job's among them, {own}."
+        yield f"It is foretold from {format_count(curve.trials, 'trial')}, this very job's among them, {own}."
         return
     yield (
-        f"It is foretold from {curve.trials:,} trials of other jobs, {own}; the most alike is {curve.guess.nearest}, "
-        f"{curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
+        f"It is foretold from {format_count(curve.trials, 'trial')} of other jobs, {own}; the most alike is "
+        f"{curve.guess.nearest}, {curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
     )
 
 
@@ -86,12 +86,13 @@ def assumptions(
         yield "Workers fill one host before the next and share its link, as fast as the cluster file declares."
     elif linked:
         yield "The bandwidth that the cluster file declares is not in the prediction: no trial tells what it moved."
+    count = format_count(len(trials), "trial")
     loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
-        yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
+        yield f"{loose} of {count} were not held to their cores by a control group; taken as written."
     coreless = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
     if coreless:
-        yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
+        yield f"{coreless} of {count} do not tell their cores, taken as 1 or the nearest in the bounds."
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
     if not told and {t.host for t in trials if t.host}:
@@ -102,7 +103,8 @@ def assumptions(
         runs = format_count(peaks, "run")
         yield f"Memory counts the peaks of {runs} of this job, those that memory ended as a fifth more."
     elif others.runs and all(trial.ps_memory_bytes is None for trial in trials):
-        yield f"Memory counts the peaks of {others.runs} runs of {others.jobs} jobs like it, the greatest of them."
+        runs, jobs = format_count(others.runs, "run"), format_count(others.jobs, "job")
+        yield f"Memory counts the peaks of {runs} of {jobs} like it, the greatest of them."
     elif job.command is None and all(trial.ps_memory_bytes is None for trial in trials):
         yield "Memory is counted from the tables; no peak of this job was measured."
     elif job.command and (watched := [t.duration_s for t in trials if t.worker_memory_bytes and t.duration_s]):
@@ -166,7 +168,11 @@ def _ceiling(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> I
         return
     phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
     reading = sum(data > compute for data, compute in phases)
-    told = f" {reading} of {len(phases)} trials spent more time on data than on computing." if phases else ""
+    told = (
+        f" {reading} of {format_count(len(phases), 'trial')} spent more time on data than on computing."
+        if phases
+        else ""
+    )
     yield (
         f"The input pipeline is the suspect: about {ceiling:,.0f} samples/s is the most, whatever workers"
         f"{' and PS' if job.has_ps else ''} have, while their cores are idle.{told} More workers are not recommended: "

@@ -22,6 +22,7 @@ from sizewright.recommender.consider import consider, default_model, filled
 from sizewright.recommender.pareto import pareto_front
 from sizewright.recommender.warm_start import WarmStart, warm_start
 from sizewright.spec import Cluster, Job, Recommendation
+from sizewright.spec.units import format_count
 
 MOST_SPAN = 10.0
 """An interval whose ends differ by more than this factor tells nothing to decide by."""
@@ -135,4 +136,4 @@ def _why_none(trials: Sequence[Trial]) -> str:
     if any(trial.usable for trial in trials):
         return "none of the trials that ended well had workers and PS as this job has"
     last = trials[-1]
-    return f"none of the {len(trials)} trials ended well (the last: {last.message or last.status})"
+    return f"none of {format_count(len(trials), 'trial')} ended well (the last: {last.message or last.status})"

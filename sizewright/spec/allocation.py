@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec._shorthand import PLATFORM_NAME
+from sizewright.spec.units import GIB, ByteCount, Cores, Count, format_count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -17,24 +18,24 @@ ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="as hosts name theirs")
-    count: int = Field(ge=1, description="of each replica, or host")
+    kind: Annotated[str, PLATFORM_NAME] = Field(default="gpu", description="as hosts name theirs")
+    count: Count = Field(ge=1, description="of each replica, or host")
 
 
 class Resources(Record):
     """What one replica may use: cores, bytes, GPUs."""
 
     cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(ge=0)
+    memory_bytes: ByteCount = Field(ge=0)
     gpu: Gpu | None = None
 
 
 class Group(Record):
     """Replicas of one size in one role."""
 
-    replicas: int = Field(ge=0, description="how many of this size")
+    replicas: Count = Field(ge=0, description="how many of this size")
     cpu: Cores = Field(gt=0, description="of each")
-    memory_bytes: Bytes = Field(ge=0, description="of each; 0 is no limit")
+    memory_bytes: ByteCount = Field(ge=0, description="of each; 0 is no limit")
     gpu: Gpu | None = None
 
 
@@ -45,7 +46,7 @@ class Allocation(Record):
     ps: tuple[Group, ...] = Field(default=(), description="groups of equal parameter servers")
     chief: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
     evaluator: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
-    batch_size: int = Field(ge=1, description="samples per step of one worker")
+    batch_size: Count = Field(ge=1, description="samples per step of one worker")
 
     @classmethod
     def of(
@@ -101,10 +102,10 @@ class Allocation(Record):
         parts = []
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
-            plural = "s" if role == "worker" and group.replicas != 1 else ""
+            replicas = format_count(group.replicas, name, "PS" if role == "ps" else None)
             memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
             gpus = f" and {group.gpu.count} {group.gpu.kind}" if group.gpu else ""
-            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}{gpus}")
+            parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}{gpus}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 
     @model_serializer(mode="wrap")

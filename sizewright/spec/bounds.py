@@ -8,11 +8,11 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec.units import GIB, Bytes, Cores, Count
 
 # Far beyond any cluster: whoever writes more has mistyped.
-Replicas = Annotated[int, Field(le=10_000)]
-BatchSize = Annotated[int, Field(ge=1, le=10**9)]
+Replicas = Annotated[Count, Field(le=10_000)]
+BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
 
 
 class RoleBounds(Record):
@@ -55,7 +55,7 @@ class Bounds(Record):
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         default=None, description="absent: the batch size stays as the job says"
     )
-    tested_workers: int | None = Field(
+    tested_workers: Count | None = Field(
         default=None,
         ge=1,
         description="asynchronous workers that the model's quality was tested with; more are warned of",

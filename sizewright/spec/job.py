@@ -6,16 +6,17 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
 from sizewright.spec.bounds import BatchSize, Bounds
 from sizewright.spec.command import Command
 from sizewright.spec.model import Model
-from sizewright.spec.units import Seconds
+from sizewright.spec.units import Count, Number, Seconds
 
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
@@ -25,8 +26,8 @@ class Data(Record):
 
     format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
     path: str | None = Field(default=None, description="a click log or a glob of them, plain or .gz")
-    zipf: FiniteFloat = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
-    max_broken_share: float = Field(
+    zipf: Number = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
+    max_broken_share: Number = Field(
         default=0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
     )
 
@@ -43,24 +44,24 @@ class Training(Record):
     """How it is trained."""
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
-    samples: int = Field(
+    samples: Count = Field(
         default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
     )
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
     embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
-    max_staleness: int | None = Field(
+    max_staleness: Count | None = Field(
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )
-    dense_sync_steps: int = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
+    dense_sync_steps: Count = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
 
 
 class Prices(Record):
     """Currency per hour."""
 
-    core_hour: FiniteFloat = Field(default=1.0, ge=0, description="of a core")
-    gib_hour: FiniteFloat = Field(default=0.13, ge=0, description="of a GiB of memory")
-    gpu_hour: FiniteFloat = Field(default=10.0, ge=0, description="of a GPU")
+    core_hour: Number = Field(default=1.0, ge=0, description="of a core")
+    gib_hour: Number = Field(default=0.13, ge=0, description="of a GiB of memory")
+    gpu_hour: Number = Field(default=10.0, ge=0, description="of a GPU")
 
 
 class Deploy(Record):
@@ -68,20 +69,16 @@ class Deploy(Record):
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
     command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
-    namespace: str = Field(
-        default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="of the platform"
-    )
-    priority_class: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
+    namespace: Annotated[str, NAMESPACE] = Field(default="default", description="of the platform")
+    priority_class: Annotated[str, PLATFORM_NAME] | None = Field(
+        default=None, description="of the platform, where it has such"
     )
 
 
 class Job(Record):
     """A training job as its submitter describes it."""
 
-    name: str = Field(
-        default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$", description="small letters, digits, hyphens"
-    )
+    name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
     model: Model = Model()
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")
@@ -134,6 +131,7 @@ class Job(Record):
         else:
             told = self.model_dump(mode="json", include={"model", "data", "training"})
             del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
+            told["model"]["tables"]["rows"] = self.model.tables.hashed_rows
         del told["training"]["samples"]
         for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
             if told["training"][name] == usual:

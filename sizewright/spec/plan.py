@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._shorthand import PLAN_ID
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
@@ -19,7 +20,7 @@ class Plan(Record):
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
     schema_: Literal["sizewright/plan/v1"] = Field(default="sizewright/plan/v1", alias="schema")
-    id: str = Field(pattern=r"^[a-z0-9][-a-z0-9]*$")
+    id: Annotated[str, PLAN_ID]
     kind: Literal["launch", "adjust", "keep"]
     job: Job
     target: Allocation

@@ -72,9 +72,9 @@ def test_sizes_that_were_changed_by_hand_are_read(executor: ManifestExecutor) ->
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("700Mi", "400m", "resources.memory is '400m', which is 0.4 bytes"),
+        ("700Mi", "400m", "resources.memory is '400m', which is only 0.4 bytes"),
         ("700Mi", "much", "resources.memory is 'much', which is not an amount"),
-        ("cpu: 500m", "cpu: 1Gi", "resources.cpu is '1Gi', which is an amount of memory"),
+        ("cpu: 500m", "cpu: 1Gi", "resources.cpu is '1Gi', which is not a number of cores: it has no unit Gi"),
         ("cpu: 500m", "cpu: -1", "resources.cpu is '-1'"),
         ("replicas: 4", "replicas: four", "replicas is 'four'"),
         ("containers:", "container:", "has no containers"),

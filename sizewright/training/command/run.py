@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sizewright.errors import ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
+from sizewright.spec.units import format_count
 from sizewright.training.command.here import Here
 from sizewright.training.command.on_ray import OnRay, RayReplica
 from sizewright.training.command.rendezvous import make_start
@@ -117,7 +118,9 @@ class Run:
     def left_behind(self) -> str:
         """What a replica that has ended has left running, in a sentence."""
         left = {r.seat.name: look.left_behind for r, look in zip(self._replicas, self._looks, strict=True)}
-        return " ".join(f"{name} left {n} processes behind, which were ended." for name, n in left.items() if n)
+        return " ".join(
+            f"{name} left {format_count(n, 'process', 'processes')} behind, now ended." for name, n in left.items() if n
+        )
 
     def series(self) -> list[list[Report]]:
         """What each replica has reported, on this host's monotonic clock; of the whole job where one counts for it."""
