@@ -91,12 +91,12 @@ def check_log(job: Job) -> ReadReport | None:
 
 def job_hash(job: JobLike) -> str:
     """The hash under which the store keeps the trials of a job."""
-    return counted(job).hash
+    return load_job(job).hash
 
 
 def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
     """The same trials as measurements of `job`; batch size and mode are taken from it where a row has none."""
-    job = counted(job)
+    job = load_job(job)
     return [
         trial.model_copy(
             update={
@@ -120,7 +120,7 @@ def evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> tu
     of it. None where there is no store and they are not needed."""
     try:
         with its_store(store, create=False) as opened:
-            return opened.trials(job_hash=job.hash), opened.history.finished(job_hash=job.hash if needed else None)
+            return opened.trials(job=job), opened.history.finished(job=job if needed else None)
     except NoTrialsError:
         if needed:
             raise

@@ -114,7 +114,7 @@ def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
 def _decided(job: Job, path: str | Path) -> list[Decision]:
     """Raises InputError for decisions about another job."""
     read = _kept(DecisionLog(_there(path)), "--decisions")
-    mine = [decision for decision in read if decision.job_hash == job.hash]
+    mine = [decision for decision in read if decision.job_hash in job.hashes]
     if not mine:
         raise InputError(f"{path} holds decisions about another job than {job.name}.", "Name the file of its run.")
     return mine

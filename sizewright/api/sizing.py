@@ -183,7 +183,7 @@ def size(
     history: list[FinishedJob] = []
     if trials is None:
         trials, history = evidence_of(job, store, needed=told is None)
-        runs = [run for run in history if run.key == job.hash]
+        runs = [run for run in history if run.key in job.hashes]
     found = decide(
         job, trials, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
         history=history,

@@ -89,6 +89,16 @@ class Database:
                 connection.execute(_meta.update().where(_meta.c.key == alone_with.key).values(value=_meta.c.value))
             yield connection
 
+    def get(self, connection: sa.Connection, key: str) -> str | None:
+        """What is noted of the whole store under a key."""
+        value: str | None = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == key)).scalar_one_or_none()
+        return value
+
+    def put(self, connection: sa.Connection, key: str, value: str) -> None:
+        """Note something of the whole store."""
+        connection.execute(_meta.delete().where(_meta.c.key == key))
+        connection.execute(_meta.insert().values(key=key, value=value))
+
     def tables(self) -> set[str]:
         """Names of the tables that are there. Raises StoreError for another application's database."""
         with self.reading() as connection:

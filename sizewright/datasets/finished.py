@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from sizewright.datasets._columns import as_utc
 from sizewright.spec import Allocation, Estimate, Job, Outcome
@@ -69,11 +69,16 @@ class FinishedJob(Record):
     )
     expected_by: str = Field(default="", description="the model that foretold it")
 
-    @model_validator(mode="after")
-    def _hash_of_the_job(self) -> FinishedJob:
-        if self.job and self.job_hash not in (None, self.job.hash):
-            raise ValueError(f"job_hash is {self.job_hash} and that of its job {self.job.hash}")
-        return self
+    @field_validator("job")
+    @classmethod
+    def _job_of_the_hash(cls, job: Job | None, told: ValidationInfo) -> Job | None:
+        key = told.data.get("job_hash")
+        if job is None or key is None:
+            return job
+        known = job.known_as(key)
+        if known is None:
+            raise ValueError(f"job_hash is {key} and that of its job {job.hash}")
+        return known
 
     @field_validator("expected")
     @classmethod

@@ -73,7 +73,7 @@ class RunRow(Record):
             expected = Estimate(value=self.expected, lower=self.expected_lower, upper=self.expected_upper)
         return FinishedJob(
             id=self.id, name=self.name, executor=self.executor, started_at=self.started_at,
-            job_hash=self.job_hash, job=job if job and self.job_hash in (None, job.hash) else None,
+            job_hash=self.job_hash, job=job if job and self.job_hash in (None, *job.hashes) else None,
             stretches=(Stretch(at_s=0.0, duration_s=self.duration_s, allocation=allocation, samples=self.samples),),
             outcome=Outcome(
                 status=self.status, message=self.message, samples=self.samples or 0, duration_s=self.duration_s,
@@ -139,7 +139,7 @@ def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
     run = FinishedJob.model_validate(row)
     return (
-        run if run.job or job is None or run.job_hash not in (None, job.hash) else run.model_copy(update={"job": job})
+        run if run.job or job is None or run.job_hash not in (None, *job.hashes) else run.model_copy(update={"job": job})
     )
 
 

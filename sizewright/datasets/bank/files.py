@@ -65,13 +65,14 @@ def load_bank(folder: str | Path | None = None) -> Bank:
         raise StoreError(f"The bank {folder} has a card but no {TRIALS}.", _AGAIN)
     if _digest(folder / TRIALS) != card["sha256"]:
         raise StoreError(f"{folder / TRIALS} is damaged: it is not what its card was written for.", _AGAIN)
-    jobs = {key: _job(folder, key, told) for key, told in card["jobs"].items()}
+    told = {key: _job(folder, key, job) for key, job in card["jobs"].items()}
     trials = import_trials(folder / TRIALS)
-    strangers = sorted({str(t.job_hash) for t in trials} - set(jobs))
+    strangers = sorted({str(t.job_hash) for t in trials} - set(told))
     if len(trials) != card["trials"] or strangers:
         what = f"trials of jobs it does not describe ({strangers[0]})" if strangers else "another number of trials"
         raise StoreError(f"The bank {folder} holds {what}.", _AGAIN)
-    return Bank(trials, jobs, card)
+    trials = [trial.model_copy(update={"job_hash": told[str(trial.job_hash)].job.hash}) for trial in trials]
+    return Bank(trials, {job.job.hash: job for job in told.values()}, card)
 
 
 def _card(folder: Path) -> Card:
@@ -100,10 +101,10 @@ def _card(folder: Path) -> Card:
 
 
 def _job(folder: Path, key: str, told: CardJob) -> BankJob:
-    job = BankJob(told["base"], Job.model_validate(told["job"]), told["table_scale"])
-    if job.job.hash != key:
+    job = Job.model_validate(told["job"]).known_as(key)
+    if job is None:
         raise StoreError(f"The card of the bank {folder} tells another job than {key}.", _AGAIN)
-    return job
+    return BankJob(told["base"], job, told["table_scale"])
 
 
 def _digest(path: Path) -> str:
