@@ -205,7 +205,7 @@ def _sized(
     job = load_job(job)
     found = recommend(job, store=store, prior=prior, cluster=room)
     if found.target is None:
-        why = found.reasons[0] if found.reasons else f"It is {found.status}."
+        why = " ".join(found.reasons) if found.reasons else f"It is {found.status}."
         todo = found.remedies[0].text if found.remedies else "Give it sizes: --workers, --ps, ..."
         raise InputError(f"{job.name} cannot be sized: {why}", todo)
     sized(found)

@@ -17,6 +17,7 @@ from sizewright.api.inputs import (
     load_cluster,
     load_job,
 )
+from sizewright.api.other_jobs import tell_other_jobs
 from sizewright.api.priors import foretold_by, prior_asked_for
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
@@ -181,6 +182,7 @@ def size(
     told, why = (None, "") if given else prior_asked_for(prior, tracking_uri)
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
+    from_store = trials is None
     if trials is None:
         trials, history = evidence_of(job, store, needed=told is None)
         runs = [run for run in history if run.key in job.hashes]
@@ -189,6 +191,8 @@ def size(
         history=history,
     )  # fmt: skip
     answer, fitted = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
+    if from_store and not trials:
+        answer = tell_other_jobs(job, answer, store)
     if why:
         answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
     return Sized(job, answer, trials, runs, fitted)

@@ -104,4 +104,3 @@ class History:
             ) from None
         today = self._renamed.get(found.job_hash or "")
         return found.model_copy(update={"job_hash": today}) if today else found
-

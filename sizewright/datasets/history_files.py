@@ -139,7 +139,9 @@ def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
     run = FinishedJob.model_validate(row)
     return (
-        run if run.job or job is None or run.job_hash not in (None, *job.hashes) else run.model_copy(update={"job": job})
+        run
+        if run.job or job is None or run.job_hash not in (None, *job.hashes)
+        else run.model_copy(update={"job": job})
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -33,6 +33,14 @@ _trials = sa.Table(
     *(sa.Column(name, _TYPES[kind], nullable=True) for name, kind in COLUMNS.items()),
 )
 _KIND = Kind("trials", "trial_schema_version", TRIAL_SCHEMA_VERSION, (_trials,))
+
+
+class MeasuredJob(NamedTuple):
+    """How many trials there are of a job; its hash is None for trials that were assigned to none."""
+
+    job: str | None
+    job_hash: str | None
+    trials: int
 
 
 class TrialStore:
@@ -94,6 +102,18 @@ class TrialStore:
             trial.model_copy(update={"job_hash": today[trial.job_hash]}) if trial.job_hash in today else trial
             for trial in found
         ]
+
+    def measured_jobs(self) -> list[MeasuredJob]:
+        """The jobs of which there are trials, those with most trials first."""
+        columns = (_trials.c.job, _trials.c.job_hash)
+        query = sa.select(*columns, sa.func.count()).group_by(*columns)
+        found: dict[str | None, MeasuredJob] = {}
+        with self._database.reading() as connection:
+            for name, key, count in connection.execute(query):
+                today = self._renamed.get(key, key)
+                before = found.get(today)
+                found[today] = MeasuredJob(name, today, count + (before.trials if before else 0))
+        return sorted(found.values(), key=lambda job: -job.trials)
 
     def count(self) -> int:
         """Number of trials of any status."""
