@@ -22,6 +22,7 @@ from sizewright.executors.watched import attached_to
 from sizewright.how_far import tell
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
+from sizewright.spec._paths import absolute
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
@@ -55,7 +56,7 @@ def apply(
     be written, EngineError where the platform does not answer, MissingExtraError without its client.
     """
     with ExitStack() as stack:
-        plan_or_path = plan if isinstance(plan, Plan) else Path(plan)
+        plan_or_path = plan if isinstance(plan, Plan) else Path(absolute(plan))
         if executor == "local":
             made, loaded = _on_this_host(stack, plan_or_path, options)
         else:
@@ -84,7 +85,7 @@ def manifest(
 ) -> tuple[str, str]:
     """The manifest of a plan within its rails, and how it differs from the text of `before`."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    loaded = _loaded(plan if isinstance(plan, Plan) else Path(plan), made)
+    loaded = _loaded(plan if isinstance(plan, Plan) else Path(absolute(plan)), made)
     loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
     if loaded.kind != "keep":  # which render refuses
         Guarded(made, rails=load_rails(rails)).check(loaded)

@@ -13,6 +13,7 @@ from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NoTrialsError, StoreError
 from sizewright.spec import Cluster, Job
+from sizewright.spec._paths import absolute
 
 if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
@@ -56,7 +57,7 @@ def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
 
 def store_path(url: str | None = None) -> Path:
     """Of the file of a store that is one."""
-    return Path(_store_url(url).removeprefix("sqlite:///"))
+    return Path(absolute(_store_url(url).removeprefix("sqlite:///")))
 
 
 def _store_url(url: str | None) -> str:

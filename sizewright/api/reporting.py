@@ -22,6 +22,7 @@ from sizewright.recommender.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Cluster, Job
+from sizewright.spec._paths import absolute
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -77,7 +78,7 @@ def report(
         sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
         plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
-    path = Path(out or ("report.html" if form == "html" else "report"))
+    path = Path(absolute(out or ("report.html" if form == "html" else "report")))
     try:
         return _page(told, path) if form == "html" else _pictures(told, path, form)
     except OSError as error:
@@ -130,7 +131,7 @@ def _kept(log: JsonLines[R], option: str) -> list[R]:
 
 def _there(path: str | Path) -> str | Path:
     """Raises InputError for a file that there is not."""
-    if not Path(path).is_file():
+    if not Path(absolute(path)).is_file():
         raise InputError(f"There is no file {path}.", "Name one that a run or an apply wrote.")
     return path
 

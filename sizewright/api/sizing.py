@@ -237,7 +237,7 @@ def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | 
 
     Raises InputError when it has none.
     """
-    job = load_job(job)
+    job = load_job(job).with_absolute_path()
     if recommendation.target is None:
         raise InputError(
             f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",

@@ -18,6 +18,7 @@ from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
+from sizewright.spec._paths import absolute
 from sizewright.spec.outcome import Status
 
 _SHOWN_FAULTS = 4
@@ -90,7 +91,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
 
     `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     kind = path.suffix.lower()
     if kind not in (".json", ".jsonl", ".csv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
@@ -122,7 +123,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
 
 def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
     """Write finished jobs as JSON. Raises StoreError when that cannot be."""
-    path = Path(path)
+    path = Path(absolute(path))
     if path.suffix.lower() != ".json":
         raise StoreError(f"{path} is not named .json, and JSON is what is written.", f"Name it {path.stem}.json.")
     records = [json.loads(run.model_dump_json(by_alias=True)) for run in finished]

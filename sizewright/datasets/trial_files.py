@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from sizewright.datasets._columns import COLUMNS, with_utc
 from sizewright.datasets.trials import Trial
 from sizewright.errors import StoreError
+from sizewright.spec._paths import absolute
 
 NEEDED = ("workers", "ps", "throughput")
 _SHOWN_FAULTS = 4
@@ -32,7 +33,7 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
 
     Raises StoreError when the suffix is another or the file cannot be written.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     write = _by_suffix(path, csv=_write_csv, parquet=_write_parquet)
     try:
         write([with_utc(trial).model_dump() for trial in trials], path)
@@ -47,7 +48,7 @@ def import_trials(path: str | Path, *, other_columns: bool = False) -> list[Tria
     without throughput or status failed. Rows count from 1 below the header.
     Raises StoreError with the first few faults, each with row and column.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     read = _by_suffix(path, csv=_read_csv, parquet=_read_parquet)
     if not path.is_file():
         found = "It is a folder" if path.is_dir() else "No trial file"

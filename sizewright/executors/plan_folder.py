@@ -8,13 +8,14 @@ from sizewright.errors import InputError
 from sizewright.executors.manifest import to_yaml
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute
 
 
 class PlanFolder:
     """At `path`. Raises InputError where it cannot be written."""
 
     def __init__(self, path: str | Path, job: Job) -> None:
-        self._path, self._job = Path(path), job
+        self._path, self._job = Path(absolute(path)), job
         self._last: Decision | None = None
         try:
             self._path.mkdir(parents=True, exist_ok=True)

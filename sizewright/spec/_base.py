@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from sizewright.errors import JobError
+from sizewright.spec._paths import absolute
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -33,9 +34,8 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
 
     Raises JobError with one sentence when the file is missing, malformed or not a mapping.
     """
-    path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(absolute(path)).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except OSError as error:

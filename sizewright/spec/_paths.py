@@ -19,6 +19,14 @@ def absolute_pattern(path: str | Path, folder: str | Path = "") -> str:
     return absolute(path, glob.escape(absolute(folder)))
 
 
+def absolute_url(url: str) -> str:
+    """Return a database URL whose SQLite file, where it has one, is named from the root; others as they are."""
+    file = url.removeprefix("sqlite:///")
+    if file in (url, "", ":memory:") or file.startswith("file:"):
+        return url
+    return f"sqlite:///{absolute(file)}"
+
+
 def folder_of(file: str | Path) -> str:
     """Return the folder from which paths in a file count; of a pipe it is the working folder."""
     path = absolute(file)

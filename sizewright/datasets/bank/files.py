@@ -17,6 +17,7 @@ from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute
 
 SHIPPED = Path(__file__).parent / "measured"
 TRIALS, CARD = "trials.parquet", "card.json"
@@ -38,7 +39,7 @@ def save_bank(
 
     `about` is what the card tells besides trials and jobs.
     """
-    folder = Path(folder)
+    folder = Path(absolute(folder))
     export_trials(trials, folder / TRIALS)
     card: dict[str, object] = {
         "schema_version": TRIAL_SCHEMA_VERSION,
@@ -59,7 +60,7 @@ def load_bank(folder: str | Path | None = None) -> Bank:
 
     Raises StoreError when it is missing, damaged, or of another version of the trial table.
     """
-    folder = SHIPPED if folder is None else Path(folder)
+    folder = SHIPPED if folder is None else Path(absolute(folder))
     card = _card(folder)
     if not (folder / TRIALS).is_file():
         raise StoreError(f"The bank {folder} has a card but no {TRIALS}.", _AGAIN)
