@@ -15,6 +15,7 @@ from sizewright.api.sizing import size
 from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
+from sizewright.datasets.whole_files import whole_file, write_whole
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
@@ -65,6 +66,9 @@ def report(
     """
     if form not in ("html", *PICTURES):
         raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
+    named = Path(out or "").suffix.lower()
+    if form == "html" and named in (".json", ".yaml", ".yml", ".csv", ".parquet", ".png", ".svg", ".pdf"):
+        raise InputError(f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose a --format.")
     if job is None and trials is not None:
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
     described = its_only_job(store) if job is None else load_job(job)
@@ -79,6 +83,8 @@ def report(
         plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
     path = Path(absolute(out or ("report.html" if form == "html" else "report")))
+    if form == "html" and path.is_dir():
+        path /= "report.html"
     try:
         return _page(told, path) if form == "html" else _pictures(told, path, form)
     except OSError as error:
@@ -87,8 +93,7 @@ def report(
 
 def _page(told: Told, path: Path) -> tuple[list[Path], list[str]]:
     text = page(told, now())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return [path], []
 
 
@@ -100,7 +105,8 @@ def _pictures(told: Told, folder: Path, form: str) -> tuple[list[Path], list[str
         if figure.picture is not None:
             files.append(folder / f"{figure.name}.{form}")
             about = {"Title": figure.title, "Description": figure.picture.alt}
-            figure.picture.savefig(files[-1], dpi=150, metadata=about)
+            with whole_file(files[-1]) as file:
+                figure.picture.savefig(file, dpi=150, metadata=about)
     return files, [f"{figure.title}: {figure.why_not}" for figure in drawn if figure.picture is None]
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from sizewright.datasets._columns import COLUMNS, with_utc
 from sizewright.datasets.trials import Trial
+from sizewright.datasets.whole_files import whole_file
 from sizewright.errors import StoreError
 from sizewright.spec._paths import absolute
 
@@ -36,7 +37,8 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
     path = Path(absolute(path))
     write = _by_suffix(path, csv=_write_csv, parquet=_write_parquet)
     try:
-        write([with_utc(trial).model_dump() for trial in trials], path)
+        with whole_file(path) as file:
+            write([with_utc(trial).model_dump() for trial in trials], file)
     except (OSError, OverflowError, ValueError) as error:
         raise StoreError(f"Cannot write the trials to {path}: {error}.", "Check the path and its rights.") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import InputError
 from sizewright.executors.manifest import to_yaml
 from sizewright.recommender.decisions import Decision
@@ -30,6 +31,6 @@ class PlanFolder:
         plan = decision.plan(self._job)
         text = to_yaml([decision.reason], plan.model_dump(mode="json", exclude_none=True))
         try:
-            (self._path / f"{plan.id}.yaml").write_text(text, encoding="utf-8")
+            write_whole(self._path / f"{plan.id}.yaml", text)
         except OSError as error:
             raise InputError(f"Cannot write plans to {self._path}: {error.strerror}.", "Name another folder.") from None
