@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from sizewright.api._records import ClusterLike, JobLike, TrialsLike
 from sizewright.api.applying import LEDGER_VARIABLE
-from sizewright.api.inputs import JobLike, its_store, load_job
+from sizewright.api.inputs import its_store, load_job
 from sizewright.api.sizing import size
 from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial, now
+from sizewright.datasets.trials import now
 from sizewright.datasets.whole_files import whole_file, write_whole
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
@@ -22,7 +22,7 @@ from sizewright.executors.metrics_log import MetricsLog
 from sizewright.recommender.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
-from sizewright.spec import Cluster, Job
+from sizewright.spec import Job
 from sizewright.spec._paths import absolute
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ R = TypeVar("R", bound=BaseModel)
 def report(
     job: JobLike | None = None,
     *,
-    trials: Sequence[Trial] | None = None,
+    trials: TrialsLike | None = None,
     store: str | TrialStore | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
@@ -46,8 +46,10 @@ def report(
     metrics: str | Path | None = None,
     decisions: str | Path | None = None,
     ledger: str | Path | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
     objective: str | None = None,
-    deadline: str | None = None,
+    deadline: str | float | None = None,
     form: str = "html",
     out: str | Path | None = None,
 ) -> tuple[list[Path], list[str]]:
@@ -57,8 +59,8 @@ def report(
     `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
     folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
     the store holds. `metrics` and `decisions` are files that `run` or `tune` kept of a run; of the `ledger`
-    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `objective` and `deadline`, such as "4h", take the place of the
-    job's own.
+    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `data`, `samples`, `objective` and `deadline`, such
+    as "4h", take the place of the job's own.
 
     Raises InputError where the store holds several jobs, for another form, for a file of what it should not be or of
     another job, or for what cannot be written;
@@ -71,9 +73,9 @@ def report(
         raise InputError(f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose a --format.")
     if job is None and trials is not None:
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
-    described = its_only_job(store) if job is None else load_job(job)
-    if objective or deadline:
-        described = described.with_objective(objective, deadline)
+    described = load_job(
+        its_only_job(store) if job is None else job, data, samples=samples, objective=objective, deadline=deadline
+    )
     sized = size(
         described, trials=trials, store=store, cluster=cluster,
         extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
@@ -82,7 +84,7 @@ def report(
         sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
         plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
-    path = Path(absolute(out or ("report.html" if form == "html" else "report")))
+    path = Path(out or ("report.html" if form == "html" else "report")).expanduser()
     if form == "html" and path.is_dir():
         path /= "report.html"
     try:

@@ -190,6 +190,8 @@ def _check_figure(path: str) -> None:
 
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{path} is no picture that can be drawn.", "Name it .png, .svg or .pdf.")
+    if any(each.exists() and not each.is_dir() for each in Path(path).expanduser().absolute().parents):
+        raise InputError(f"Cannot write {path}: what is above it is no folder.", "Name another file.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plots", "matplotlib")
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata
-from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
+from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob, FinishedJobs
 from sizewright.datasets.job_hashes import old_names, read_job
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
@@ -64,17 +64,17 @@ class History:
         """
         return self._write(finished, [run.job for run in finished if run.job])
 
-    def finished(self, *, job: Job | None = None, job_hash: str | None = None) -> list[FinishedJob]:
+    def finished(self, *, job: Job | None = None, job_hash: str | None = None) -> FinishedJobs:
         """Runs of one job or of all, in the order in which they were kept."""
         if not self._database.holds(_KIND):
-            return []
+            return FinishedJobs()
         query = sa.select(_finished.c.id, _finished.c.record).order_by(_finished.c.number)
         wanted = [job_hash] if job_hash is not None else job.hashes if job is not None else None
         if wanted is not None:
             query = query.where(_finished.c.job_hash.in_(old_names(wanted, self._renamed)))
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
-        return [self._read(run, text) for run, text in steps("reading runs", rows)]
+        return FinishedJobs(self._read(run, text) for run, text in steps("reading runs", rows))
 
     def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
         if not self._database.holds(_KIND):

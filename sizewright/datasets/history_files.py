@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
 from sizewright.datasets.whole_files import write_whole
-from sizewright.errors import StoreError
+from sizewright.errors import RecordError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
@@ -107,6 +107,8 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     for where, row in steps("reading the file", list(rows)):
         try:
             found.append(read(row, job))
+        except RecordError as error:
+            faults.append(f"{where}, row: {error.message.rstrip('.')}")
         except ValidationError as error:
             faults += [f"{where}, {'.'.join(map(str, f['loc'])) or 'row'}: {f['msg']}" for f in error.errors()]
     if faults:

@@ -15,7 +15,7 @@ from sizewright.datasets._columns import COLUMNS
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata, no_trials
 from sizewright.datasets.history import History
 from sizewright.datasets.job_hashes import old_names, renew_hashes
-from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, TrialStatus
+from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, Trials, TrialStatus
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Job
@@ -83,7 +83,7 @@ class TrialStore:
         job_hash: str | None = None,
         series: str | None = None,
         host: str | None = None,
-    ) -> list[Trial]:
+    ) -> Trials:
         """The trials that match every argument given, oldest first.
 
         Those of a `job` are found, and told, also where they are kept under an older hash of it.
@@ -98,10 +98,10 @@ class TrialStore:
         with self._database.reading() as connection:
             found = [self._trial(dict(row)) for row in connection.execute(query).mappings()]
         today = self._renamed if job is None else dict.fromkeys(old_names(job.hashes, self._renamed), job.hash)
-        return [
+        return Trials(
             trial.model_copy(update={"job_hash": today[trial.job_hash]}) if trial.job_hash in today else trial
             for trial in found
-        ]
+        )
 
     def measured_jobs(self) -> list[MeasuredJob]:
         """The jobs of which there are trials, those with most trials first."""

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from sizewright.errors import JobError
+from sizewright.errors import JobError, RecordError
 from sizewright.spec._paths import absolute
 
 _WRITE = {
@@ -21,9 +21,21 @@ _WRITE = {
 
 
 class Record(BaseModel):
-    """A frozen pydantic record that refuses unknown keys."""
+    """A frozen pydantic record that refuses unknown keys.
+
+    Raises RecordError where it is made of values that it cannot have; `model_validate` raises pydantic's own error.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            name = type(self).__name__
+            raise RecordError(f"{name}: {_sentences(type(self), error)}.", "Correct the value.") from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # records in records: as pydantic does it
 
 
 R = TypeVar("R", bound=Record)
@@ -63,14 +75,18 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     try:
         return record.model_validate(data)
     except ValidationError as error:
-        mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        places = {fault["loc"][:end] for fault in mistyped_first for end in range(1, len(fault["loc"]))}
-        told = [fault for fault in mistyped_first if fault["loc"] not in places]
-        faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
-        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-        shown = " ".join(shown.split())  # a key may hold line breaks
+        shown = _sentences(record, error)
         file = "Correct the file; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
+
+
+def _sentences(record: type[Record], error: ValidationError) -> str:
+    mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+    places = {fault["loc"][:end] for fault in mistyped_first for end in range(1, len(fault["loc"]))}
+    told = [fault for fault in mistyped_first if fault["loc"] not in places]
+    faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
+    shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+    return " ".join(shown.split())  # a key may hold line breaks
 
 
 def _sentence(record: type[Record], fault: ErrorDetails) -> str:
