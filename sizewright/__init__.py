@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from sizewright.errors import SizewrightError
     from sizewright.progress import log_samples
     from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
+    from sizewright.version import __version__ as __version__
 
 _HOMES = {
+    "__version__": "sizewright.version",
     "Allocation": "sizewright.spec",
     "Cluster": "sizewright.spec",
     "Job": "sizewright.spec",

@@ -3,6 +3,7 @@
     SizewrightError                    exit code 1
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
+    │   │   └── RecordError            a record made in Python of values that it cannot have (a ValueError, too)
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
     │   ├── StoreError                 trial store, trial file, bank or prior that cannot be read or written
     │   │   └── NoTrialsError          there is no trial store yet
@@ -36,6 +37,7 @@ __all__ = [
     "MissingExtraError",
     "NoTrialsError",
     "NotEnoughDataError",
+    "RecordError",
     "RegistryError",
     "ReplicaDiedError",
     "SizewrightDeprecationWarning",
@@ -79,6 +81,10 @@ class InputError(SizewrightError):
 
 class JobError(InputError):
     """A job or cluster file that is missing, malformed or impossible."""
+
+
+class RecordError(JobError, ValueError):
+    """A record that is made in Python of values that it cannot have."""
 
 
 class ClickLogError(InputError):

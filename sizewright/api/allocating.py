@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from sizewright.api._records import ClusterLike, QueueLike, as_record
 from sizewright.api.inputs import load_cluster
 from sizewright.api.queues import tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
@@ -25,8 +25,8 @@ _UNITS = {"memory_bytes": float(GIB)}
 
 
 def allocate(
-    cluster: Cluster | str | Path,
-    jobs: Queue | str | Path,
+    cluster: ClusterLike,
+    jobs: QueueLike,
     *,
     policy: str | Allocator = "default",
     values: str | None = None,
@@ -49,7 +49,7 @@ def allocate(
     """
     told = load_cluster(cluster)
     assert told is not None
-    queue = jobs if isinstance(jobs, Queue) else Queue.load(jobs)
+    queue = as_record(Queue, jobs, "queue of jobs")
     allocator = get_allocator(policy)
     if values and not allocator.by_value:
         able = [name for name in allocator_names() if get_allocator(name).by_value]

@@ -11,6 +11,7 @@ from sizewright.api.inputs import its_store
 from sizewright.datasets.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute_url
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -61,7 +62,7 @@ def open_registry(tracking_uri: str | None = None) -> Registry:
     """The registry of learned priors at an MLflow URI, that of SIZEWRIGHT_TRACKING_URI, or a file here."""
     from sizewright.retraining.registry import Registry
 
-    return Registry(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING)
+    return Registry(absolute_url(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING))
 
 
 def retrain(
@@ -163,7 +164,7 @@ def prior_asked_for(
         return (load_prior(prior) if prior is not None else None), ""
     from sizewright.retraining.champion import champion_prior
 
-    return champion_prior(uri)
+    return champion_prior(absolute_url(uri))
 
 
 def foretold_by(prior: PriorLike, job: Job) -> JobCurve | None:

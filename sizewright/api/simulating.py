@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sizewright.api._records import ClusterLike
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.candidates import GPU
@@ -43,7 +44,7 @@ def simulate(
     jobs: int | None = None,
     kind: str | None = None,
     days: tuple[float, float] | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     mixes: bool = False,
     elasticity: Elasticity | None = None,
     curves: Sequence[Curve] | str | Path | None = None,

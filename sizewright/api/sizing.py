@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sizewright.api._records import ClusterLike, JobLike, RecommendationLike, TrialsLike, as_record, as_trials
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
-    JobLike,
     check_log,
     counted,
     evidence_of,
@@ -17,9 +17,10 @@ from sizewright.api.inputs import (
     load_cluster,
     load_job,
 )
+from sizewright.api.other_jobs import tell_other_jobs
 from sizewright.api.priors import foretold_by, prior_asked_for
 from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials import Trials
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.given import GivenModel
@@ -29,7 +30,7 @@ from sizewright.models.registry import get_model
 from sizewright.recommender.answer import ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
-from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
+from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -50,8 +51,9 @@ def profile(
     accept_drift: bool = False,
     address: str | None = None,
     prior: PriorLike = None,
+    data: str | Path | None = None,
     progress: Callable[[SeriesStep, int], None] | None = None,
-) -> list[Trial]:
+) -> Trials:
     """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
     keep every trial in the store.
 
@@ -61,7 +63,8 @@ def profile(
     spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
     stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
-    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
+    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift. With `data` samples
+    are those of this click log instead of the job's own.
 
     Raises JobError for the job file, ClickLogError for its log, InputError for a prior that tells nothing of it,
     StoreError for a store that cannot be used, MissingExtraError without torch and ray, EngineError when Ray or the
@@ -72,7 +75,7 @@ def profile(
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.session import Session
 
-    job = load_job(job)
+    job = load_job(job, data)
     if job.command:
         foretold_by(prior, job)
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
@@ -98,7 +101,7 @@ def profile(
             )
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
         session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
-        return profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress)
+        return Trials(profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress))
 
 
 def _profile_command(
@@ -109,7 +112,7 @@ def _profile_command(
     accept_drift: bool,
     address: str | None,
     progress: Callable[[SeriesStep, int], None] | None,
-) -> list[Trial]:
+) -> Trials:
     """Each trial is a start of the command of its own."""
     from sizewright.profiler.command_planner import CommandPlanner
     from sizewright.profiler.measure_command import measure_command
@@ -124,23 +127,32 @@ def _profile_command(
             cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
             return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole)
 
-        return profile_job(
+        finished = profile_job(
             session, planner, opened, fresh=fresh, accept_drift=accept_drift, measure=measure_command, progress=progress
         )
+        return Trials(finished)
 
 
 def recommend(
     job: JobLike,
     *,
-    trials: Sequence[Trial] | None = None,
+    trials: TrialsLike | None = None,
     store: str | TrialStore | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
 ) -> Recommendation:
     """What the job should ask for, from `trials`, or from those of this job in the store with its runs' memory peaks.
+
+    `job` is a file, a dict or a Job; `trials` are a list of Trial or of dicts, a data frame, or a CSV or Parquet file;
+    `cluster` is a file, a dict or a Cluster. `data`, a click log, `samples`, `objective` and `deadline`, such as "4h",
+    take the place of the job's own.
 
     `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
     jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps, as
@@ -158,23 +170,27 @@ def recommend(
     """
     return size(
         job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-        tracking_uri=tracking_uri,
+        tracking_uri=tracking_uri, data=data, samples=samples, objective=objective, deadline=deadline,
     ).answer  # fmt: skip
 
 
 def size(
     job: JobLike,
     *,
-    trials: Sequence[Trial] | None = None,
+    trials: TrialsLike | None = None,
     store: str | TrialStore | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
 ) -> Sized:
     """As `recommend`, together with what the answer was made of."""
-    job = counted(job)
+    job = counted(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
     if model is not None and prior is not None:
         raise InputError("A prior is for the default model alone.", "Leave out the prior, or the model.")
     given = None if model is None else GivenModel(get_model(model))
@@ -182,37 +198,43 @@ def size(
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
-        trials, history = evidence_of(job, store, needed=told is None)
-        runs = [run for run in history if run.key == job.hash]
+        evidence, history = evidence_of(job, store, needed=told is None)
+        runs = [run for run in history if run.key in job.hashes]
+    else:
+        evidence = as_trials(trials)
     found = decide(
-        job, trials, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
+        job, evidence, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
         history=history,
     )  # fmt: skip
     answer, fitted = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
+    if trials is None and not evidence:
+        answer = tell_other_jobs(job, answer, store)
     if why:
         answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
-    return Sized(job, answer, trials, runs, fitted)
+    return Sized(job, answer, evidence, runs, fitted)
 
 
 def memory(
     job: JobLike,
     *,
-    trials: Sequence[Trial] = (),
-    cluster: Cluster | str | Path | None = None,
+    trials: TrialsLike = (),
+    cluster: ClusterLike | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
 ) -> MemoryReport:
     """How much memory the job's tables need, table by table, and on how many servers, before anything runs.
 
     Peaks of `trials` correct what is counted; with a `cluster`, servers have to fit its hosts. Raises JobError for the
     job or cluster file, ClickLogError for a log whose ids are to be counted, InputError for a job that runs a command.
     """
-    job = load_job(job)
+    job, measured = load_job(job, data, samples=samples), as_trials(trials)
     if job.command:
         raise InputError(
             "Nothing is known of the memory of a command before it has run.",
             "Measure it: sizewright profile JOB; sizewright recommend then tells what to ask for.",
         )
     if job.model.tables.known:
-        return report(job, list(trials), load_cluster(cluster))
+        return report(job, measured, load_cluster(cluster))
     from sizewright.datasets.vocabulary import count_rows
     from sizewright.models.row_growth import growth_of_tables
 
@@ -225,15 +247,26 @@ def memory(
     if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
         most = [int(table.upper(job.training.samples)) for table in growth]
         ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]
-    return report(job.with_rows(vocabulary.rows), list(trials), load_cluster(cluster), ranges, growth)
+    return report(job.with_rows(vocabulary.rows), measured, load_cluster(cluster), ranges, growth)
 
 
-def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | None = None) -> Plan:
+def plan(
+    job: JobLike,
+    recommendation: RecommendationLike,
+    *,
+    current: Allocation | Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
+) -> Plan:
     """The plan that launches a recommendation's target, or brings the job there from the `current` allocation.
 
-    Raises InputError when it has none.
+    The recommendation may be a file that holds its JSON. `data`, `samples`, `objective` and `deadline` are those that
+    it was asked for with. Raises InputError when it has no target.
     """
-    job = load_job(job)
+    job = load_job(job, data, samples=samples, objective=objective, deadline=deadline).with_absolute_path()
+    recommendation = as_record(Recommendation, recommendation, "recommendation")
     if recommendation.target is None:
         raise InputError(
             f"The recommendation for {recommendation.job} is '{recommendation.status}' and has no target to launch.",
@@ -241,5 +274,6 @@ def plan(job: JobLike, recommendation: Recommendation, *, current: Allocation | 
         )
     reason = " ".join(recommendation.reasons[:2])
     if current is not None:
+        current = as_record(Allocation, current, "current allocation")
         return adjust_plan(job, current, recommendation.target, reason).expecting(recommendation)
     return launch_plan(job, recommendation.target, reason).expecting(recommendation)

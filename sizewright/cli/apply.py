@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,10 +101,15 @@ def _written(
     from pathlib import Path
 
     from sizewright import api
-    from sizewright.cli.output import write_file
+    from sizewright.cli.output import as_named, place_of, write_file
+    from sizewright.executors.difference import text_difference
+    from sizewright.spec._paths import absolute
 
-    before = Path(out).read_text(encoding="utf-8", errors="replace") if Path(out).is_file() else ""
-    text, changes = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    out = place_of(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
+    before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
+    text, _ = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    text = as_named(out, text)
+    changes = text_difference(before, text)
     became = "unchanged"
     if changes:
         became = "dry run" if dry_run else "written" if yes or _confirmed(changes) else "declined"

@@ -6,6 +6,9 @@ import errno
 import io
 import os
 import sys
+from typing import Annotated
+
+import typer
 
 from sizewright.cli import (
     allocate,
@@ -28,6 +31,15 @@ from sizewright.cli import (
 from sizewright.cli import run as run_verb
 from sizewright.cli.verbs import Verbs
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from sizewright.version import __version__
+
+        typer.echo(f"sizewright {__version__}")
+        raise typer.Exit
+
+
 app = Verbs(
     "Size DLRM training jobs: measure a few seconds of real training, fit a model, get a plan.",
     "sizewright init job.yaml           # a job file to fill in",
@@ -35,6 +47,17 @@ app = Verbs(
     "sizewright recommend job.yaml      # what to ask for, and why",
     name="sizewright",
 )
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The verbs do the work."""
+
+
 app.command("init")(init.init)
 app.command("profile")(profile.profile)
 app.command("recommend")(recommend.recommend)

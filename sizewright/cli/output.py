@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
     from rich.console import Console
 
@@ -70,17 +73,62 @@ def _console(stream: TextIO) -> Console:
     )  # fmt: skip
 
 
-def write_file(path: str, text: str) -> None:
-    """Write a result where the user asked. Raises InputError when that cannot be done."""
-    from pathlib import Path
-
+@contextmanager
+def writing(path: str) -> Iterator[Path]:
+    """A file to write a result into, which then takes its place where the user asked. Raises InputError when that
+    cannot be done; what was there stays."""
+    from sizewright.datasets.whole_files import whole_file
     from sizewright.errors import InputError
+    from sizewright.spec._paths import absolute
 
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text, encoding="utf-8")
+        with whole_file(absolute(path)) as file:
+            yield file
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}.", "Name another file.") from None
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a text where the user asked. Raises InputError when that cannot be done."""
+    with writing(path) as file:
+        file.write_text(text, encoding="utf-8")
+
+
+def place_of(path: str, name: str) -> str:
+    """Where a result goes: the file of that path, or the file `name` in it, where it is a folder."""
+    from sizewright.spec._paths import absolute
+
+    is_folder = path.endswith(os.sep) or os.path.isdir(absolute(path))
+    return os.path.join(path, name) if is_folder else path
+
+
+def as_named(path: str, manifest: str) -> str:
+    """A manifest in the format that the name of its file says. Raises InputError where it cannot be had so.
+
+    Manifests are YAML, or shell scripts; a name that says neither JSON nor YAML gets what the executor writes.
+    """
+    from sizewright.errors import InputError
+
+    suffix = os.path.splitext(path)[1].lower()
+    is_script = manifest.startswith("#!")
+    if is_script and suffix in (".json", ".yaml", ".yml"):
+        raise InputError(f"{path} is named {suffix}, and this manifest is a shell script.", "Name it such as job.sh.")
+    if suffix == ".json":
+        return json.dumps(manifest_data(manifest), indent=2) + "\n"
+    if suffix not in (".sh", ".sbatch", ".slurm", ".bash") if is_script else suffix not in (".yaml", ".yml"):
+        stderr().print(f"{path} is written as {'a shell script' if is_script else 'YAML'}.", soft_wrap=True)
+    return manifest
+
+
+def manifest_data(manifest: str) -> Any:
+    """A manifest as plain data: its document, a List of several, as kubectl takes them, or the lines of a script."""
+    import yaml
+
+    if manifest.startswith("#!"):
+        return {"script": manifest}
+    documents = [document for document in yaml.safe_load_all(manifest) if document is not None]
+    data = documents[0] if len(documents) == 1 else {"apiVersion": "v1", "kind": "List", "items": documents}
+    return json.loads(json.dumps(data, default=str))  # YAML knows dates
 
 
 def describe_log(report: ReadReport) -> str:

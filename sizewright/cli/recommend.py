@@ -56,7 +56,7 @@ def recommend(
     With --executor its plan is printed instead; with --out it is written, beside the answer.
     """
     from sizewright import api
-    from sizewright.cli.output import show, stderr, write_file
+    from sizewright.cli.output import as_named, manifest_data, place_of, show, show_data, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.errors import InputError
@@ -81,12 +81,16 @@ def recommend(
             tracking_uri=tracking_uri,
         )  # fmt: skip
     manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
-    if manifest and out:
-        write_file(out, manifest)
-    if manifest and not out:
-        typer.echo(manifest, nl=False)
-    else:
+    place = place_of(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    if manifest and place:
+        write_file(place, as_named(place, manifest))
+    if manifest is None or place:
         show(answer, output, lambda console: print_recommendation(console, answer, described))
-    if manifest and out:
-        stderr().print(f"The {executor or 'local'} plan is in {out}")
+    elif output is Format.json or manifest.startswith("#!"):
+        show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
+    else:
+        typer.echo(manifest, nl=False)
+    if place:
+        told = f"The {executor or 'local'} plan is in {place}" if manifest else f"Nothing is written to {place}."
+        stderr().print(told, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])

@@ -198,17 +198,18 @@ def _check_figure(path: str) -> None:
 
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{path} is no picture that can be drawn.", "Name it .png, .svg or .pdf.")
-    if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"There is no folder for {path}.", "Make it, or name another.")
+    if any(each.exists() and not each.is_dir() for each in Path(path).expanduser().absolute().parents):
+        raise InputError(f"Cannot write {path}: what is above it is no folder.", "Name another file.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plots", "matplotlib")
 
 
 def _draw(told: Simulation, path: str) -> None:
-    from sizewright.cli.output import stderr
+    from sizewright.cli.output import stderr, writing
     from sizewright.plots import simulation
 
-    simulation(told).savefig(path, dpi=150)
+    with writing(path) as file:
+        simulation(told).savefig(file, dpi=150)
     stderr().print(f"The figure is in {path}")
 
 

@@ -114,7 +114,7 @@ def priors_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def print_recommendation(console: Console, answer: Recommendation, job: Job) -> None:
+def print_recommendation(console: Console, answer: Recommendation, job: Job | None = None) -> None:
     """The whole answer; the candidates' table marks the chosen row."""
     if answer.target is None or answer.predicted is None:
         console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
@@ -139,8 +139,8 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         console.print(f"to be surer: {text}", style="dim")
 
 
-def _candidates(answer: Recommendation, job: Job) -> Table:
-    title = f"{answer.job}: throughput against cost ({job.objective}; replicas × cores)"
+def _candidates(answer: Recommendation, job: Job | None) -> Table:
+    title = f"{answer.job}: throughput against cost ({f'{job.objective}; ' if job else ''}replicas × cores)"
     table = new_table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
     for row in answer.alternatives:
         rate = row.throughput

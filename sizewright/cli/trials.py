@@ -37,7 +37,7 @@ def list_trials(store: Store = None, job: OfJob = None, output: Output = Format.
     from sizewright.cli.tables import trials_table
 
     with api.open_store(store) as opened:
-        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+        trials = opened.trials(job=api.load_job(job) if job else None)
     show_data([t.model_dump(mode="json") for t in trials], output, lambda out: out.print(trials_table(trials)))
 
 
@@ -51,7 +51,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
     from sizewright.spec.units import format_count
 
     with api.open_store(store) as opened:
-        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+        trials = opened.trials(job=api.load_job(job) if job else None)
     export_trials(trials, file)
     text = f"Wrote {format_count(len(trials), 'trial')} to {file}"
     show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text, soft_wrap=True))

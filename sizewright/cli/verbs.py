@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
+_HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def examples(*lines: str) -> Callable[[F], F]:
@@ -27,7 +28,7 @@ class Verbs(typer.Typer):
     def __init__(self, help: str, *lines: str, **more: Any) -> None:
         super().__init__(
             help=help, epilog="\n".join(lines), cls=_Group, no_args_is_help=True, rich_markup_mode=None,
-            pretty_exceptions_enable=False, **more,
+            pretty_exceptions_enable=False, context_settings=_HELP, **more,
         )  # fmt: skip
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
@@ -35,7 +36,9 @@ class Verbs(typer.Typer):
 
         def register(function: F) -> F:
             lines = vars(function)["examples"]
-            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), **more)(function)
+            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), context_settings=_HELP, **more)(
+                function
+            )
 
         return register
 

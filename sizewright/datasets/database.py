@@ -19,6 +19,7 @@ from sqlalchemy.schema import CreateTable
 
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
+from sizewright.spec._paths import absolute
 
 BUSY_TIMEOUT_S = 30.0
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
@@ -70,6 +71,7 @@ class Database:
         self.name = parsed.database or "" if _is_file(parsed) else parsed.render_as_string()
         if _is_file(parsed):
             _check_path(Path(self.name), create)
+            parsed = parsed.set(database=absolute(self.name))  # the working folder may change
         self._engine = _engine(parsed, self.name)
 
     @contextmanager
@@ -88,6 +90,16 @@ class Database:
             if alone_with is not None:  # the row of its version is the lock, in every database
                 connection.execute(_meta.update().where(_meta.c.key == alone_with.key).values(value=_meta.c.value))
             yield connection
+
+    def get(self, connection: sa.Connection, key: str) -> str | None:
+        """What is noted of the whole store under a key."""
+        value: str | None = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == key)).scalar_one_or_none()
+        return value
+
+    def put(self, connection: sa.Connection, key: str, value: str) -> None:
+        """Note something of the whole store."""
+        connection.execute(_meta.delete().where(_meta.c.key == key))
+        connection.execute(_meta.insert().values(key=key, value=value))
 
     def tables(self) -> set[str]:
         """Names of the tables that are there. Raises StoreError for another application's database."""
@@ -240,12 +252,13 @@ def _parse(url: str | Path) -> sa.URL:
     if "://" not in str(url):
         return sa.URL.create("sqlite", database=str(Path(url).expanduser()))
     try:
-        return sa.make_url(str(url))
+        parsed = sa.make_url(str(url))
     except (ArgumentError, ValueError):
         raise StoreError(
             "The URL of the trial store cannot be read.",
             "Write sqlite:///trials.db or postgresql://user@host/database.",
         ) from None
+    return parsed.set(database=os.path.expanduser(str(parsed.database))) if _is_file(parsed) else parsed
 
 
 def _is_file(url: sa.URL) -> bool:

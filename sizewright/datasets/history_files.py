@@ -15,11 +15,12 @@ from sizewright.datasets._columns import plain_type
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
 from sizewright.datasets.table_files import read_table
 from sizewright.datasets.whole_files import write_whole
-from sizewright.errors import StoreError
+from sizewright.errors import RecordError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
 from sizewright.spec._faults import by_place, explain_all, name_place
+from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
 from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number, format_count
@@ -77,7 +78,7 @@ class RunRow(Record):
             expected = Estimate(value=self.expected, lower=self.expected_lower, upper=self.expected_upper)
         return FinishedJob(
             id=self.id, name=self.name, executor=self.executor, started_at=self.started_at,
-            job_hash=self.job_hash, job=job if job and self.job_hash in (None, job.hash) else None,
+            job_hash=self.job_hash, job=job if job and self.job_hash in (None, *job.hashes) else None,
             stretches=(Stretch(at_s=0.0, duration_s=self.duration_s, allocation=allocation, samples=self.samples),),
             outcome=Outcome(
                 status=self.status, message=self.message, samples=self.samples or 0, duration_s=self.duration_s,
@@ -94,7 +95,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
 
     `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     kind = path.suffix.lower()
     if kind not in (".json", ".jsonl", ".csv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
@@ -104,6 +105,8 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     for where, row in steps("reading the file", list(rows)):
         try:
             found.append(read(row, job))
+        except RecordError as error:
+            faults.append(f"{where}, row: {error.message.rstrip('.')}")
         except ValidationError as error:
             found_at = by_place(error, row)
             faults += [f"{where}, {name_place(at) or 'row'}: {explain_all(found_at[at])}" for at in found_at]
@@ -122,7 +125,7 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
 
 def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
     """Write finished jobs as JSON. Raises StoreError when that cannot be."""
-    path = Path(path)
+    path = Path(absolute(path))
     if path.suffix.lower() != ".json":
         raise StoreError(f"{path} is not named .json, and JSON is what is written.", f"Name it {path.stem}.json.")
     records = [json.loads(run.model_dump_json(by_alias=True)) for run in finished]
@@ -148,7 +151,9 @@ def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
     run = FinishedJob.model_validate(row)
     return (
-        run if run.job or job is None or run.job_hash not in (None, job.hash) else run.model_copy(update={"job": job})
+        run
+        if run.job or job is None or run.job_hash not in (None, *job.hashes)
+        else run.model_copy(update={"job": job})
     )
 
 

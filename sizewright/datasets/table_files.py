@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizewright.errors import StoreError
+from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.units import format_count
 
@@ -41,7 +42,7 @@ def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Cal
     The separator of a text is the one that gives the most columns that `is_known` knows. Decimal commas are read in
     columns of numbers where the separator is another character. Raises StoreError for what cannot be read.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     suffix = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     if suffix not in _DELIMITED + _JSON + _PARQUET:
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"

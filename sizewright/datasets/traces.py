@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError
+from sizewright.spec._paths import absolute
 
 Floats = NDArray[np.float64]
 GIB = 1024**3
@@ -51,7 +52,7 @@ def read_trace(path: str | Path, kind: str | None = None) -> Trace:
 
     Raises InputError with one sentence where it cannot be read, or holds no job that ran.
     """
-    frame = _frame(Path(path))
+    frame = _frame(Path(absolute(path)))
     if kind is not None and kind not in READERS:
         raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     for name, reader in READERS.items():
@@ -71,7 +72,7 @@ def read_demand(path: str | Path) -> Floats:
 
     Raises InputError where it has none, or a value that is negative or no number.
     """
-    frame = _frame(Path(path))
+    frame = _frame(Path(absolute(path)))
     if "servers" not in frame:
         raise InputError(f"{path} has no column servers.", "Give the servers that inference needs, a row a step.")
     demand = pd.to_numeric(frame["servers"], errors="coerce").to_numpy(float)

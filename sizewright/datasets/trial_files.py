@@ -15,8 +15,10 @@ from sizewright.datasets._columns import COLUMNS, with_utc
 from sizewright.datasets.column_names import Columns, match_columns, meaning
 from sizewright.datasets.table_files import Row, read_table
 from sizewright.datasets.trials import Trial
+from sizewright.datasets.whole_files import whole_file
 from sizewright.errors import StoreError
 from sizewright.spec._faults import explain
+from sizewright.spec._paths import absolute
 
 NEEDED = ("workers", "ps", "throughput")
 _SHOWN_FAULTS = 4
@@ -29,10 +31,11 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
 
     Raises StoreError when the suffix is another or the file cannot be written.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     write = _by_suffix(path, csv=_write_csv, parquet=_write_parquet)
     try:
-        write([with_utc(trial).model_dump() for trial in trials], path)
+        with whole_file(path) as file:
+            write([with_utc(trial).model_dump() for trial in trials], file)
     except (OSError, OverflowError, ValueError) as error:
         raise StoreError(f"Cannot write the trials to {path}: {error}.", "Check the path and its rights.") from None
 
@@ -65,7 +68,7 @@ def read_trials(
     has none. With `other_columns` a trial without throughput or status failed, and `ps` may be left out, too.
     Rows count from 1 below the header. Raises StoreError with the first few faults, each with row and column.
     """
-    path = Path(path)
+    path = Path(absolute(path))
     mapping = dict(columns or {})
     table = read_table(
         path,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import importlib
 from datetime import datetime, timezone
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from sizewright.spec import LimitedBy
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame
 from sizewright.spec.units import (
     Count,
     MeasuredByteCount,
@@ -17,6 +20,9 @@ from sizewright.spec.units import (
     MeasuredNumber,
     MeasuredSeconds,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TRIAL_SCHEMA_VERSION = 1
 TrialStatus = Literal["ok", "failed", "oom", "void"]
@@ -97,6 +103,20 @@ class Trial(Record):
     def usable(self) -> bool:
         """Whether a model may learn from it."""
         return self.status == "ok" and bool(self.throughput)
+
+
+class Trials(list[Trial]):
+    """A list of trials, which prints as a table and converts to a data frame."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trial table, one trial a row."""
+        return frame((trial.model_dump() for trial in self), Trial.model_fields)
+
+    def __str__(self) -> str:
+        return str(importlib.import_module("sizewright.cli.plain").text_of_trials(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def now() -> datetime:

@@ -12,6 +12,7 @@ from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import SeriesPlanner
 from sizewright.profiler.measure import Trainer, measure
 from sizewright.profiler.series import Measure, SeriesStep, drift, run_series
+from sizewright.spec import Job
 
 _ATTEMPTS = 2
 
@@ -32,11 +33,10 @@ def profile_job(
     With `accept_drift` it is kept, and the standard errors of its trials are raised by the drift.
     Raises TrialVoidError when both attempts drift.
     """
-    job_hash = trainer.job.hash
-    series, finished = (None, []) if fresh else latest_series(store, job_hash, trainer.host)
+    series, finished = (None, []) if fresh else latest_series(store, trainer.job, trainer.host)
     before = 0
     for _ in range(_ATTEMPTS):
-        series = series or f"{job_hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
+        series = series or f"{trainer.job.hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()
         total, trials = before + plan.left(), []
         for step in run_series(trainer, plan, store, series, finished=finished, measure=measure):
@@ -60,9 +60,9 @@ def profile_job(
     )
 
 
-def latest_series(store: TrialStore, job_hash: str, host: str) -> tuple[str | None, list[Trial]]:
+def latest_series(store: TrialStore, job: Job, host: str) -> tuple[str | None, list[Trial]]:
     """The last series of a job on a host with its good trials, unless it was voided."""
-    trials = [t for t in store.trials(job_hash=job_hash, host=host) if t.series]
+    trials = [t for t in store.trials(job=job, host=host) if t.series]
     mine = [t for t in trials if t.series == trials[-1].series]
     usable = [t for t in mine if t.usable]
     voided = not usable and any(t.status == "void" for t in mine)

@@ -10,8 +10,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from sizewright.errors import JobError
+from sizewright.errors import JobError, RecordError
 from sizewright.spec._faults import Place, by_place, explain_all, name_place
+from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 _WRITE = {
@@ -22,9 +23,21 @@ _WRITE = {
 
 
 class Record(BaseModel):
-    """A frozen pydantic record that refuses unknown keys."""
+    """A frozen pydantic record that refuses unknown keys.
+
+    Raises RecordError where it is made of values that it cannot have; `model_validate` raises pydantic's own error.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            name = type(self).__name__
+            raise RecordError(f"{name}: {_sentences(type(self), error, data)}.", "Correct the value.") from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # records in records: as pydantic does it
 
 
 R = TypeVar("R", bound=Record)
@@ -35,9 +48,8 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
 
     Raises JobError with one sentence when the file is missing, malformed or not a mapping.
     """
-    path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(absolute(path)).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except OSError as error:
@@ -67,13 +79,17 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     try:
         return record.model_validate(data)
     except ValidationError as error:
-        found = by_place(error, data)
-        mistyped_first = sorted(found, key=lambda place: found[place][0]["type"] != "extra_forbidden")
-        faults = [_sentence(record, place, found[place]) for place in mistyped_first]
-        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-        shown = " ".join(shown.split())  # a key may hold line breaks
+        shown = _sentences(record, error, data)
         file = "Correct the file; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
+
+
+def _sentences(record: type[Record], error: ValidationError, data: Any) -> str:
+    found = by_place(error, data)
+    mistyped_first = sorted(found, key=lambda place: found[place][0]["type"] != "extra_forbidden")
+    faults = [_sentence(record, place, found[place]) for place in mistyped_first]
+    shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+    return " ".join(shown.split())  # a key may hold line breaks
 
 
 def _sentence(record: type[Record], place: Place, faults: list[ErrorDetails]) -> str:

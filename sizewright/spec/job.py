@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
 from sizewright.spec.bounds import BatchSize, Bounds
 from sizewright.spec.command import Command
-from sizewright.spec.model import Model
+from sizewright.spec.identity import hashes
+from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
 
 Objective = Literal["balanced", "cost", "time", "deadline"]
@@ -117,28 +116,28 @@ class Job(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> Job:
-        """Read a job file. Raises JobError with one sentence for every user mistake."""
-        return parse(cls, load_yaml(path, "job"), str(path))
+        """Read a job file; relative paths in it count from its folder. Raises JobError with one sentence for every
+        mistake."""
+        return parse(cls, load_yaml(path, "job"), str(path)).with_absolute_path(folder_of(path))
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits of what is trained and how; name, samples, bounds and prices do not count."""
-        if self.command:
-            told = self.model_dump(mode="json", include={"command", "training"})
-            told["command"]["folder"] = os.path.abspath(self.command.folder)
-            for patience in ("start_s", "silent_s", "grace_s"):
-                del told["command"][patience]
-        else:
-            told = self.model_dump(mode="json", include={"model", "data", "training"})
-            del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
-            told["model"]["tables"]["rows"] = self.model.tables.hashed_rows
-        del told["training"]["samples"]
-        for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
-            if told["training"][name] == usual:
-                del told["training"][name]
-        if self.data.path:
-            told["data"]["path"] = os.path.abspath(self.data.path)
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hex digits of what is trained and how; name, samples, bounds, prices and folders do not count."""
+        return self.hashes[0]
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Its hash, and the one under which an older Sizewright kept its trials, where that is another."""
+        return hashes(self)
+
+    def known_as(self, key: str) -> Job | None:
+        """The job that had this hash when its description was written; None where that was another job."""
+        tables = self.model.tables
+        described = [self]
+        if tables.rows == "criteo-kaggle":
+            first = tables.model_copy(update={"rows": FIRST_CRITEO_ROWS})
+            described.append(self.model_copy(update={"model": self.model.model_copy(update={"tables": first})}))
+        return next((job for job in described if key in job.hashes), None)
 
     def with_sides(self, allocation: Allocation) -> Allocation:
         """The allocation with the chief and the evaluator that the command has."""
@@ -151,19 +150,19 @@ class Job(Record):
         }
         return allocation.model_copy(update=groups)
 
-    def with_absolute_path(self) -> Job:
-        """The same job for processes that run in another folder."""
+    def with_absolute_path(self, folder: str | Path = "") -> Job:
+        """The same job for processes that run in another folder; relative paths count from `folder`, or from here."""
         if self.command:
-            command = self.command.model_copy(update={"folder": os.path.abspath(self.command.folder)})
+            command = self.command.model_copy(update={"folder": absolute(self.command.folder, folder)})
             return self.model_copy(update={"command": command})
         if not self.data.path:
             return self
-        data = self.data.model_copy(update={"path": os.path.abspath(self.data.path)})
+        data = self.data.model_copy(update={"path": absolute_pattern(self.data.path, folder)})
         return self.model_copy(update={"data": data})
 
-    def with_data(self, path: str) -> Job:
-        """The same job over a click log instead of its own data."""
-        data = self.data.model_dump() | {"format": "criteo", "path": path}
+    def with_data(self, path: str | Path) -> Job:
+        """The same job over a click log, relative to here, instead of its own data."""
+        data = self.data.model_dump() | {"format": "criteo", "path": absolute_pattern(path)}
         return self.model_copy(update={"data": Data.model_validate(data)})
 
     def with_rows(self, rows: tuple[int, ...]) -> Job:

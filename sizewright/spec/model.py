@@ -56,13 +56,6 @@ class Tables(Record):
         return self
 
     @property
-    def hashed_rows(self) -> int | str | tuple[int, ...]:
-        """The rows in a job's hash, where `criteo-kaggle` stands for what it first stood for."""
-        if self.rows == FIRST_CRITEO_ROWS:
-            return "criteo-kaggle"
-        return CRITEO_KAGGLE_ROWS if self.rows == "criteo-kaggle" else self.rows
-
-    @property
     def known(self) -> bool:
         """Whether the rows are known without looking at the data."""
         return self.rows != "from-data" or self.counted is not None

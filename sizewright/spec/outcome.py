@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._shown import Result
 
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -34,7 +35,7 @@ class Change(Record):
     description: str = ""
 
 
-class Outcome(Record):
+class Outcome(Result):
     """A job so far (`running`) or in all. `samples` counts each sample once; repeats are told beside it."""
 
     status: Status

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
@@ -43,8 +44,10 @@ class Plan(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan file. Raises JobError with one sentence for every user mistake."""
-        return parse(cls, load_yaml(path, "plan"), str(path))
+        """Read a plan file; relative paths in it count from its folder. Raises JobError with one sentence for every
+        mistake."""
+        plan = parse(cls, load_yaml(path, "plan"), str(path))
+        return plan.model_copy(update={"job": plan.job.with_absolute_path(folder_of(path))})
 
     def expecting(self, recommendation: Recommendation) -> Plan:
         """The same plan with what was foretold of its target, so that the run can be held against it."""

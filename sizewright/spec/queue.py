@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._paths import absolute, folder_of
 from sizewright.spec.allocation import Allocation, Gpu, Group
 from sizewright.spec.units import Bytes, Cores, Count, Number, Seconds
 
@@ -88,10 +89,10 @@ class Queue(Record):
     @classmethod
     def load(cls, path: str | Path) -> Queue:
         """Read a jobs file; paths in it count from its folder. Raises JobError with one sentence for every mistake."""
-        queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), Path(path).parent
+        queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), folder_of(path)
         return cls(jobs=tuple(each.model_copy(update=_within(folder, each)) for each in queue.jobs))
 
 
-def _within(folder: Path, job: QueuedJob) -> dict[str, str]:
+def _within(folder: str, job: QueuedJob) -> dict[str, str]:
     paths = {name: getattr(job, name) for name in ("job", "recommendation", "table", "current")}
-    return {name: str(folder / path) for name, path in paths.items() if isinstance(path, str)}
+    return {name: absolute(path, folder) for name, path in paths.items() if isinstance(path, str)}

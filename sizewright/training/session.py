@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
+from sizewright.spec._paths import absolute
 from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
@@ -66,7 +67,8 @@ class Session:
         if address is None:
             check_device(job)
         self._address = address
-        self._resume = str(resume) if resume is not None else None
+        folder = None if folder is None else absolute(folder)  # replicas work in other folders
+        self._resume = resume = None if resume is None else absolute(resume)
         trained = resumed_ranges(resume, self.job, samples)
         check_folder(folder, resume)
         self._recover = recover
@@ -91,9 +93,7 @@ class Session:
             way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
             self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
             self._crew.servers.fill = samples is None
-            self._snapshots = Snapshots(
-                self._crew, self._token, interval_s=snapshot_s, folder=str(folder) if folder is not None else None
-            )
+            self._snapshots = Snapshots(self._crew, self._token, interval_s=snapshot_s, folder=folder)
             self._ledger = Ledger(sum(end - start for start, end in trained))
             self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
             stop_at_exit(self)
@@ -232,10 +232,11 @@ class Session:
 
     def checkpoint(self, folder: str | Path) -> None:
         """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
-        with self._change("checkpoint", str(folder)):
+        folder = absolute(folder)
+        with self._change("checkpoint", folder):
             self._check_trains()
             self._open_keeper()
-            self._snapshots.take_whole(str(folder), resume=True)
+            self._snapshots.take_whole(folder, resume=True)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""

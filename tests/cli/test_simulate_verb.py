@@ -138,7 +138,7 @@ def test_a_part_an_end_and_jobs_drawn(trace: Path, call: Callable[..., Any]) -> 
         (("--error", "inf"), "error"),
         (("--until", "0"), "shows nothing"),
         (("--figure", "out.txt"), ".png, .svg or .pdf"),
-        (("--figure", "none/out.png"), "no folder"),
+        (("--figure", "cluster.yaml/out.png"), "Cannot write cluster.yaml/out.png"),
         (("--curves", "trace.csv"), "no column size"),
     ],
 )

@@ -22,6 +22,7 @@ from sizewright.executors.registry import _EXECUTORS
 from sizewright.models.registry import _MODELS
 from sizewright.retraining.registry import CHALLENGER, CHAMPION
 from sizewright.spec import Job
+from sizewright.version import __version__
 
 ROOT = get_command(app)
 
@@ -175,3 +176,16 @@ def test_without_a_verb_help_is_shown(call: Callable[..., Any]) -> None:
         told = call(*group.split())
         assert told.code in (0, 2)
         assert "Examples:" in told.out + told.err
+
+
+def test_the_version_is_printed(call):
+    result = call("--version")
+    assert (result.code, result.out) == (0, f"sizewright {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("recommend",), ("trials",), ("trials", "list"), ("models", "compare")])
+def test_h_is_help(call, words):
+    short, long = call(*words, "-h"), call(*words, "--help")
+    assert short.code == 0
+    assert short.out == long.out
+    assert "Usage: sizewright" in short.out

@@ -112,8 +112,9 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 
 @SUFFIXES
 def test_export_says_why_it_cannot_write(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="Cannot write the trials"):
-        export_trials([], tmp_path / "no" / f"trials.{suffix}")
+        export_trials([], tmp_path / "file" / f"trials.{suffix}")
 
 
 def test_export_knows_two_formats(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
 from sizewright.spec import Recommendation
 from sizewright.spec._base import load_yaml, parse
+from sizewright.spec._paths import absolute
 
 Curve = Callable[[Floats], Floats]
 """Multiples of what the user asked for → speed over that with what the user asked for."""
@@ -58,7 +59,7 @@ def curves_in(path: str | Path) -> list[Curve]:
     Raises InputError for a file that is neither, or for a curve of fewer than two sizes.
     """
     if Path(path).suffix == ".csv":
-        return _in_table(Path(path))
+        return _in_table(Path(absolute(path)))
     found = parse(Recommendation, load_yaml(path, "recommendation"), str(path))
     if found.target is None or len(found.alternatives) < 2:
         raise InputError(f"{path} tells no speeds at several sizes.", "Take one that is 'ok', with its alternatives.")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
+from sizewright.spec._paths import absolute
 from sizewright.training.allocation_check import check_room
 from sizewright.training.command.here import Here
 from sizewright.training.command.on_ray import OnRay
@@ -41,7 +42,7 @@ class CommandSession:
         name = f"sizewright-{os.getpid()}-{secrets.token_hex(2)}"
         self._address = address
         self._place = OnRay(name, address) if address else Here(name)
-        self._logs = Path(logs).absolute() / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self._logs = Path(absolute(logs)) / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self._run: Run | None = None
         self._starts = self._samples = self._before = 0
         self._lock = threading.RLock()
