@@ -19,6 +19,7 @@ from sqlalchemy.schema import CreateTable
 
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
+from sizewright.redaction import redacted
 
 BUSY_TIMEOUT_S = 30.0
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
@@ -67,7 +68,7 @@ class Database:
 
     def __init__(self, url: str | Path, *, create: bool) -> None:
         parsed = _parse(url)
-        self.name = parsed.database or "" if _is_file(parsed) else parsed.render_as_string()
+        self.name = parsed.database or "" if _is_file(parsed) else redacted(str(url))
         if _is_file(parsed):
             _check_path(Path(self.name), create)
         self._engine = _engine(parsed, self.name)
