@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import logging
-import lzma
 import os
 import re
-import tarfile
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, BinaryIO, NamedTuple
 
-from sizewright.datasets.wrappings import LONGEST_LINE, Layer, Text, check_of, named_columns, opened, texts_in
-from sizewright.errors import ClickLogError
+from sizewright.datasets.wrappings import (
+    DAMAGES,
+    LONGEST_LINE,
+    Layer,
+    Reads,
+    Text,
+    check_of,
+    named_columns,
+    opened,
+    texts_in,
+)
+from sizewright.errors import ClickLogError, InputError
 
 _LOG = logging.getLogger(__name__)
 _BOM = b"\xef\xbb\xbf"
@@ -99,18 +104,19 @@ def cut(file: LogFile, block_bytes: int, first: int, step: int) -> Iterator[Bloc
 @contextmanager
 def readable(path: str) -> Iterator[None]:
     """Turns what the operating system or a decompressor says of a file into a ClickLogError."""
-    damaged = ClickLogError(f"The compressed click log {path} is damaged or cut short.")
     try:
         yield
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError):
-        damaged.remedy = check_of(path)
-        raise damaged from None
-    except OSError as error:
-        if error.errno is None:  # as bz2 and pyarrow say it
-            damaged.remedy = check_of(path)
-            raise damaged from None
-        reason = (error.strerror or str(error)).lower()
-        raise ClickLogError(f"Cannot read the click log {path}: {reason}.", "Check the path and its rights.") from None
+    except DAMAGES as error:
+        if getattr(error, "errno", None) is not None:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            message, remedy = f"Cannot read the click log {path}: {reason}.", "Check the path and its rights."
+        else:
+            message, remedy = f"The compressed click log {path} is damaged or cut short.", check_of(path)
+        raise ClickLogError(message, remedy) from None
+    except ClickLogError:
+        raise
+    except InputError as error:
+        raise ClickLogError(error.message, error.remedy) from None
 
 
 def _paths(pattern: str) -> list[str]:
@@ -135,14 +141,15 @@ def _paths(pattern: str) -> list[str]:
 def _logs_in(path: str, dense_features: int, tables: int) -> list[LogFile]:
     """The logs in a file: itself, or the members of an archive that have the right columns."""
     found, others, faults = [], [], []
+    reads = Reads("click log", ClickLogError, partial(_parquet_columns, path, dense_features, tables))
     with readable(path):
         size = os.path.getsize(path)
-        for text in texts_in(path, partial(_parquet_columns, path, dense_features, tables)):
+        for text in texts_in(path, reads):
             try:
                 if text.fault:
                     raise text.fault
                 file = _inspect(path, size, text, dense_features, tables)
-            except ClickLogError as fault:
+            except InputError as fault:
                 if not text.member:
                     raise
                 others.append(text.member)

@@ -14,11 +14,12 @@ import lzma
 import re
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from sizewright.errors import ClickLogError
+from sizewright.errors import InputError
 
 LONGEST_LINE = 1 << 20
 _HEAD = 1 << 16
@@ -46,9 +47,10 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"version https://git-lfs", "a pointer of Git LFS", "Fetch the file itself: git lfs pull"),
     (b"%PDF", "a PDF", "Name the click log."),
     (b"<", "a web page or XML", "Download the click log itself; a login may be needed."),
-    (b"{", "JSON", "Write a row a line, as columns, or as Parquet."),
-    (b"[", "JSON", "Write a row a line, as columns, or as Parquet."),
 )
+_JSON = tuple((mark, "JSON", "Write a row a line, as columns, or as Parquet.") for mark in (b"{", b"["))
+DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
+"""What reading raises where a file is damaged, and, with an `errno`, where it cannot be read."""
 _CHECKS = {"gzip": "gzip -t", "bz2": "bzip2 -t", "xz": "xz -t", "zstd": "zstd -t", "lz4": "lz4 -t", "zip": "unzip -t"}
 
 
@@ -63,13 +65,24 @@ class Layer(NamedTuple):
     """Of Parquet: those that are read, in this order."""
 
 
+class Reads(NamedTuple):
+    """What a reader takes, beside text in columns."""
+
+    what: str
+    """What it reads, in words."""
+    error: type[InputError]
+    columns_of: Callable[[Any], tuple[str, ...]] | None = None
+    """Chooses the columns of a Parquet schema; without it, the file is left to the reader."""
+    json: bool = False
+
+
 class Text(NamedTuple):
     """A text within a file: how it is opened, its first line, and whether more follows; or why it is none."""
 
     layers: tuple[Layer, ...]
     line: bytes = b""
     more: bool = False
-    fault: ClickLogError | None = None
+    fault: InputError | None = None
 
     @property
     def member(self) -> str:
@@ -77,10 +90,10 @@ class Text(NamedTuple):
         return next((layer.name for layer in reversed(self.layers) if layer.name), "")
 
 
-def texts_in(path: str, columns_of: Callable[[Any], tuple[str, ...]]) -> Iterator[Text]:
-    """The texts in a file, one by one; `columns_of` chooses the columns of a Parquet schema or raises ClickLogError."""
+def texts_in(path: str, reads: Reads) -> Iterator[Text]:
+    """The texts in a file, one by one. Raises InputError for a Parquet file whose columns are refused."""
     with open(path, "rb") as file:
-        yield from _texts(path, file, (), columns_of)
+        yield from _texts(path, file, (), reads)
 
 
 @contextmanager
@@ -91,32 +104,6 @@ def opened(path: str, layers: tuple[Layer, ...]) -> Iterator[BinaryIO]:
         for layer in layers:
             stream = _OPENERS[layer.kind](stream, layer)
         yield stream
-
-
-@contextmanager
-def unpacked(path: str) -> Iterator[tuple[str, BinaryIO]]:
-    """The one file within a file, without its compression and archive; also its kind, `parquet` or empty.
-
-    Raises InputError for an archive of several files, and what the decompressors raise (see `DAMAGES`).
-    """
-    with open(path, "rb") as file:
-        stream: BinaryIO = file
-        for _ in range(_MOST_LAYERS):
-            head = stream.read(_HEAD)
-            kind = _kind(head)
-            if kind == "zip" and stream is file:
-                (member,) = _only(path, _zip_members(file))
-                stream = _zip_member(file, member)
-                continue
-            whole = _buffered(itertools.chain([head], _chunks(stream)))
-            if kind == "tar":
-                archive = tarfile.open(fileobj=whole, mode="r|")
-                names = [member for member in archive if member.isfile() and not _is_hidden(member.name)]
-                raise InputError("tar")
-            if kind not in _COMPRESSIONS:
-                break
-            stream = _OPENERS[kind](whole, Layer(kind))
-        yield kind, whole
 
 
 def check_of(path: str) -> str:
@@ -132,44 +119,45 @@ def _kind(head: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
 
 
-def _texts(
-    path: str, stream: BinaryIO, layers: tuple[Layer, ...], columns_of: Callable[[Any], tuple[str, ...]]
-) -> Iterator[Text]:
+def _texts(path: str, stream: BinaryIO, layers: tuple[Layer, ...], reads: Reads) -> Iterator[Text]:
     head = stream.read(_HEAD)
     kind = _kind(head)
     whole = _buffered(itertools.chain([head], _chunks(stream)))
     if len(layers) > _MOST_LAYERS:
-        yield Text(layers, fault=ClickLogError(f"{path} is compressed again and again.", "Unpack it."))
+        yield Text(layers, fault=reads.error(f"{path} is compressed again and again.", "Unpack it."))
     elif kind in _COMPRESSIONS:
         layer = Layer(kind)
-        yield from _texts(path, _OPENERS[kind](whole, layer), (*layers, layer), columns_of)
+        yield from _texts(path, _OPENERS[kind](whole, layer), (*layers, layer), reads)
     elif kind == "tar":
         for member, part in _tar_members(whole):
-            yield from _texts(path, part, (*layers, member), columns_of)
+            yield from _texts(path, part, (*layers, member), reads)
     elif kind in ("zip", "parquet") and layers:
         what = "a zip archive" if kind == "zip" else "a Parquet file"
-        yield Text(layers, fault=ClickLogError(f"{path} holds {what} within another file.", "Unpack it."))
+        yield Text(layers, fault=reads.error(f"{path} holds {what} within another file.", "Unpack it."))
     elif kind == "zip":
         for layer in _zip_members(stream):
-            yield from _texts(path, _zip_member(stream, layer), (layer,), columns_of)
+            yield from _texts(path, _zip_member(stream, layer), (layer,), reads)
     elif kind == "parquet":
-        layer = Layer(kind, columns=_parquet_columns(path, stream, columns_of))
+        layer = Layer(kind, columns=_parquet_columns(path, stream, reads.columns_of) if reads.columns_of else ())
+        if not layer.columns:
+            yield Text((layer,))
+            return
         with_lines = _parquet_text(stream, layer)
         line = with_lines.readline(LONGEST_LINE)
         yield Text((layer,), line, bool(with_lines.read(1)))
     else:
-        yield _text(path, head, stream, layers)
+        yield _text(path, head, stream, layers, reads)
 
 
-def _text(path: str, head: bytes, stream: BinaryIO, layers: tuple[Layer, ...]) -> Text:
-    for magic, what, remedy in _FOREIGN:
+def _text(path: str, head: bytes, stream: BinaryIO, layers: tuple[Layer, ...], reads: Reads) -> Text:
+    for magic, what, remedy in _FOREIGN if reads.json else (*_FOREIGN, *_JSON):
         if (
             head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(magic)
             if magic in (b"<", b"{", b"[")
             else head.startswith(magic)
         ):
             remedy = remedy.replace("FILE", path)
-            return Text(layers, fault=ClickLogError(f"{path} is {what}, not a click log in columns.", remedy))
+            return Text(layers, fault=reads.error(f"{path} is {what}, not a {reads.what}.", remedy))
     if b"\r" in head and b"\n" not in head:
         layers = (*layers, Layer("cr"))
         head = head.replace(b"\r", b"\n")
@@ -191,7 +179,7 @@ def _zip_members(stream: BinaryIO) -> list[Layer]:
     with zipfile.ZipFile(stream) as archive:
         found = [info for info in archive.infolist() if info.file_size and not _is_hidden(info.filename)]
         if locked := [info.filename for info in found if info.flag_bits & 1]:
-            raise ClickLogError(f"{locked[0]} in the zip archive is encrypted.", "Unpack it with its password.")
+            raise InputError(f"{locked[0]} in the zip archive is encrypted.", "Unpack it with its password.")
         return [Layer("zip", info.filename, size=info.file_size) for info in found]
 
 
@@ -204,7 +192,7 @@ def _zip_member(stream: BinaryIO, layer: Layer) -> BinaryIO:
     try:
         return cast(BinaryIO, zipfile.ZipFile(stream).open(layer.name))
     except NotImplementedError as error:
-        raise ClickLogError(f"{layer.name} in the zip archive cannot be read: {error}.", "Unpack it.") from None
+        raise InputError(f"{layer.name} in the zip archive cannot be read: {error}.", "Unpack it.") from None
 
 
 def _part(stream: BinaryIO, layer: Layer) -> BinaryIO:
@@ -231,7 +219,7 @@ def _parquet_columns(path: str, stream: BinaryIO, columns_of: Callable[[Any], tu
         return columns_of(pq.ParquetFile(stream).schema_arrow)
     except (pa.ArrowException, OSError) as error:
         told = str(error).partition("\n")[0].rstrip(".")
-        raise ClickLogError(f"The Parquet file {path} is damaged: {told}.", "Write it again.") from None
+        raise InputError(f"The Parquet file {path} is damaged: {told}.", "Write it again.") from None
 
 
 def _parquet_text(stream: BinaryIO, layer: Layer) -> BinaryIO:
