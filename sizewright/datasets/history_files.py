@@ -10,17 +10,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
+from sizewright.datasets.tables import read_text, separator_of
 from sizewright.datasets.whole_files import write_whole
-from sizewright.errors import StoreError
+from sizewright.errors import InputError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
 from sizewright.spec.outcome import Status
 
 _SHOWN_FAULTS = 4
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_STATUSES = {
+    "succeeded": "finished", "success": "finished", "completed": "finished", "complete": "finished",
+    "killed": "stopped", "cancelled": "stopped", "canceled": "stopped", "error": "failed",
+}  # fmt: skip
+"""Statuses of other systems, and what they are here."""
 
 
 class RunRow(Record):
@@ -53,6 +60,12 @@ class RunRow(Record):
     expected_lower: float | None = Field(default=None, gt=0)
     expected_upper: float | None = Field(default=None, gt=0)
     expected_by: str = ""
+
+    @field_validator("status", mode="before")
+    @classmethod
+    def _status_of_others(cls, status: object) -> object:
+        word = str(status).strip().lower()
+        return _STATUSES.get(word, word)
 
     @model_validator(mode="after")
     def _ends_of_the_interval(self) -> RunRow:
@@ -91,17 +104,19 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
     """
     path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in (".json", ".jsonl", ".csv"):
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    kind = suffixes[-1] if suffixes else ""
+    if kind not in (".json", ".jsonl", ".ndjson", ".csv", ".tsv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
-    rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path)
-    read = _read_row if kind == ".csv" else _read_record
+        text = read_text(path, "file of finished jobs")
+    except InputError as error:
+        raise StoreError(error.message, error.remedy) from None
+    if not text.strip():
+        raise StoreError(f"{path} is empty.", "Check that it was written to its end.")
+    in_rows = kind in (".csv", ".tsv")
+    rows = _csv_rows(text, path) if in_rows else _json_rows(text, path)
+    read = _read_row if in_rows else _read_record
     found, faults = [], []
     for where, row in steps("reading the file", list(rows)):
         try:
@@ -149,13 +164,19 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     except RecursionError:
         raise StoreError(f"{path} holds lists in lists without end.", "Export it again.") from None
     except ValueError as error:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if path.suffix.lower() == ".json" or not lines:
             raise StoreError(f"{path} is not JSON: {error}.", "Export it again.") from None
-        try:
-            yield from ((f"line {number}", json.loads(line)) for number, line in lines)
-        except ValueError as fault:
-            raise StoreError(f"{path} is not JSON, one record a line: {fault}.", "Export it again.") from None
+        for number, line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError as fault:
+                where = f"line {number} of {path}" + (", its last," if number == lines[-1][0] else "")
+                raise StoreError(
+                    f"{where} is not JSON, one record a line: {fault}.",
+                    "The file may be cut short: export it again, or drop that line.",
+                ) from None
+            yield f"line {number}", row
         return
     yield from (
         (f"record {number}", row) for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1)
@@ -163,7 +184,8 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(text.splitlines(), strict=True, restkey="", restval=None)
+    lines = text.splitlines()
+    reader = csv.DictReader(lines, strict=True, restkey="", restval=None, delimiter=separator_of(lines[0]))
     names = [name.strip() for name in reader.fieldnames or []]
     _check_columns(names, path)
     reader.fieldnames = names

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,15 +30,41 @@ def read_table(
     list in JSON. Raises InputError with one sentence for what cannot be read.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not a {what}.", "Name a file in it.")
-    try:
+    with _explained(path, what):
         text = _only_text(path, what)
         if text.layers and text.layers[-1].kind == "parquet":
             frame = pd.read_parquet(path)
         else:
             with opened(str(path), text.layers) as stream:
                 frame = _read(stream, text, headerless, records)
+    if not len(frame.columns):
+        raise InputError(f"Cannot read the {what} {path}: it is empty.", "Check that it was written to its end.")
+    return frame.rename(columns=lambda name: str(name).strip().lower())
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """All of a text file in UTF-8, decompressed. Raises InputError with one sentence for what cannot be read."""
+    path = Path(path)
+    with _explained(path, what):
+        text = _only_text(path, what)
+        if text.layers and text.layers[-1].kind == "parquet":
+            raise InputError(f"{path} is a Parquet file, where the {what} is to be text.", "Write it as CSV or JSON.")
+        with opened(str(path), text.layers) as stream:
+            return stream.read().decode("utf-8-sig")
+
+
+def separator_of(line: str) -> str:
+    """What separates the columns of a first line."""
+    return max(_SEPARATORS, key=line.count) if line else ","
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Say in one sentence why a file cannot be read."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a {what}.", "Name a file in it.")
+    try:
+        yield
     except FileNotFoundError:
         raise InputError(f"No {what} at {path}.", "Check the path.") from None
     except RecursionError:
@@ -51,9 +78,6 @@ def read_table(
         else:
             message, remedy = f"The {what} {path} is damaged or cut short.", check_of(str(path))
         raise InputError(message, remedy) from None
-    if not len(frame.columns):
-        raise InputError(f"Cannot read the {what} {path}: it is empty.", "Check that it was written to its end.")
-    return frame.rename(columns=lambda name: str(name).strip().lower())
 
 
 def _only_text(path: Path, what: str) -> Text:
@@ -82,7 +106,7 @@ def _read(
         separator, line = match[1], stream.readline().decode().strip()
         data = io.BytesIO(line.encode() + b"\n" + stream.read())
     else:
-        separator = max(_SEPARATORS, key=line.count) if line else ","
+        separator = separator_of(line)
         data = stream  # type: ignore[assignment]
     if not line and not text.more:
         return pd.DataFrame()

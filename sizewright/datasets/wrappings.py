@@ -45,8 +45,8 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"\xff\xfe", "text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE"),
     (b"\xfe\xff", "text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 FILE"),
     (b"version https://git-lfs", "a pointer of Git LFS", "Fetch the file itself: git lfs pull"),
-    (b"%PDF", "a PDF", "Name the click log."),
-    (b"<", "a web page or XML", "Download the click log itself; a login may be needed."),
+    (b"%PDF", "a PDF", "Name another file."),
+    (b"<", "a web page or XML", "Download the file itself; a login may be needed."),
 )
 _JSON = tuple((mark, "JSON", "Write a row a line, as columns, or as Parquet.") for mark in (b"{", b"["))
 DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
