@@ -27,6 +27,8 @@ Results that are not failures (`not_enough_data`, `infeasible`) are values of
 
 from __future__ import annotations
 
+from sizewright.redaction import redacted
+
 __all__ = [
     "ClickLogError",
     "EngineDiedError",
@@ -52,14 +54,14 @@ __all__ = [
 
 
 class SizewrightError(Exception):
-    """Base of all errors; `message` is one sentence, `remedy` says what to do."""
+    """Base of all errors; `message` is one sentence, `remedy` says what to do. Neither shows the password of a URL."""
 
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = redacted(message)
+        self.remedy = redacted(remedy)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".strip()

@@ -151,7 +151,9 @@ DecisionsFile = Annotated[
 DataPath = Annotated[
     Text,
     typer.Option(
-        "--data", metavar="PATH", help="A Criteo click log, or a glob of them, instead of the job's own data."
+        "--data",
+        metavar="PATH",
+        help="A click log (text or Parquet) or a glob of them, instead of the job's own data.",
     ),
 ]
 Tracking = Annotated[

@@ -9,6 +9,7 @@ import typer
 from sizewright.cli.options import BankFolder, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.redaction import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,4 +77,4 @@ def _print(console: Console, told: Retraining, uri: str) -> None:
     if len(told.flagged) > _MOST_FLAGGED:
         console.print(f"left out: {len(told.flagged) - _MOST_FLAGGED} more (--output json has all)", style="yellow")
     if told.promoted:
-        console.print(f"Next: sizewright recommend JOB --tracking-uri {uri}", soft_wrap=True)
+        console.print(f"Next: sizewright recommend JOB --tracking-uri {redacted(uri)}", soft_wrap=True)

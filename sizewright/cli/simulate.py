@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     "sizewright simulate trace.csv --inference 520 --elastic 0.05 --figure out.png",
 )
 def simulate(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A CSV file, plain, of Philly or of Alibaba's PAI.")],
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="CSV, JSON or Parquet: plain, of Philly, Alibaba, Helios or Acme.")
+    ],
     policy: Annotated[
         str,
         typer.Option("--policy", help=POLICY_HELP, autocompletion=among((*POLICIES, "all"), POLICY_GROUP)),

@@ -19,6 +19,7 @@ from sqlalchemy.schema import CreateTable
 
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
+from sizewright.redaction import redacted
 from sizewright.spec._paths import absolute
 
 BUSY_TIMEOUT_S = 30.0
@@ -68,7 +69,7 @@ class Database:
 
     def __init__(self, url: str | Path, *, create: bool) -> None:
         parsed = _parse(url)
-        self.name = parsed.database or "" if _is_file(parsed) else parsed.render_as_string()
+        self.name = parsed.database or "" if _is_file(parsed) else redacted(str(url))
         if _is_file(parsed):
             _check_path(Path(self.name), create)
             parsed = parsed.set(database=absolute(self.name))  # the working folder may change

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sizewright.datasets._columns import plain_type
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
-from sizewright.datasets.table_files import read_table
+from sizewright.datasets.table_files import read_table, read_text, suffix_of
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import RecordError, StoreError
 from sizewright.how_far import steps
@@ -26,6 +26,11 @@ from sizewright.spec.outcome import Status
 from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number, format_count
 
 _SHOWN_FAULTS = 4
+_STATUSES = {
+    "succeeded": "finished", "success": "finished", "completed": "finished", "complete": "finished",
+    "killed": "stopped", "cancelled": "stopped", "canceled": "stopped", "error": "failed",
+}  # fmt: skip
+"""Statuses of other systems, and what they are here."""
 
 
 class RunRow(Record):
@@ -58,6 +63,12 @@ class RunRow(Record):
     expected_lower: Number | None = Field(default=None, gt=0)
     expected_upper: Number | None = Field(default=None, gt=0)
     expected_by: str = ""
+
+    @field_validator("status", mode="before")
+    @classmethod
+    def _status_of_others(cls, status: object) -> object:
+        word = str(status).strip().lower()
+        return _STATUSES.get(word, word)
 
     @model_validator(mode="after")
     def _ends_of_the_interval(self) -> RunRow:
@@ -96,11 +107,12 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
     `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
     """
     path = Path(absolute(path))
-    kind = path.suffix.lower()
-    if kind not in (".json", ".jsonl", ".csv"):
+    kind = suffix_of(path)
+    if kind not in (".json", ".jsonl", ".ndjson", ".csv", ".tsv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
-    rows = _csv_rows(path) if kind == ".csv" else _json_rows(_read_text(path), path)
-    read = _read_row if kind == ".csv" else _read_record
+    in_rows = kind in (".csv", ".tsv")
+    rows = _csv_rows(path) if in_rows else _json_rows(read_text(path), path)
+    read = _read_row if in_rows else _read_record
     found, faults = [], []
     for where, row in steps("reading the file", list(rows)):
         try:
@@ -165,13 +177,19 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     except KeyTwiceError as error:
         raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
     except ValueError as error:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if path.suffix.lower() == ".json" or not lines:
             raise StoreError(f"{path} is not JSON: {error}.", "Export it again.") from None
-        try:
-            yield from ((f"line {number}", read_json(line)) for number, line in lines)
-        except ValueError as fault:
-            raise StoreError(f"{path} is not JSON, one record a line: {fault}.", "Export it again.") from None
+        for number, line in lines:
+            try:
+                row = read_json(line)
+            except ValueError as fault:
+                where = f"line {number} of {path}" + (", its last," if number == lines[-1][0] else "")
+                raise StoreError(
+                    f"{where} is not JSON, one record a line: {fault}.",
+                    "The file may be cut short: export it again, or drop that line.",
+                ) from None
+            yield f"line {number}", row
         return
     yield from (
         (f"record {number}", row) for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizewright.errors import StoreError
+from sizewright.datasets import tables
+from sizewright.errors import InputError, StoreError
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.units import format_count
 
 _SEPARATORS = ",;\t| "
 _DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _COMMA = re.compile(r"[+-]?\d*,\d+")
 _COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
@@ -43,30 +44,33 @@ def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Cal
     columns of numbers where the separator is another character. Raises StoreError for what cannot be read.
     """
     path = Path(absolute(path))
-    suffix = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in _DELIMITED + _JSON + _PARQUET:
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
         raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
-    if not path.is_file():
-        found = "is a folder, not a table" if path.is_dir() else "does not exist"
-        raise StoreError(f"{path} {found}.", "Give a .csv or .parquet file.")
-    if suffix in _PARQUET:
+    if suffix in _PARQUET and path.is_file():
         return _read_parquet(path)
-    text = _read_text(path)
+    text = read_text(path)
     return _read_json(text, path) if suffix in _JSON else _read_delimited(text, path, is_known, is_number)
 
 
-def _read_text(path: Path) -> str:
+def suffix_of(path: Path) -> str:
+    """Return the suffix that says what a file holds, in lower case: `.csv` of `runs.CSV.gz`."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, decompressed. Raises StoreError for what is not there, empty, or no text."""
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it again and check its rights.") from None
-    try:
-        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except UnicodeDecodeError:
-        raise StoreError(f"{path} is not text in UTF-8.", "Save it as CSV in UTF-8.") from None
+        text = tables.read_text(path, "table")
+    except InputError as error:
+        raise StoreError(error.message, error.remedy) from None
+    if not text.strip():
+        raise StoreError(f"{path} is empty.", "Check that it was written to its end.")
+    return text
 
 
 def _read_delimited(text: str, path: Path, is_known: Callable[[str], bool], is_number: Callable[[str], bool]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from sizewright.how_far import tell
 from sizewright.spec import Job
 from sizewright.spec._base import Record
 
+_LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 1 << 15
 _IDS_IN_MEMORY = 1 << 25
 """Ids held over all tables: at 16 bytes each with their counts, half a GiB at most."""
@@ -130,6 +132,11 @@ def _count(log: ClickLog, samples: int, wanted: int) -> Vocabulary:
         read += len(ids)
         tell("counting rows of the log", read, wanted)
         growth.append((read, [table.seen for table in tables]))
+    if log.report.broken:
+        _LOG.warning(
+            "%d of the first %d rows of %s are broken and left out; the first: %s",
+            log.report.broken, log.report.rows, log.path, log.report.faults[0],
+        )  # fmt: skip
     growth = [(at, rows) for at, rows in growth if at in _MARKS or at == read]
     spectra = [table.spectrum() for table in tables]
     exact = read == samples and all(spectrum.share == 1.0 for spectrum in spectra)

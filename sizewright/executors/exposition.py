@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -33,6 +34,7 @@ GROUP = {"replicas": "replicas", "cpu": "cpu_cores", "memory_bytes": "memory_byt
 _LOOKED = f"{PREFIX}looked_at_seconds"
 _BATCH = f"{PREFIX}allocation_batch_size"
 _GPUS = f"{PREFIX}allocation_gpus"
+_LABELS = {"training_job", "run", "role", "replica", "group", "by", "kind"}
 _LIMITED = f"{PREFIX}replica_limited"
 _ROLE_OF = {f"{PREFIX}replica_{series}": name for name, series in REPLICA.items()}
 _JOB_OF = {f"{PREFIX}{series}": name for name, series in JOB.items()}
@@ -82,6 +84,22 @@ def _allocation_samples(allocation: Allocation, labels: dict[str, str]) -> Itera
                 yield Sample(f"{PREFIX}allocation_{series}", own, getattr(group, name))
             if group.gpu:
                 yield Sample(_GPUS, own | {"kind": group.gpu.kind}, group.gpu.count)
+
+
+def latest_copy(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples of the newest scrape, where one run is scraped by several jobs or Prometheus servers.
+
+    Values that are no finite number are left out; a loss may be NaN.
+    """
+    copies: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if isfinite(sample.value) or _ROLE_OF.get(sample.name) == "loss":
+            scraped_by = {name: value for name, value in sample.labels.items() if name not in _LABELS}
+            copies[json.dumps(scraped_by, sort_keys=True)].append(sample)
+    newest = max(
+        copies, key=lambda copy: max((s.value for s in copies[copy] if s.name == _LOOKED), default=-inf), default=""
+    )
+    return copies[newest]
 
 
 def look_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:

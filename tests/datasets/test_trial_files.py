@@ -99,7 +99,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("workers,ps,throughput,host\n1,1,1,M\xfcnchen\n".encode("latin-1"))
     (tmp_path / "folder.csv").mkdir()
     for name, says in {
-        "none.csv": "does not exist",
+        "none.csv": "No table at",
         "folder.csv": "folder",
         "trials.xlsx": "neither .csv nor .parquet",
         "text.parquet": "not a Parquet file",
