@@ -17,7 +17,6 @@ from sizewright.spec.units import format_count
 _SEPARATORS = ",;\t| "
 _DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
-_COMMA = re.compile(r"[+-]?\d*,\d+")
 _COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
 
 

@@ -183,8 +183,8 @@ def test_too_little_is_said_to_be_too_little(name: str) -> None:
     [
         ({"throughput": [1.0, np.inf, 2.0]}, "infinite or negative"),
         ({"throughput": [1.0, -5.0, 2.0]}, "infinite or negative"),
-        ({"worker_cpu": [1.0, -1.0, 2.0]}, "worker_cpu is -1 in 1 rows"),
-        ({"workers": [0, 1, 2]}, "workers is 0 in 1 rows"),
+        ({"worker_cpu": [1.0, -1.0, 2.0]}, "worker_cpu is -1 in 1 row"),
+        ({"workers": [0, 1, 2]}, "workers is 0 in 1 row"),
         ({"workers": [1, np.nan, 2]}, "do not tell workers"),
         ({"batch_size": [1, np.inf, 2]}, "batch_size is inf"),
         ({"worker_cpu": ["a", "b", "c"]}, "not a number"),
