@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sizewright.models.table import Columns
 from sizewright.recommender.grid import Grid
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_seconds, memory_quantity, write_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds, memory_quantity, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -89,10 +89,10 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     cores = grid.workers * grid.worker_cpu + grid.ps * grid.ps_cpu
     memory = grid.workers * c.worker_memory_bytes + grid.ps * c.ps_memory_bytes
     allowed = (cores <= c.cluster.cpu_limit + 1e-9) & (memory <= c.cluster.memory_limit_bytes)
-    have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
+    have = f"{format_count(c.cluster.cpu_limit, 'core')} and {format_bytes(c.cluster.memory_limit_bytes)}"
     excess = np.maximum(cores / max(c.cluster.cpu_limit, 1e-9), memory / max(c.cluster.memory_limit_bytes, 1))
     least = np.flatnonzero(left)[np.argmin(excess[left])]
-    need = f"{cores[least]:g} cores and {memory_quantity(memory[least])}"
+    need = f"{format_count(float(cores[least]), 'core')} and {memory_quantity(memory[least])}"
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
@@ -113,7 +113,7 @@ def within_hosts(c: Candidates, left: Mask) -> Verdict:
         return Verdict(np.ones(len(c.grid), bool), "", "")
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes)
-    largest = f"{c.cluster.largest_cpu:g} cores and {format_bytes(c.cluster.largest_memory_bytes)}"
+    largest = f"{format_count(c.cluster.largest_cpu, 'core')} and {format_bytes(c.cluster.largest_memory_bytes)}"
     least = np.flatnonzero(left)[np.argmin((workers.number * workers.cpu + servers.number * servers.cpu)[left])]
     needed = c.grid.allocation(int(least), c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
     return Verdict(

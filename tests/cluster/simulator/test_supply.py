@@ -119,7 +119,7 @@ def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_ru
     workload.offered[0], workload.requested[0] = [True, False, True], 2
     supply = Placed(servers_of_two_kinds())
     fitting, notes = supply.that_fit(workload)
-    assert (len(fitting), notes) == (5, ["1 jobs are left out: the cluster is too small for them"])
+    assert (len(fitting), notes) == (5, ["1 job left out: the cluster is too small"])
     result = Simulation(fitting, supply, get_allocator(policy), Settings(every_s=0.0)).run()
     assert np.isfinite(result.finished_s).all()
 
