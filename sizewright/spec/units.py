@@ -72,6 +72,8 @@ def parse_byte_count(value: Any) -> int:
 
 
 def _whole_bytes(value: Any, least: int) -> int:
+    if type(value) is int and (least <= value <= _MOST_BYTES or value == 0):
+        return value
     example = "16Gi, 512M or bytes"
     found = _parse(value, _OF_BYTES, "an amount of memory", example)
     if 0 < found < least:
@@ -84,6 +86,8 @@ def _whole_bytes(value: Any, least: int) -> int:
 
 def parse_cores(value: Any) -> float:
     """`"500m"` → 0.5; plain numbers are cores."""
+    if type(value) is float and math.isfinite(value):
+        return value
     return float(_parse(value, _OF_CORES, "a number of cores", "2, 0.5 or 500m"))
 
 

@@ -137,7 +137,7 @@ def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None
     supply = Loaned(equal_servers([("own", 4, [0.5]), ("lent", 3, [0.5])]), 4, lending(40, 0), 100.0)
     fitting, notes = supply.that_fit(workload)
     assert len(fitting) == 0
-    assert "2 jobs are left out" in notes[0]
+    assert "2 jobs left out" in notes[0]
     result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0)).run()
     assert np.isnan(result.finished_s).all()
 
