@@ -60,7 +60,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
 @app.command("import")
 @examples(
     "sizewright trials import mine.csv --job job.yaml",
-    "sizewright trials import mine.csv --job job.yaml --map samples_per_sec=throughput",
+    "sizewright trials import mine.csv --job job.yaml --map speed=throughput",
     "sizewright trials import mine.parquet --dry-run --output json",
 )
 def import_(

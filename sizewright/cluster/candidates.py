@@ -71,7 +71,7 @@ def considered(job: JobTable, limits: Limits) -> tuple[JobTable | None, list[tup
         return replace(job, candidates=(*good, now), leaves=True), why
     none = "it brings no candidates"
     if why:
-        none = f"none of {format_count(len(why), 'candidate')} can be had: {why[0][1]} ({why[0][0]})"
+        none = f"none of its {format_count(len(why), 'candidate')} can be had: {why[0][1]} ({why[0][0]})"
     if job.current is None or _too_large(job.current, limits, limits.capacity):
         return None, [("the job", none)]
     others = [each for each in why if each[0] != job.current.describe()]

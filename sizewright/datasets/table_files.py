@@ -19,7 +19,6 @@ _SEPARATORS = ",;\t| "
 _DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
-_COMMA = re.compile(r"[+-]?\d*,\d+")
 _COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
 
 

@@ -125,7 +125,7 @@ def _totals(c: Candidates, cluster: Cluster) -> list[_Total]:
     totals = [
         _Total(
             c.grid.cores, cluster.cpu_limit, quota.cpu == cluster.cpu_limit,
-            "the least replicas and cpu in the bounds", lambda cores: f"{cores:g} cores",
+            "the least replicas and cpu in the bounds", lambda cores: format_count(float(cores), "core"),
         ),
         _Total(
             memory, cluster.memory_limit_bytes, quota.memory_bytes == cluster.memory_limit_bytes,
@@ -151,7 +151,7 @@ def within_hosts(c: Candidates, left: Mask) -> Verdict:
     least = int(np.flatnonzero(left)[np.argmin(c.grid.cores[left])])
     needed = c.grid.allocation(least, c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
     too_large = _too_large(c.cluster, [workers.row(least), servers.row(least)])
-    largest = f"{c.cluster.largest_cpu:g} cores and {format_bytes(c.cluster.largest_memory_bytes)}"
+    largest = f"{format_count(c.cluster.largest_cpu, 'core')} and {format_bytes(c.cluster.largest_memory_bytes)}"
     return Verdict(
         _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers),
         f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas: {too_large}",

@@ -59,7 +59,7 @@ class _PlainLoader(NoDuplicates, yaml.SafeLoader):
     Records read text as their field needs it: `on` is true for a switch, and `010` is 10 for a count.
     """
 
-    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
 
     def construct_float(self, node: Any) -> Any:
         """A number that a float would change stays text, which records read exactly."""

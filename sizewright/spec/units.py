@@ -11,10 +11,10 @@ import math
 import re
 import reprlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import FiniteFloat, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -33,15 +33,19 @@ _LOWER = {unit.lower(): scale for unit, scale in _SCALES.items() if unit not in 
 _OF_COUNTS = _LOWER | _SCALES
 _OF_BYTES = {f"{unit.lower()}b": scale for unit, scale in _SCALES.items() if unit not in ("m", "u", "n")} | _OF_COUNTS
 _OF_CORES = {unit: _SCALES[unit] for unit in ("", "n", "u", "m", "k")}
-_OF_SECONDS = {"": 1, "ms": Fraction(1, 1000), "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_TIMES = {1: "s sec secs second seconds", 60: "m min mins minute minutes", 3600: "h hr hrs hour hours",
+          86400: "d day days", 604800: "w week weeks"}  # fmt: skip
+_OF_SECONDS: dict[str, Fraction | int] = {"": 1, "ms": Fraction(1, 1000)}
+_OF_SECONDS |= {unit: seconds for seconds, units in _TIMES.items() for unit in units.split()}
 
 _NUMBER = r"[+-]?(?:[0-9][0-9_,'\s]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]*)\s*")
-_DURATION = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]+)")
+_DURATION = re.compile(rf"\s*(?=[0-9.])({_NUMBER})\s*([A-Za-z]+)")
 _CLOCK = re.compile(r"\s*(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)\s*", re.ASCII)
-_DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[0-9]{1,3}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
+_DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[1-9][0-9]{0,2}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
 _OF_KUBERNETES = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
 _PLAIN = re.compile(r"[0-9]{1,15}(\.[0-9]{1,17})?")
+Amount = TypeVar("Amount", int, float)
 _LONGEST = 100
 _MOST_EXPONENT = 400
 
@@ -68,6 +72,8 @@ def parse_byte_count(value: Any) -> int:
 
 
 def _whole_bytes(value: Any, least: int) -> int:
+    if type(value) is int and (least <= value <= _MOST_BYTES or value == 0):
+        return value
     example = "16Gi, 512M or bytes"
     found = _parse(value, _OF_BYTES, "an amount of memory", example)
     if 0 < found < least:
@@ -80,6 +86,8 @@ def _whole_bytes(value: Any, least: int) -> int:
 
 def parse_cores(value: Any) -> float:
     """`"500m"` → 0.5; plain numbers are cores."""
+    if type(value) is float and math.isfinite(value):
+        return value
     return float(_parse(value, _OF_CORES, "a number of cores", "2, 0.5 or 500m"))
 
 
@@ -116,7 +124,7 @@ def parse_seconds(value: Any) -> float:
     return float(_parse(value, _OF_SECONDS, what, example))
 
 
-def _parse(value: Any, scales: dict[str, Any], what: str, example: str) -> Fraction:
+def _parse(value: Any, scales: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
     """The exact number. Raises ValueError in one sentence for what is none."""
     why = ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -136,7 +144,7 @@ def _parse(value: Any, scales: dict[str, Any], what: str, example: str) -> Fract
     raise QuantityError(f"{_shown(value)} is not {what}{why} (write {example})", what)
 
 
-def _is_exact(unit: str, scales: dict[str, Any]) -> bool:
+def _is_exact(unit: str, scales: Mapping[str, Fraction | int]) -> bool:
     """Whether another case of its letters is another unit: `M` is a million, `m` a thousandth (or a minute)."""
     return unit in ("M", "N", "U", "E") and scales is not _OF_SECONDS
 
@@ -177,7 +185,7 @@ def read_bytes(value: Any, field: str) -> int:
     return _of_manifest(value, field, parse_bytes, "Write 512Mi, 1Gi, 1G or bytes.")
 
 
-def _of_manifest(value: Any, field: str, parse: Callable[[Any], Any], remedy: str) -> Any:
+def _of_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remedy: str) -> Amount:
     written = f"{field} is '{value}'"
     try:
         amount = parse(value)

@@ -237,7 +237,7 @@ def test_what_is_no_mapping_is_told(right: str, wrong: str, says: str) -> None:
 def test_what_no_allocation_has_is_told() -> None:
     text = KubeflowExecutor().render(plan())
     assert "value: '512'" in text
-    with pytest.raises(InputError, match="batch_size is 0"):
+    with pytest.raises(InputError, match="batch_size must be at least 1, got 0"):
         KubeflowExecutor().parse(text.replace("value: '512'", "value: '0'"))
 
 

@@ -84,7 +84,7 @@ def test_refusals_say_what_is_wrong() -> None:
     executor = Timed()
     handle = executor.launch(LAUNCH)
     stale = ADJUST.model_copy(update={"current": TWO, "target": ONE})
-    with pytest.raises(InputError, match=r"made for 2 workers × 1 cores.* and ctr runs 1 worker × 1 cores"):
+    with pytest.raises(InputError, match=r"made for 2 workers × 1 core.* and ctr runs 1 worker × 1 core"):
         executor.adjust(handle, stale)
     with pytest.raises(InputError, match="is for job other and the handle for ctr"):
         executor.adjust(handle, ADJUST.model_copy(update={"job": Job(name="other")}))

@@ -194,7 +194,7 @@ def test_twice_the_measured_range_is_the_limit_and_unvaried_cores_are_not_lowere
 
 def test_the_trial_that_would_settle_it_is_the_nearest_that_is_left() -> None:
     c = candidates(measured={"workers": (0.1, 0.4)})
-    assert "Measure 1 worker × 1 cores" in within_measured_range(c, everything(c)).remedy
+    assert "Measure 1 worker × 1 core" in within_measured_range(c, everything(c)).remedy
     left = np.array([False, False, False, True, True])
     verdict = within_measured_range(c, left)
     assert "Measure 4 workers × 0.5 cores" in verdict.remedy

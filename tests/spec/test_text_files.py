@@ -119,3 +119,21 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
     assert read_yaml(yaml.safe_dump(value)) == value
+
+
+def test_the_files_of_the_field_are_read_as_they_are_meant(shared: Path) -> None:
+    from sizewright.api import memory
+
+    field = shared / "field"
+    assert Cluster.load(field / "U01" / "cluster.yaml").hosts[0].memory_bytes == 2_899_102_925
+    assert Rails.load(field / "U01" / "rails.yaml").worker.memory_bytes == (1_288_490_189,) * 2
+    assert memory(field / "U01" / "job.yaml", cluster=field / "U01" / "cluster.yaml").least_ps is None
+    assert Job.load(field / "J02" / "sci2.yaml").training.model_dump(include={"samples", "batch_size"}) == {
+        "samples": 45_000_000,
+        "batch_size": 1000,
+    }
+    with pytest.raises(JobError, match="'bounds' is given twice, at line 2 and at line 5"):
+        Job.load(field / "J01" / "j1.yaml")
+    named, listed = (memory(field / "E04" / name) for name in ("ck.yaml", "ck2.yaml"))
+    assert named.servers == listed.servers
+    assert sum(table.rows for table in named.tables) == 33_762_577

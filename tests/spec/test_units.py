@@ -98,7 +98,7 @@ def test_cores(text: object, value: float) -> None:
     ("text", "value"),
     [("4h", 14400), ("30m", 1800), ("90s", 90), ("250ms", 0.25), ("1d", 86400), ("1.5h", 5400), (60, 60),
      ("1h30m", 5400), ("1d 12h", 129_600), ("90 min", 5400), ("4:00:00", 14400), ("1-12:00:00", 129_600),
-     ("1,000s", 1000), ("1e3", 1000), ("4H", 14400), ("4.0 h", 14400)],
+     ("1,000s", 1000), ("1e3", 1000), ("4H", 14400), ("4.0 h", 14400), ("2 hours", 7200), ("1w", 604_800)],
 )  # fmt: skip
 def test_durations(text: object, value: float) -> None:
     assert parse_seconds(text) == value
@@ -115,7 +115,8 @@ def test_counts(text: object, value: int) -> None:
     assert parse_number(text) == float(value)
 
 
-BAD = ["", "x", "4x", "Gi", "1 2", "1,5", "1,5Gi", "1.000.000", "1.000,5", "1,00,000", "1__0", "nan", "inf", "1e999",
+BAD = ["", "x", "4x", "Gi", "1 2", "1,5", "1,5Gi", "1.000.000", "1.000,5", "0,512", "1,00,000", "PT1H", "1__0",
+       "nan", "inf", "1e999",
        "1e", "0x10", "½", "٤", "1e3e3", None, True, False, [], {}, [4],
        float("inf"), float("-inf"), float("nan"), 10**400]  # fmt: skip
 
