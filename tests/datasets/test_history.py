@@ -226,7 +226,8 @@ ROWS = "id,name,status,duration_s,workers,batch_size\na-1,ctr,Succeeded,100,4,51
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("h.csv", ROWS.encode()), ("h.csv", ROWS.replace(",", ";").encode()), ("h.tsv", ROWS.replace(",", "\t").encode()),
+        ("h.csv", ROWS.encode()), ("h.csv", ROWS.replace(",", ";").encode()),
+        ("h.tsv", ROWS.replace(",", "\t").encode()),
         ("h.csv", b"\xef\xbb\xbf" + ROWS.replace("\n", "\r\n").encode()), ("h.csv", ROWS.replace("\n", "\r").encode()),
         ("h.csv.gz", gzip.compress(ROWS.encode())), ("h.csv", gzip.compress(ROWS.encode())),
     ],
@@ -243,7 +244,8 @@ def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -
     ("name", "data", "words"),
     [
         ("h.jsonl", b'{"id": "a"}\n{"id": "b", "na', r"line 2 of .*, its last, is not JSON.*cut short"),
-        ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "iconv"), ("h.csv", b"\n \n", "is empty"),
+        ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "iconv"),
+        ("h.csv", b"\n \n", "is empty"),
         ("h.csv", gzip.compress(ROWS.encode())[:-9], "damaged or cut short"), ("h.csv", b"PAR1", "is a Parquet file"),
     ],
 )  # fmt: skip
