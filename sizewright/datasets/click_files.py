@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple
 
 from sizewright.datasets.wrappings import (
@@ -67,7 +67,7 @@ def find_files(pattern: str, dense_features: int, tables: int) -> tuple[LogFile,
     Raises ClickLogError when there is none, one cannot be read, or its first line is not of a click log.
     """
     paths = _paths(pattern)
-    files = tuple(file for path in paths for file in _logs_in(path, dense_features, tables))
+    files = tuple(file for path in paths for file in _logs_in(path, _stamp(path), dense_features, tables))
     if not files:
         what = (
             f"The click log {pattern} is empty" if len(paths) == 1 else f"All {len(paths)} files of {pattern} are empty"
@@ -138,12 +138,23 @@ def _paths(pattern: str) -> list[str]:
     return paths
 
 
-def _logs_in(path: str, dense_features: int, tables: int) -> list[LogFile]:
-    """The logs in a file: itself, or the members of an archive that have the right columns."""
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when the file does."""
+    with readable(path):
+        told = os.stat(path)
+    return told.st_size, told.st_mtime_ns
+
+
+@lru_cache(maxsize=1024)
+def _logs_in(path: str, stamp: tuple[int, int], dense_features: int, tables: int) -> list[LogFile]:
+    """The logs in a file: itself, or the members of an archive that have the right columns.
+
+    They are kept as long as the file stays as it was: an archive is looked through once.
+    """
+    size, _ = stamp
     found, others, faults = [], [], []
     reads = Reads("click log", ClickLogError, partial(_parquet_columns, path, dense_features, tables))
     with readable(path):
-        size = os.path.getsize(path)
         for text in texts_in(path, reads):
             try:
                 if text.fault:

@@ -68,7 +68,7 @@ class Values(NamedTuple):
     def begins(self) -> list[float]:
         """When it rose above 0 or, above 0, rose further."""
         before = np.concatenate([[0.0], self.values[:-1]])
-        return self.times[(self.values > 0) & (self.values > before)].tolist()
+        return list(map(float, self.times[(self.values > 0) & (self.values > before)]))
 
     def rise(self) -> float:
         """By how much a counter grew."""
