@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sizewright.api._records import ClusterLike, JobLike, RecommendationLike, TrialsLike, as_record, as_trials
 from sizewright.api.inputs import (
@@ -254,7 +254,7 @@ def plan(
     job: JobLike,
     recommendation: RecommendationLike,
     *,
-    current: Allocation | Mapping[str, Any] | None = None,
+    current: Allocation | Mapping[str, object] | None = None,
     data: str | Path | None = None,
     samples: int | None = None,
     objective: str | None = None,
