@@ -25,7 +25,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but ch
 Out = Annotated[
     Text,
     typer.Option(
-        "--out", metavar="PATH", help="Write it to this file, as its name says (.yaml, .json), or into this folder."
+        "--out",
+        metavar="PATH",
+        help="Write it to this file, as its name says (.yaml, .json), or into this folder.",
     ),
 ]
 Store = Annotated[

@@ -23,9 +23,7 @@ class Data(Record):
     """Where samples come from."""
 
     format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
-    path: str | None = Field(
-        default=None, description="a click log or a glob of them, plain or .gz; relative to the job file"
-    )
+    path: str | None = Field(default=None, description="a click log, plain or .gz, or a glob; relative to the job file")
     zipf: FiniteFloat = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
     max_broken_share: float = Field(
         default=0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
