@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, Trials
 from sizewright.errors import InputError, StoreError
 from sizewright.spec import Cluster, Job, Plan, Queue, Rails, Recommendation
@@ -26,6 +27,7 @@ ClusterLike: TypeAlias = "Cluster | str | Path | Mapping[str, object]"
 QueueLike: TypeAlias = "Queue | str | Path | Mapping[str, object]"
 RailsLike: TypeAlias = "Rails | str | Path | Mapping[str, object]"
 RecommendationLike: TypeAlias = "Recommendation | str | Path | Mapping[str, object]"
+StoreLike: TypeAlias = "TrialStore | str | Path"
 TrialsLike: TypeAlias = "Trial | Sequence[Trial] | Sequence[Mapping[str, object]] | pd.DataFrame | str | Path"
 
 

@@ -7,14 +7,15 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._base import load_yaml, parse
 from sizewright.spec._paths import folder_of
+from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
 
 
-class Plan(Record):
+class Plan(Result):
     """`launch` an allocation, `adjust` from one to another, or `keep`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
