@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sizewright.names import lazily
 
 if TYPE_CHECKING:
+    __version__: str
     from sizewright.api import (
         allocate,
         apply,
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     from sizewright.errors import SizewrightError
     from sizewright.progress import log_samples
     from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
-    from sizewright.version import __version__ as __version__
 
 _HOMES = {
-    "__version__": "sizewright.version",
+    "__version__": "sizewright.names",
     "Allocation": "sizewright.spec",
     "Cluster": "sizewright.spec",
     "Job": "sizewright.spec",

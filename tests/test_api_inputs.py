@@ -259,3 +259,38 @@ def test_trials_and_runs_of_a_store_convert(store: str, example: Path, trials: T
 def test_the_version_is_told() -> None:
     assert sw.__version__[0].isdigit()
     assert "__version__" not in sw.__all__
+
+
+def test_a_store_may_be_a_path_and_nothing_else(example: Path, store: str, trials: Trials) -> None:
+    assert sw.recommend(example, store=Path(store)) == sw.recommend(example, trials=trials)
+    with sw.open_store(Path(store)) as opened:
+        assert opened.count() == len(trials)
+    with pytest.raises(SizewrightError, match="The store is of type int"):
+        sw.recommend(example, store=5)  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The prior is of type int"):
+        sw.recommend(example, trials=trials, prior=5)  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The job is of type int"):
+        sw.tune(5)  # type: ignore[arg-type]
+
+
+def test_a_trace_may_be_a_data_frame(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"job": range(20), "arrived_s": [60 * i for i in range(20)], "duration_s": 600, "gpu": 1, "cpu": 4}
+    )
+    frame.to_csv(tmp_path / "trace.csv", index=False)
+    named = sw.simulate(tmp_path / "trace.csv", policies=["fifo"])
+    told = sw.simulate(frame, policies=["fifo"])
+    assert told.rows[0].figures["jct_s"] == named.rows[0].figures["jct_s"]
+    assert told.to_frame().policy.tolist() == ["fifo"]
+    assert "fifo" in str(told)
+    with pytest.raises(InputError, match="The trace is of type int"):
+        sw.simulate(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="The trace") as caught:
+        sw.simulate(frame.drop(columns="duration_s"))
+    assert "/tmp" not in str(caught.value)
+
+
+def test_a_plan_prints_readably(example: Path, trials: Trials) -> None:
+    plan = sw.plan(example, sw.recommend(example, trials=trials))
+    assert str(plan).startswith(f"Plan {plan.id}: launch criteo-dlrm at ")
+    assert sw.Plan.model_validate(plan.to_dict()) == plan

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, Trials
 from sizewright.errors import InputError, StoreError
 from sizewright.spec import Cluster, Job, Plan, Queue, Rails, Recommendation
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 File: TypeAlias = "str | Path"
-JobLike: TypeAlias = "Job | str | Path | Mapping[str, Any]"
-PlanLike: TypeAlias = "Plan | str | Path | Mapping[str, Any]"
-ClusterLike: TypeAlias = "Cluster | str | Path | Mapping[str, Any]"
-QueueLike: TypeAlias = "Queue | str | Path | Mapping[str, Any]"
-RailsLike: TypeAlias = "Rails | str | Path | Mapping[str, Any]"
-RecommendationLike: TypeAlias = "Recommendation | str | Path | Mapping[str, Any]"
-TrialsLike: TypeAlias = "Trial | Sequence[Trial] | Sequence[Mapping[str, Any]] | pd.DataFrame | str | Path"
+JobLike: TypeAlias = "Job | str | Path | Mapping[str, object]"
+PlanLike: TypeAlias = "Plan | str | Path | Mapping[str, object]"
+ClusterLike: TypeAlias = "Cluster | str | Path | Mapping[str, object]"
+QueueLike: TypeAlias = "Queue | str | Path | Mapping[str, object]"
+RailsLike: TypeAlias = "Rails | str | Path | Mapping[str, object]"
+RecommendationLike: TypeAlias = "Recommendation | str | Path | Mapping[str, object]"
+StoreLike: TypeAlias = "TrialStore | str | Path"
+TrialsLike: TypeAlias = "Trial | Sequence[Trial] | Sequence[Mapping[str, object]] | pd.DataFrame | str | Path"
 
 
 def as_record(kind: type[R], given: object, what: str) -> R:

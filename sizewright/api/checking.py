@@ -31,7 +31,7 @@ _LEAST_FILES = 4096
 
 
 def doctor(
-    *, store: str | None = None, address: str | None = None, progress: Callable[[str], None] = lambda _: None
+    *, store: str | Path | None = None, address: str | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> Checkup:
     """Look at cores, memory, control groups, shared memory, ports, packages, GPU, Ray and the store.
 
@@ -170,7 +170,7 @@ def _ray(address: str | None) -> Check:
     return Check(name="Ray", level="ok", found=f"{version}, {where} with {format_count(cores, 'core')} in {took:.1f} s")
 
 
-def _store(url: str | None) -> Check:
+def _store(url: str | Path | None) -> Check:
     try:
         with contextlib.closing(open_store(url)) as opened, opened.exclusively("check"):
             return Check(name="store", level="ok", found=f"{opened.name}: {format_count(opened.count(), 'trial')}")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sizewright.api._records import ClusterLike, JobLike, TrialsLike, as_record, as_trials
+from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike, as_record, as_trials
 from sizewright.datasets.database import is_in_memory
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, Trials
@@ -56,7 +56,7 @@ def load_job(
     return loaded
 
 
-def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
+def open_store(url: str | Path | None = None, *, create: bool = False) -> TrialStore:
     """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder.
 
     Raises NoTrialsError where there is none and it is not to be made (`create`), StoreError for one that cannot be
@@ -68,13 +68,17 @@ def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     return TrialStore(url, create=create)
 
 
-def store_path(url: str | None = None) -> Path:
+def store_path(url: str | Path | None = None) -> Path:
     """Of the file of a store that is one."""
     return Path(absolute(_store_url(url).removeprefix("sqlite:///")))
 
 
-def _store_url(url: str | None) -> str:
-    return url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+def _store_url(url: str | Path | None) -> str:
+    if url is not None and not isinstance(url, str | os.PathLike):
+        raise StoreError(
+            f"The store is of type {type(url).__name__}.", "Pass a path, an SQLAlchemy URL, or an open TrialStore."
+        )
+    return str(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
 def counted(job: JobLike) -> Job:
@@ -125,12 +129,12 @@ def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
     )
 
 
-def its_store(store: str | TrialStore | None, *, create: bool) -> AbstractContextManager[TrialStore]:
+def its_store(store: StoreLike | None, *, create: bool) -> AbstractContextManager[TrialStore]:
     """A caller's own store stays open."""
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
 
 
-def evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
+def evidence_of(job: Job, store: StoreLike | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
     """Its trials in the store; runs of all jobs, or of it alone where its trials are needed since nothing else tells
     of it. None where there is no store and they are not needed."""
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from sizewright.api._records import StoreLike
 from sizewright.api.inputs import its_store
-from sizewright.datasets.store import MeasuredJob, TrialStore
+from sizewright.datasets.store import MeasuredJob
 from sizewright.errors import NoTrialsError
 from sizewright.spec import Job, Recommendation, Remedy
 from sizewright.spec.identity import differences
@@ -22,7 +23,7 @@ class _Other(NamedTuple):
     """None where nobody described the job."""
 
 
-def tell_other_jobs(job: Job, answer: Recommendation, store: str | TrialStore | None) -> Recommendation:
+def tell_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -> Recommendation:
     """Return the answer with what the store holds of other jobs, and how their trials could be used.
 
     An answer that a prior gave is told of trials of a job of the same name only.

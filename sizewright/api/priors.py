@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sizewright.api._records import StoreLike
 from sizewright.api.inputs import its_store
-from sizewright.datasets.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute_url
@@ -37,6 +37,10 @@ def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior
 
     if isinstance(prior, LearnedPrior):
         return prior
+    if not isinstance(prior, str | os.PathLike):
+        raise InputError(
+            f"The prior is of type {type(prior).__name__}.", "Pass `shipped`, its file, or a LearnedPrior."
+        )
     return LearnedPrior.load(None if prior == SHIPPED_PRIOR else prior)
 
 
@@ -67,7 +71,7 @@ def open_registry(tracking_uri: str | None = None) -> Registry:
 
 def retrain(
     *,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     tracking_uri: str | None = None,
     bank: str | Path | None = SHIPPED_BANK,
     dry_run: bool = False,
@@ -96,7 +100,7 @@ def retrain(
 
 
 def compare_priors(
-    which: Sequence[str], *, store: str | TrialStore | None = None, tracking_uri: str | None = None
+    which: Sequence[str], *, store: StoreLike | None = None, tracking_uri: str | None = None
 ) -> list[PriorScore]:
     """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
 
@@ -118,7 +122,7 @@ def compare_priors(
     return compare_versions(registry, versions, lessons)
 
 
-def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:
+def drift(*, store: StoreLike | None = None, tracking_uri: str | None = None) -> Drift:
     """Whether runs in the store still go as foretold: by the champion of the registry at `tracking_uri`, or by whatever
     foretold them where there is none.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from sizewright.api._records import StoreLike
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
@@ -13,8 +16,11 @@ from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, 
 from sizewright.spec._base import load_yaml, parse
 from sizewright.spec.queue import CandidateRow
 
+if TYPE_CHECKING:
+    from sizewright.api.priors import PriorLike
 
-def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | None) -> tuple[
+
+def tables_in(queue: Queue, cluster: Cluster, store: StoreLike | None, prior: PriorLike) -> tuple[
     list[JobTable], dict[str, Job], list[LeftOut]
 ]:  # fmt: skip
     """Tables and jobs by name; jobs that nothing is known of are left out, or go on with what they have.
@@ -49,7 +55,7 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
 
 
 def _answer(
-    job: Job, queued: QueuedJob, cluster: Cluster, store: str | None, prior: str | None
+    job: Job, queued: QueuedJob, cluster: Cluster, store: StoreLike | None, prior: PriorLike
 ) -> tuple[tuple[Candidate, ...], Allocation | None] | LeftOut:
     """Candidates, and the one that is asked for."""
     if queued.candidates:

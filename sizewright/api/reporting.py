@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from sizewright.api._records import ClusterLike, JobLike, TrialsLike
+from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike
 from sizewright.api.applying import LEDGER_VARIABLE
 from sizewright.api.inputs import its_store, load_job
 from sizewright.api.sizing import size
 from sizewright.datasets.json_lines import JsonLines
-from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import now
 from sizewright.datasets.whole_files import whole_file, write_whole
 from sizewright.errors import InputError
@@ -37,7 +36,7 @@ def report(
     job: JobLike | None = None,
     *,
     trials: TrialsLike | None = None,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
@@ -144,7 +143,7 @@ def _there(path: str | Path) -> str | Path:
     return path
 
 
-def its_only_job(store: str | TrialStore | None) -> Job:
+def its_only_job(store: StoreLike | None) -> Job:
     """The job that the store holds trials or runs of. Raises InputError where there are several, or none."""
     with its_store(store, create=False) as opened:
         jobs, name = opened.history.jobs(), opened.name

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, as_record
+from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, StoreLike, as_record
 from sizewright.api.applying import LEDGER_VARIABLE, load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
@@ -47,7 +47,7 @@ def run(
     plan: PlanLike | JobLike,
     *,
     executor: str | Executor = "local",
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     record: bool = True,
     tune: bool | Tuning | None = None,
     prior: PriorLike = None,
@@ -165,7 +165,7 @@ def tune(
     prometheus: str | None = None,
     plans: str | Path | None = None,
     how: Tuning | None = None,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     cluster: ClusterLike | None = None,
@@ -189,7 +189,7 @@ def tune(
     from sizewright.executors.watch import watch
     from sizewright.executors.watched import watched
 
-    job = load_job(job) if isinstance(job, Mapping) else job
+    job = job if isinstance(job, str | Path) else load_job(job)
     told, _ = prior_asked_for(prior, tracking_uri)
     decisions: list[Decision] = []
     with ExitStack() as stack:
@@ -212,7 +212,7 @@ def tune(
 
 def _sized(
     job: JobLike,
-    store: str | TrialStore | None,
+    store: StoreLike | None,
     prior: LearnedPrior | None,
     room: Cluster | None,
     sized: Callable[[Recommendation], None],
@@ -232,7 +232,7 @@ def _beside(
     job: Job,
     executor: Executor,
     how: Tuning,
-    store: str | TrialStore | None,
+    store: StoreLike | None,
     prior: LearnedPrior | None,
     room: Cluster | None,
     **times: Any,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,13 +31,16 @@ from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, Simulation
 from sizewright.spec.units import format_count
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 T = TypeVar("T")
 Progress = Callable[[SimulatedRun, int], None]
 _RUNS = "simulating"
 
 
 def simulate(
-    trace: Trace | str | Path,
+    trace: Trace | pd.DataFrame | str | Path,
     *,
     policies: Sequence[str | Allocator] = ("default", "slope", "sjf", "fifo"),
     loads: Sequence[float] | None = None,
@@ -55,7 +59,7 @@ def simulate(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
+    """Replay a trace, its data frame, or its file, under each policy, at each load, with each of `seeds` seeds.
 
     `policies` are names of `sizewright.cluster.allocators.allocator_names`, or allocators of your own, of which each
     run has a copy. `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the
@@ -67,7 +71,7 @@ def simulate(
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
-    told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
+    told = _part_of(_trace_of(trace, kind), days)
     allocators, loads = _allocators(policies), None if loads is None else tuple(dict.fromkeys(loads))
     if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
@@ -99,9 +103,27 @@ def simulate(
         found = _in_turn(run, scenarios)
     runs, notes = _collected(found, scenarios, progress)
     return Simulation(
-        trace=str(trace) if not isinstance(trace, Trace) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
+        trace=str(trace) if isinstance(trace, str | Path) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
         runs=tuple(runs), assumptions=_assumptions(told, base, bool(shapes)), notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
+
+
+def _trace_of(given: object, kind: str | None) -> Trace:
+    """A trace as it is, of a data frame, or from its file."""
+    if isinstance(given, Trace):
+        return given
+    if isinstance(given, str | Path):
+        return read_trace(given, kind)
+    write = getattr(given, "to_csv", None)
+    if write is None:
+        raise InputError(f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, or a Trace.")
+    with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
+        path = Path(folder) / "trace.csv"
+        write(path, index=False)
+        try:
+            return read_trace(path, kind)
+        except InputError as error:
+            raise InputError(error.message.replace(str(path), "The trace"), error.remedy) from None
 
 
 def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sizewright.api._records import ClusterLike, JobLike, RecommendationLike, TrialsLike, as_record, as_trials
+from sizewright.api._records import (
+    ClusterLike,
+    JobLike,
+    RecommendationLike,
+    StoreLike,
+    TrialsLike,
+    as_record,
+    as_trials,
+)
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
     check_log,
@@ -19,7 +27,6 @@ from sizewright.api.inputs import (
 )
 from sizewright.api.other_jobs import tell_other_jobs
 from sizewright.api.priors import foretold_by, prior_asked_for
-from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trials
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
@@ -45,7 +52,7 @@ _LOG = logging.getLogger(__name__)
 def profile(
     job: JobLike,
     *,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     trials: int = 9,
     fresh: bool = False,
     accept_drift: bool = False,
@@ -106,7 +113,7 @@ def profile(
 
 def _profile_command(
     job: Job,
-    store: str | TrialStore | None,
+    store: StoreLike | None,
     trials: int,
     fresh: bool,
     accept_drift: bool,
@@ -137,7 +144,7 @@ def recommend(
     job: JobLike,
     *,
     trials: TrialsLike | None = None,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
@@ -178,7 +185,7 @@ def size(
     job: JobLike,
     *,
     trials: TrialsLike | None = None,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
@@ -254,7 +261,7 @@ def plan(
     job: JobLike,
     recommendation: RecommendationLike,
     *,
-    current: Allocation | Mapping[str, Any] | None = None,
+    current: Allocation | Mapping[str, object] | None = None,
     data: str | Path | None = None,
     samples: int | None = None,
     objective: str | None = None,

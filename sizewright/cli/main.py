@@ -34,7 +34,7 @@ from sizewright.cli.verbs import Verbs
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from sizewright.version import __version__
+        from sizewright import __version__
 
         typer.echo(f"sizewright {__version__}")
         raise typer.Exit

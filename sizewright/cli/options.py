@@ -54,7 +54,12 @@ JobFile = Annotated[str, typer.Argument(metavar="JOB", help="The job file (sizew
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")]
 Out = Annotated[
-    Text, typer.Option("--out", metavar="PATH", help="Write it to this file, or folder where it is several files.")
+    Text,
+    typer.Option(
+        "--out",
+        metavar="PATH",
+        help="Write it to this file, as its name says (.yaml, .json), or into this folder.",
+    ),
 ]
 Store = Annotated[
     Text,

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
-_HELP = {"help_option_names": ["-h", "--help"]}
+_HELP = {"help_option_names": ["--help", "-h"]}
 
 
 def examples(*lines: str) -> Callable[[F], F]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import importlib
 import json
-from typing import Any
 
 import yaml
 
@@ -24,9 +23,9 @@ class Result(Record):
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain data, as the JSON object has it."""
-        data: dict[str, Any] = json.loads(self.model_dump_json())
+        data: dict[str, object] = json.loads(self.model_dump_json())
         return data
 
     def to_json(self) -> str:

@@ -25,7 +25,8 @@ class Data(Record):
 
     format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
     path: str | None = Field(
-        default=None, description="a click log or a glob of them: text, compressed or not, or Parquet"
+        default=None,
+        description="a click log or a glob of them: text, compressed or not, or Parquet; relative to the job file",
     )
     zipf: Number = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
     max_broken_share: Number = Field(

@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._base import load_yaml, parse
 from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
+from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
 
 
-class Plan(Record):
+class Plan(Result):
     """`launch` an allocation, `adjust` from one to another, or `keep`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)

@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.main import get_command
 
+from sizewright import __version__
 from sizewright.cli import choices
 from sizewright.cli.main import app
 from sizewright.cli.options import ObjectiveName
@@ -22,7 +23,6 @@ from sizewright.executors.registry import _EXECUTORS
 from sizewright.models.registry import _MODELS
 from sizewright.retraining.registry import CHALLENGER, CHAMPION
 from sizewright.spec import Job
-from sizewright.version import __version__
 
 ROOT = get_command(app)
 
