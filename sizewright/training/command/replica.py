@@ -156,9 +156,9 @@ class CommandReplica:
         if self._log:
             self._log.close(0.5)
         lines = self._log.last_lines() if self._log else []
-        return (
-            "".join(["\nIts last lines:", *(f"\n    {line}" for line in lines), "\n"]) if lines else " It said nothing."
-        )
+        if lines:
+            return "".join(["\nIts last lines:", *(f"\n    {line}" for line in lines), "\n"])
+        return " It printed no text." if self._log and self._log.written_bytes else " It said nothing."
 
     def terminate(self) -> None:
         """Ask all its processes to end: it may write a checkpoint."""
