@@ -17,7 +17,7 @@ from sizewright.spec.command import Progress
 _KEPT = 20_000
 _PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 _KINDS = ("samples", "steps", "more")
-_MOST_OBJECTS = 16  # of a line
+_MOST, _MOST_OBJECTS = 1e18, 16  # of a count, of a line
 _NUMBER = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([kmgb]?)", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<=\d)[,_'\u2019\u00a0\u202f\u2009 ](?=\d{3}(\D|$))")
 _DOTS = re.compile(r"\d{1,3}(\.\d{3}){2,}")
@@ -98,18 +98,15 @@ def read_count(value: object) -> float:
 
     Raises ValueError for anything else.
     """
+    number = -1.0
     if isinstance(value, str):
         text = value.strip()
         found = _NUMBER.fullmatch(text.replace(".", "") if _DOTS.fullmatch(text) else _THOUSANDS.sub("", text))
-        if found is None:
-            raise ValueError
-        number = float(found[1]) * _POWERS[found[2].lower()]
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value) if value < 1e18 else -1.0
-    else:
-        raise ValueError
-    if not 0 <= number < 1e18:
-        raise ValueError
+        number = float(found[1]) * _POWERS[found[2].lower()] if found else -1.0
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value < _MOST:
+        number = float(value)
+    if not 0 <= number < _MOST:
+        raise ValueError(f"{value!r} is not a number of samples or steps")
     return number
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,9 +35,8 @@ class Piped:
 
 
 @pytest.fixture
-def piped(tmp_path: Path) -> Iterator[Piped]:
-    piped = Piped(tmp_path / "x.log")
-    yield piped
+def piped(tmp_path: Path) -> Piped:
+    return Piped(tmp_path / "x.log")
 
 
 @pytest.mark.parametrize(

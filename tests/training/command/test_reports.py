@@ -91,7 +91,7 @@ def test_count_is_read_as_logs_print_it(text: str | int, number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "1,2", "12 34", "12kk", "1.2.3", "nan", "inf", "-3", True, None, 1e300, [1]])
 def test_what_is_no_count_is_refused(text: object) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="number"):
         read_count(text)
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_count_is_refused(text: object) -> None:
         'INFO:root:{"samples": 64}',
         '[rank0]: {"samples": 64} (took 3 s)',
         '{rank 0} {"loss": 1} {"samples": 64}',
-        "{'samples': 64, 'loss': nan, 'lr': 1e-3}".replace("nan", "0.1"),
+        "{'samples': 64, 'loss': 0.1, 'lr': 1e-3}",
         "step {'samples': 64}",
         '{"samples": "64"}',
         '{"loss": NaN, "samples": 64.0}',
