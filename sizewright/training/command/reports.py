@@ -18,7 +18,7 @@ _KEPT = 20_000
 _PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 _KINDS = ("samples", "steps", "more")
 _MOST, _MOST_OBJECTS = 1e18, 16  # of a count, of a line
-_NUMBER = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([kmgb]?)", re.IGNORECASE)
+_NUMBER = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmgb]?)", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<=\d)[,_'\u2019\u00a0\u202f\u2009 ](?=\d{3}(\D|$))")
 _DOTS = re.compile(r"\d{1,3}(\.\d{3}){2,}")
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
@@ -55,10 +55,7 @@ class Reports:
     def line(self, text: str, at_s: float) -> None:
         """A line of its output."""
         if self._progress.source == "json":
-            for told in _objects(text):
-                if kind := next((kind for kind in _KINDS if kind in told), None):
-                    phases = {name: told[name] for name in _PHASES if isinstance(told.get(name), (int, float))}
-                    return self._count(kind, told[kind], at_s, text, phases)
+            self._json(text, at_s)
         elif self._pattern and (found := self._pattern.search(text)):
             ((kind, value),) = [(k, v) for k, v in found.groupdict().items() if k in _KINDS]
             self._count(kind, value, at_s, text)
@@ -69,6 +66,13 @@ class Reports:
             readings = [reading for reading in read_progress(self._folder).values() if reading.steps]
             if readings:
                 self._add(add_up(readings))
+
+    def _json(self, text: str, at_s: float) -> None:
+        for told in _objects(text):
+            if kind := next((kind for kind in _KINDS if kind in told), None):
+                phases = {name: told[name] for name in _PHASES if isinstance(told.get(name), (int, float))}
+                return self._count(kind, told[kind], at_s, text, phases)
+        return None
 
     def _count(self, kind: str, value: object, at_s: float, text: str, phases: dict[str, float] | None = None) -> None:
         """A count that falls below half of the last begins again, as a progress bar does with each epoch."""

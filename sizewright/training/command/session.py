@@ -181,9 +181,10 @@ class CommandSession:
         """Raises before anything is touched."""
         if not allocation.replicas("worker"):
             raise EngineError("The allocation needs at least one worker.", "Set replicas to 1 or more.")
-        if self._command.has_ps != bool(allocation.replicas("ps")):
-            needs = "needs at least one PS" if self._command.has_ps else "has no PS"
-            raise EngineError(f"A {self._command.rendezvous} job {needs}.", "Change the allocation's PS.")
+        if self.job.has_ps != bool(allocation.replicas("ps")):
+            needs = "needs at least one PS" if self.job.has_ps else "has no PS"
+            why = "" if self._command.may_have_ps else ", since its rendezvous is torchrun"
+            raise EngineError(f"{self.job.name} {needs}{why}.", "Change the allocation's PS, or bounds.ps.replicas.")
         check_room(allocation, self._place.offers)
 
     def _start(self, allocation: Allocation) -> None:
