@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 
 _BEGIN = """# Command line
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sizewright.api.inputs import open_store, store_path
 from sizewright.errors import EngineError, LimitError, MissingExtraError, NoTrialsError, StoreError
+from sizewright.interrupts import uninterrupted
 from sizewright.spec.checkup import Check, Checkup
 from sizewright.spec.units import GIB, format_bytes
 from sizewright.training.cgroups import find_cgroups
@@ -154,17 +155,18 @@ def _ray(address: str | None) -> Check:
 
     began = time.perf_counter()
     try:
-        engine = Engine(address=address)
+        with uninterrupted():
+            engine = Engine(address=address)
+            try:
+                version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
+            finally:
+                engine.stop()
     except MissingExtraError as error:
         return Check(name="Ray", level="lacking", found="not installed", means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
     except EngineError as error:
         return Check(name="Ray", level="lacking", found=error.message, means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
-    try:
-        version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
-    finally:
-        engine.stop()
     where = f"joined at {address}" if address else "started here"
     took = time.perf_counter() - began
     return Check(name="Ray", level="ok", found=f"{version}, {where} with {cores:g} cores in {took:.1f} s")

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sizewright.cli.ending import ending
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -47,6 +49,10 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
 
 
 class _Verb(TyperCommand):
+    def invoke(self, ctx: Any) -> Any:
+        with ending.cleaning_up():
+            return super().invoke(ctx)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(self.epilog, formatter)
 

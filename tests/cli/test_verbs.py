@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 from sizewright.cli import choices
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
 from sizewright.cluster.reclaim import RECLAIMS

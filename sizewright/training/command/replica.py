@@ -16,6 +16,7 @@ from typing import NamedTuple
 import psutil
 
 from sizewright.errors import JobError
+from sizewright.interrupts import uninterrupted
 from sizewright.progress import VARIABLE
 from sizewright.spec import Job, LimitedBy, ReplicaMetrics
 from sizewright.training.cgroups import PERIOD_US, CgroupTree
@@ -80,19 +81,20 @@ class CommandReplica:
             places = [str(folder / "cgroup.procs") for folder in set(self._group.folders.values())]
             words = ["/bin/sh", "-c", _JOIN, "sizewright", str(len(places)), *places, *words]
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(
-            words,
-            cwd=self._command.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            bufsize=0,
-        )
-        self._guard = Guard(self._process.pid, set(self._group.folders.values()) if self._group else ())
-        assert self._process.stdout is not None
-        self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
+        with uninterrupted():  # else nobody might know of its process
+            self._process = subprocess.Popen(
+                words,
+                cwd=self._command.folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+            self._guard = Guard(self._process.pid, set(self._group.folders.values()) if self._group else ())
+            assert self._process.stdout is not None
+            self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
 
     def hold(self) -> None:
         """Put the CPU limit on, once it trains."""
