@@ -49,8 +49,8 @@ def interrupt(words: list[str], after_s: float, signals: list[signal.Signals], *
             time.sleep(0.05)
     out, told = process.communicate(timeout=120)
     what = f"{words[0]} after {after_s:.2f} s: {process.returncode}, {told}"
-    if process.returncode not in (0, -signals[0]):  # where Python itself has not begun yet, or ends already
-        assert process.returncode == 128 + signals[0], what
+    if process.returncode != 0 and -process.returncode not in signals:  # unless Python itself begins or ends
+        assert process.returncode - 128 in signals, what  # two that come at once are handled in their order
         assert "Traceback" not in told, what
         assert "topped" in out + told, what
     left = [p for p in started[1:] if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
@@ -82,6 +82,8 @@ def test_signal_twice_ends_a_profile_with_one_sentence(
 def test_any_signal_at_any_moment_ends_any_verb(example: Path, own_code: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     store = ["--store", str(tmp_path / "t.db")]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrived_s,duration_s,gpu\n" + "".join(f"{i * 10},{600 + i},1\n" for i in range(2000)))
     sizes = ["--workers", "1", "--worker-cpu", "0.3"]
     words, most_s = rng.choice(
         [
@@ -90,7 +92,7 @@ def test_any_signal_at_any_moment_ends_any_verb(example: Path, own_code: Path, t
             (["run", str(example), *sizes, "--ps", "1", "--ps-cpu", "0.3", *store], 20.0),
             (["run", str(own_code), *sizes, *store], 8.0),
             (["recommend", str(example), "--prior", "shipped", *store], 4.0),
-            (["simulate", "philly", "--policy", "fifo"], 4.0),
+            (["simulate", str(trace), "--policy", "fifo"], 6.0),
             (["doctor", *store], 8.0),
         ]
     )

@@ -34,7 +34,7 @@ class Ending:
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self.received: int | None = None
         self._patience_s = patience_s
-        self._cleans_up = False
+        self._cleans_up = self._raised = False
 
     def begin(self) -> None:
         """Answer for the signals of this process from now on."""
@@ -46,7 +46,7 @@ class Ending:
             # What starts it in the background or under nohup ignores these; SIGTERM ends it there, too.
             if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._handle)
-        signal.signal(signal.SIGALRM, lambda _, frame: self._interrupt(frame))
+        signal.signal(signal.SIGALRM, self._again)
 
     @contextlib.contextmanager
     def cleaning_up(self) -> Iterator[None]:
@@ -63,23 +63,24 @@ class Ending:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        """Raise KeyboardInterrupt once, as soon as it does not leave a module half imported or get lost."""
+        if self._raised:
             return
-        self.received = number
+        self.received = self.received or number
         if not self._cleans_up:
-            _exit(number)
+            _exit(self.received)
         sys.unraisablehook = lambda _: None  # what the interrupt cuts short elsewhere is no news
         threading.excepthook = lambda _: None
-        self._interrupt(frame)
-
-    def _interrupt(self, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt, as soon as it does not leave a module half imported or get lost."""
-        if not self._cleans_up:
-            return
         if _must_not_raise(frame):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
+            self._raised = True
             raise KeyboardInterrupt
+
+    def _again(self, *_: object) -> None:
+        """Send it once more: like the first, it waits where it must."""
+        if self._cleans_up and self.received is not None:
+            signal.raise_signal(self.received)
 
     def _leave(self, *, told: bool) -> NoReturn:
         """End the process without the interpreter's own end, in which libraries that were cut short may crash."""

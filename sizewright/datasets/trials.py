@@ -65,8 +65,22 @@ class Trial(Record):
     network_bytes: float | None = Field(
         default=None, description="bytes between workers and PS, per step of one worker"
     )
-    duration_s: float | None = None
+    duration_s: float | None = Field(default=None, description="seconds that throughput was measured for")
+    watched_s: float | None = Field(
+        default=None,
+        description="seconds that its memory was watched for, from the start of its replicas or the last change",
+    )
+    worker_memory_growth: float | None = Field(
+        default=None, description="bytes/s by which the fullest worker grew while it was measured"
+    )
+    ps_memory_growth: float | None = Field(default=None, description="the same of the fullest PS")
     steps: int | None = Field(default=None, description="steps of all workers in the measured time")
+    other_cpu_used: float | None = Field(
+        default=None, ge=0, description="cores that other work on the host used meanwhile"
+    )
+    starved_share: float | None = Field(
+        default=None, ge=0, description="share of its time that a replica waited for a core that others had"
+    )
     limited_by: LimitedBy | None = None
     cfs_period_ms: float | None = None
     host: str | None = None

@@ -9,12 +9,15 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 
@@ -212,15 +215,37 @@ def _no_signals(ray: ModuleType) -> Iterator[None]:
     """While Ray starts, no signal cuts it short, at which it may crash this process, nor any that is sent to all
     processes of a terminal. It would also take SIGTERM for itself, and end without cleaning up.
     """
-    utils, services = ray._private.utils, ray._private.services
-    takes, starts = utils.set_sigterm_handler, services.ConsolePopen
+    utils, services, inner = ray._private.utils, ray._private.services, ray._raylet
+    takes, starts, joins = utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker
+
+    def join(*args: Any, **more: Any) -> Any:
+        try:
+            with _no_stderr():  # it would print where a thread was
+                return joins(*args, **more)
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
     utils.set_sigterm_handler = lambda _: None
     services.ConsolePopen = functools.partial(starts, start_new_session=True)
+    inner.CoreWorker = join
     try:
         with uninterrupted():
             yield
     finally:
-        utils.set_sigterm_handler, services.ConsolePopen = takes, starts
+        utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker = takes, starts, joins
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ from fake_trainer import AT_ONCE, SteadyTrainer
 
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
-from sizewright.profiler.quiet import QuietMeasure, busy_core_seconds
+from sizewright.profiler.interference import busy_core_seconds
+from sizewright.profiler.quiet import QuietMeasure
 from sizewright.spec import Allocation, Job
 
 # Two workers of 0.9 × 0.5 cores, one PS of 0.5 × 0.2, and an engine of 0.2.

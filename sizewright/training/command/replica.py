@@ -24,6 +24,7 @@ from sizewright.training.command.guard import Guard
 from sizewright.training.command.logs import Log
 from sizewright.training.command.rendezvous import Seat, Start
 from sizewright.training.command.reports import Report, Reports
+from sizewright.training.host import runqueue_s
 from sizewright.training.limits import pin_process
 
 # Joins its groups as its first act and then becomes the command: what it uses is charged to them from the beginning.
@@ -118,6 +119,7 @@ class CommandReplica:
             at_s=now,
             cpu_s=self._group.cpu_used_s() if self._group else sum(map(_cpu_s, processes)),
             throttled_s=self._group.throttled_s() if self._group else 0.0,
+            runqueue_s=sum(runqueue_s(process.pid) for process in processes),
             memory_peak_bytes=self._memory_peak(processes),
             limited_by=self._limited_by,
             cfs_period_ms=PERIOD_US / 1000 if self._limited_by == "cgroup" else None,
