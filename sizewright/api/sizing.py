@@ -61,13 +61,15 @@ def profile(
     spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
     stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
-    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift.
+    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift. So it is with a trial
+    that lost much of its speed to other work on the host. One series runs on a host at a time: another waits for it.
 
     Raises JobError for the job file, ClickLogError for its log, InputError for a prior that tells nothing of it,
     StoreError for a store that cannot be used, MissingExtraError without torch and ray, EngineError when Ray or the
     host refuses, TrialVoidError where the host drifted twice. A trial that fails is kept as such, and raises nothing.
     """
     from sizewright.profiler.guided import GuidedPlanner, within_host
+    from sizewright.profiler.one_series import alone_on_host
     from sizewright.profiler.spread import SpreadPlanner
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.session import Session
@@ -79,7 +81,11 @@ def profile(
     check_log(job)
     job = counted(job)
     foretold = foretold_by(prior, job)
-    with its_store(store, create=True) as opened, Session(job, address=address) as session:
+    with (
+        its_store(store, create=True) as opened,
+        alone_on_host(_LOG.warning),
+        Session(job, address=address) as session,
+    ):
         opened.history.add_job(job)
         scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
 
@@ -113,10 +119,15 @@ def _profile_command(
     """Each trial is a start of the command of its own."""
     from sizewright.profiler.command_planner import CommandPlanner
     from sizewright.profiler.measure_command import measure_command
+    from sizewright.profiler.one_series import alone_on_host
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.command.session import CommandSession
 
-    with its_store(store, create=True) as opened, CommandSession(job, address=address, trial=True) as session:
+    with (
+        its_store(store, create=True) as opened,
+        alone_on_host(_LOG.warning),
+        CommandSession(job, address=address, trial=True) as session,
+    ):
         opened.history.add_job(job)
 
         def planner() -> CommandPlanner:

@@ -132,9 +132,8 @@ def _print(console: Console, outcome: Outcome) -> None:
     """The outcome in sentences; failures and changes as tables, where there are any."""
     from sizewright.spec.units import format_count, format_seconds
 
-    trained = outcome.samples - outcome.samples_resumed
-    rate = trained / outcome.duration_s if outcome.duration_s else 0.0
-    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)} ({rate:,.0f} samples/s)"
+    rate = f", {outcome.samples_per_s:,.0f} samples/s while it trained" if outcome.samples_per_s else ""
+    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)}{rate}"
     console.print(f"{outcome.status.capitalize()}: {text}", style="bold red" if outcome.status == "failed" else "bold")
     if outcome.message:
         console.print(outcome.message)

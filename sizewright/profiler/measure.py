@@ -13,7 +13,7 @@ from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
 from sizewright.profiler.interference import other_cores, others_busy_s, starved_share, widened
-from sizewright.spec import Allocation, Job, LimitedBy, Metrics, ReplicaMetrics
+from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 _UNKNOWN_SE = 0.1  # a share of the throughput, where fewer than three blocks cannot tell
 _CPU_TOLERANCE = 1.05  # more CPU than this share of the quota voids a trial
@@ -173,16 +173,9 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         network_bytes=per_step("network_bytes"),
         duration_s=last.replicas[0].at_s - first.replicas[0].at_s,
         steps=steps,
-        limited_by=weakest(last),
+        limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
     )
-
-
-def weakest(metrics: Metrics) -> LimitedBy:
-    """What held the replica that was held the least."""
-    found = {replica.limited_by for replica in metrics.replicas}
-    order: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
-    return next(kind for kind in order if kind in found)
 
 
 def memory_growth(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:

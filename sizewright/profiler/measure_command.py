@@ -10,7 +10,7 @@ from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
 from sizewright.profiler.interference import other_cores, others_busy_s, starved_share, widened
-from sizewright.profiler.measure import Timing, Trainer, check_quota, cores_used, memory_growth, weakest
+from sizewright.profiler.measure import Timing, Trainer, check_quota, cores_used, memory_growth
 from sizewright.profiler.steady import Series, Steady, block_rates, find_steady
 from sizewright.spec import Job, Metrics
 
@@ -142,7 +142,7 @@ def _row(job: Job, point: Point, steady: Steady, first: Metrics, last: Metrics) 
         throttled_s=sum(b.throttled_s - a.throttled_s for a, b in everybody),
         duration_s=steady.until_s - steady.since_s,
         steps=round(step),
-        limited_by=weakest(last),
+        limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
         device=job.training.device,
         **{f"phase_{name}": per_step(name) for name in _PHASES},

@@ -82,6 +82,13 @@ class Metrics(Record):
         told = [r for r in self.replicas if role in (None, r.role)]
         return {name: sum(getattr(replica, name) for replica in told) for name in _SUMMED}
 
+    @property
+    def limited_by(self) -> LimitedBy | None:
+        """What holds the replica that is held the least; None where none is told of."""
+        kinds: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
+        found = {replica.limited_by for replica in self.replicas}
+        return next((kind for kind in kinds if kind in found), None)
+
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
         """The replicas of a role."""
         return tuple(replica for replica in self.replicas if replica.role == role)
