@@ -23,13 +23,14 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.given import GivenModel
-from sizewright.models.memory import MemoryModel
+from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.memory_report import report
 from sizewright.models.registry import get_model
 from sizewright.recommender.answer import ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
 from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Plan, Recommendation
+from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -87,14 +88,23 @@ def profile(
         Session(job, address=address) as session,
     ):
         opened.history.add_job(job)
-        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
+        memory = session.memory_bytes
+        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * memory)
+        if scale < 1:
+            _LOG.warning(
+                "The tables need %s and this host has %s free: trials train tables of %.2g of their rows. Memory is "
+                "counted from the rows, and corrected by what these trials use.",
+                format_bytes(table_bytes(job)), format_bytes(memory), scale,
+            )  # fmt: skip
 
         def planner() -> SpreadPlanner | GuidedPlanner:
             whole = session.whole_cores
             cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
             if within_host(job, cores):
-                return GuidedPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold)
-            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
+                return GuidedPlanner(
+                    job, cores, memory, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold
+                )
+            return SpreadPlanner(job, cores, memory, count=trials, full_scale=scale, whole_cores=whole)
 
         first = planner()
         if foretold is not None and isinstance(first, SpreadPlanner):

@@ -76,7 +76,7 @@ def run(
     """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
 
     A job that was sized here is tuned while it trains; in a dry run it trains as it was launched. Exits 1 when it
-    failed, 130 when it was stopped by Ctrl-C.
+    failed, and with 128 and the number of a signal that stopped it: 130 after Ctrl-C, 143 after SIGTERM.
     """
     import sys
     from contextlib import redirect_stdout

@@ -66,11 +66,10 @@ def widened(trial: Trial, others: float | None, share: float) -> Trial:
     known = trial.model_copy(update={"other_cpu_used": others, "starved_share": share})
     if share < STARVED or not trial.throughput:
         return known
-    cores = "" if others is None else f" of {others:.1f} cores"
     return known.model_copy(
         update={
             "throughput_se": max(trial.throughput_se or 0.0, share * trial.throughput),
-            "message": f"Other work{cores} kept its replicas waiting for {share:.0%} of the time.",
+            "message": "Its replicas waited for cores that other work on the host used.",
         }
     )
 

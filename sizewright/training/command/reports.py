@@ -70,7 +70,8 @@ class Reports:
     def _json(self, text: str, at_s: float) -> None:
         for told in _objects(text):
             if kind := next((kind for kind in _KINDS if kind in told), None):
-                phases = {name: told[name] for name in _PHASES if isinstance(told.get(name), (int, float))}
+                seconds = {name: told.get(name) for name in _PHASES}
+                phases = {name: float(value) for name, value in seconds.items() if isinstance(value, (int, float))}
                 return self._count(kind, told[kind], at_s, text, phases)
         return None
 
