@@ -97,7 +97,7 @@ def cut_cpu(name: str, cores: float, period_us: int = _CUT_PERIOD_US) -> Callabl
     """Hold a replica to so few cores, behind the engine's back."""
 
     def strike(session: Session) -> None:
-        tree = session._machine.tree
+        tree = session._machine.tree if session._machine else None
         assert tree is not None, "control groups are needed"
         folder = tree.below(name).folders["cpu"]
         quota = str(round(cores * period_us))

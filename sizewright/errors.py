@@ -19,6 +19,7 @@
         ├── ReplicaDiedError           a replica's process died (`oom` tells whether memory killed it)
         ├── TrialVoidError             measured, but against the rules (CPU above its quota, drift)
         └── TrialTimeoutError          no step finished in the time given
+            └── NoReportsError         a command does not say how many samples it trained
 
 Results that are not failures (`not_enough_data`, `infeasible`) are values of
 `Recommendation.status`, not exceptions. What is on its way out warns with
@@ -37,6 +38,7 @@ __all__ = [
     "JobError",
     "LimitError",
     "MissingExtraError",
+    "NoReportsError",
     "NoTrialsError",
     "NotEnoughDataError",
     "RecordError",
@@ -160,6 +162,14 @@ class TrialVoidError(TrialError):
 
 class TrialTimeoutError(TrialError):
     """No steady step finished in the time given."""
+
+
+class NoReportsError(TrialTimeoutError):
+    """A command does not say how many samples it trained; `recurs` tells whether other allocations cannot help."""
+
+    def __init__(self, message: str, remedy: str = "", *, recurs: bool = False) -> None:
+        super().__init__(message, remedy)
+        self.recurs = recurs
 
 
 class SizewrightDeprecationWarning(FutureWarning):

@@ -11,8 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
 from sizewright.api.inputs import open_store, store_path
 from sizewright.errors import EngineError, LimitError, MissingExtraError, NoTrialsError, StoreError
+from sizewright.interrupts import uninterrupted
+from sizewright.profiler.interference import others_busy_s
 from sizewright.spec.checkup import Check, Checkup
 from sizewright.spec.units import GIB, format_bytes, format_count
 from sizewright.training.cgroups import find_cgroups
@@ -28,6 +32,7 @@ EXTRAS = {
 }
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FILES = 4096
+_BUSY_LOOK_S, _BUSY_SHARE = 0.5, 0.25  # trials leave a fifth of the cores free
 
 
 def doctor(
@@ -40,6 +45,7 @@ def doctor(
     """
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("cores", _cores),
+        ("other work", _other_work),
         ("memory", _memory),
         ("control groups", _control_groups),
         ("shared memory", _shared_memory),
@@ -63,6 +69,18 @@ def _cores() -> Check:
         return Check(name="cores", level="ok", found=f"{cores:g}")
     means = "Workers and PS share a core, so trials are slow and tell little of more than one worker."
     return Check(name="cores", level="lacking", found=f"{cores:g}", means=means, remedy="Measure on two cores or more.")
+
+
+def _other_work() -> Check:
+    name, cores = "other work", host_cores()
+    began, busy_s = time.monotonic(), others_busy_s()
+    time.sleep(_BUSY_LOOK_S)
+    used = max(0.0, (others_busy_s() - busy_s) / (time.monotonic() - began))
+    found = f"it uses {used:.1f} of this host's {psutil.cpu_count() or 1} cores"
+    if used <= _BUSY_SHARE * cores:
+        return Check(name=name, level="ok", found=found)
+    means = "Trials that are measured now are void, or imprecise: other work takes their cores."
+    return Check(name=name, level="lacking", found=found, means=means, remedy="Measure when nothing else runs.")
 
 
 def _memory() -> Check:
@@ -154,17 +172,18 @@ def _ray(address: str | None) -> Check:
 
     began = time.perf_counter()
     try:
-        engine = Engine(address=address)
+        with uninterrupted():
+            engine = Engine(address=address)
+            try:
+                version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
+            finally:
+                engine.stop()
     except MissingExtraError as error:
         return Check(name="Ray", level="lacking", found="not installed", means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
     except EngineError as error:
         return Check(name="Ray", level="lacking", found=error.message, means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
-    try:
-        version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
-    finally:
-        engine.stop()
     where = f"joined at {address}" if address else "started here"
     took = time.perf_counter() - began
     return Check(name="Ray", level="ok", found=f"{version}, {where} with {format_count(cores, 'core')} in {took:.1f} s")

@@ -31,13 +31,14 @@ from sizewright.datasets.trials import Trials
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.given import GivenModel
-from sizewright.models.memory import MemoryModel
+from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.memory_report import report
 from sizewright.models.registry import get_model
 from sizewright.recommender.answer import ok
 from sizewright.recommender.recommend import decide
 from sizewright.recommender.sized import Sized
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
+from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -70,14 +71,16 @@ def profile(
     spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
     stopped unless `fresh`. `progress` is called with each trial
     and how many there will be. A series during which the host's speed drifted is void and is measured once more;
-    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift. With `data` samples
-    are those of this click log instead of the job's own.
+    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift. So it is with a trial
+    that lost much of its speed to other work on the host. One series runs on a host at a time: another waits for it.
+    With `data` samples are those of this click log instead of the job's own.
 
     Raises JobError for the job file, ClickLogError for its log, InputError for a prior that tells nothing of it,
     StoreError for a store that cannot be used, MissingExtraError without torch and ray, EngineError when Ray or the
     host refuses, TrialVoidError where the host drifted twice. A trial that fails is kept as such, and raises nothing.
     """
     from sizewright.profiler.guided import GuidedPlanner, within_host
+    from sizewright.profiler.one_series import alone_on_host
     from sizewright.profiler.spread import SpreadPlanner
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.session import Session
@@ -89,16 +92,29 @@ def profile(
     check_log(job)
     job = counted(job)
     foretold = foretold_by(prior, job)
-    with its_store(store, create=True) as opened, Session(job, address=address) as session:
+    with (
+        its_store(store, create=True) as opened,
+        alone_on_host(_LOG.warning),
+        Session(job, address=address) as session,
+    ):
         opened.history.add_job(job)
-        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * session.memory_bytes)
+        memory = session.memory_bytes
+        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * memory)
+        if scale < 1:
+            _LOG.warning(
+                "The tables need %s and this host has %s free: trials train tables of %.2g of their rows. Memory is "
+                "counted from the rows, and corrected by what these trials use.",
+                format_bytes(table_bytes(job)), format_bytes(memory), scale,
+            )  # fmt: skip
 
         def planner() -> SpreadPlanner | GuidedPlanner:
             whole = session.whole_cores
             cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
             if within_host(job, cores):
-                return GuidedPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold)
-            return SpreadPlanner(job, cores, count=trials, full_scale=scale, whole_cores=whole)
+                return GuidedPlanner(
+                    job, cores, memory, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold
+                )
+            return SpreadPlanner(job, cores, memory, count=trials, full_scale=scale, whole_cores=whole)
 
         first = planner()
         if foretold is not None and isinstance(first, SpreadPlanner):
@@ -123,10 +139,15 @@ def _profile_command(
     """Each trial is a start of the command of its own."""
     from sizewright.profiler.command_planner import CommandPlanner
     from sizewright.profiler.measure_command import measure_command
+    from sizewright.profiler.one_series import alone_on_host
     from sizewright.profiler.workflow import profile_job
     from sizewright.training.command.session import CommandSession
 
-    with its_store(store, create=True) as opened, CommandSession(job, address=address, trial=True) as session:
+    with (
+        its_store(store, create=True) as opened,
+        alone_on_host(_LOG.warning),
+        CommandSession(job, address=address, trial=True) as session,
+    ):
         opened.history.add_job(job)
 
         def planner() -> CommandPlanner:

@@ -31,7 +31,10 @@ def profile(
     trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 9,
     accept_drift: Annotated[
         bool,
-        typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
+        typer.Option(
+            "--accept-drift",
+            help="Keep trials during which the host's speed changed or other work ran, with wider errors.",
+        ),
     ] = False,
     address: RayAddress = None,
     fresh: Annotated[

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sizewright.cli.ending import ending
+
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = {"help_option_names": ["--help", "-h"]}
 
@@ -62,6 +64,10 @@ class _Verb(TyperCommand):
             if isinstance(error.__cause__, ValidationError):
                 error.message = explain(error.__cause__.errors()[0]).rstrip(".") + "."
             raise
+
+    def invoke(self, ctx: Any) -> Any:
+        with ending.cleaning_up():
+            return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(self.epilog, formatter)

@@ -196,16 +196,30 @@ class Database:
             )
 
     def _check_columns(self, kind: Kind) -> None:
-        missing: list[str] = []
+        """Columns that older rows may do without are added. Raises StoreError for others that are missing."""
+        missing: list[sa.Column[Any]] = []
         with self.reading() as connection:
             for table in kind.tables:
                 present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-                missing += [name for name in table.c.keys() if name not in present]  # noqa: SIM118
-        if missing:
+                missing += [column for column in table.c if column.name not in present]
+        if needed := [column.name for column in missing if not column.nullable]:
             raise StoreError(
-                f"{self.name} lacks the columns {', '.join(missing)} of today's {kind.rows}.",
+                f"{self.name} lacks the columns {', '.join(needed)} of today's {kind.rows}.",
                 f"Export its {kind.rows} with the Sizewright that wrote them and import them into a new store.",
             )
+        for column in missing:
+            self._add_column(column)
+
+    def _add_column(self, column: sa.Column[Any]) -> None:
+        kind = column.type.compile(self._engine.dialect)
+        try:
+            with self.writing() as connection:
+                connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+        except StoreError:
+            with self.reading() as connection:
+                present = {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
+            if column.name not in present:  # else another process was first
+                raise
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from sizewright.datasets._columns import as_utc
-from sizewright.spec import Allocation, Estimate, Job, Outcome
+from sizewright.spec import Allocation, Estimate, Job, LimitedBy, Outcome
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
 
@@ -35,6 +35,9 @@ class Stretch(Record):
     duration_s: float = Field(ge=0)
     allocation: Allocation
     samples: int | None = Field(default=None, ge=0, le=MOST_SAMPLES, description="trained in it")
+    limited_by: LimitedBy | None = Field(
+        default=None, description="what held its replicas to their cores; absent: unknown"
+    )
 
     @field_validator("allocation")
     @classmethod
@@ -47,6 +50,22 @@ class Stretch(Record):
     def throughput(self) -> float | None:
         """Samples/s; None where its samples were not counted."""
         return self.samples / self.duration_s if self.samples and self.duration_s > 0 else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its replicas had the cores of its allocation and no more."""
+        return is_held(self.allocation, self.limited_by)
+
+    @property
+    def tells_speed(self) -> bool:
+        """Whether a model may learn its throughput: it lasted long enough, at the cores that it says."""
+        return bool(self.throughput) and self.duration_s >= LEAST_STRETCH_S and self.is_held
+
+
+def is_held(allocation: Allocation, limited_by: LimitedBy | None) -> bool:
+    """Whether replicas have the cores of their allocation and no more; where nothing is known they are taken to."""
+    whole = all(group.cpu == int(group.cpu) for _, group in allocation.groups)
+    return limited_by in (None, "cgroup") or (limited_by == "affinity" and whole)
 
 
 class Usage(Record):

@@ -89,8 +89,22 @@ class Trial(Record):
     network_bytes: MeasuredNumber | None = Field(
         default=None, description="bytes between workers and PS, per step of one worker"
     )
-    duration_s: MeasuredSeconds | None = None
+    duration_s: MeasuredSeconds | None = Field(default=None, description="seconds that throughput was measured for")
+    watched_s: MeasuredSeconds | None = Field(
+        default=None,
+        description="seconds that its memory was watched for, from the start of its replicas or the last change",
+    )
+    worker_memory_growth: MeasuredNumber | None = Field(
+        default=None, description="bytes/s by which the fullest worker grew while it was measured"
+    )
+    ps_memory_growth: MeasuredNumber | None = Field(default=None, description="the same of the fullest PS")
     steps: Count | None = Field(default=None, description="steps of all workers in the measured time")
+    other_cpu_used: MeasuredCores | None = Field(
+        default=None, ge=0, description="cores that other work on the host used meanwhile"
+    )
+    starved_share: MeasuredNumber | None = Field(
+        default=None, ge=0, description="share of its time that a replica waited for a core that others had"
+    )
     limited_by: LimitedBy | None = None
     cfs_period_ms: MeasuredNumber | None = None
     host: str | None = None

@@ -17,7 +17,8 @@ from sizewright.spec._faults import explain_first
 PREFIX = "sizewright_"
 REPLICA = {
     "at_s": "clock_seconds", "last_step_at_s": "last_step_clock_seconds", "cpu_s": "cpu_seconds_total",
-    "throttled_s": "throttled_seconds_total", "memory_peak_bytes": "memory_peak_bytes",
+    "throttled_s": "throttled_seconds_total", "runqueue_s": "runqueue_seconds_total",
+    "memory_peak_bytes": "memory_peak_bytes",
     "cfs_period_ms": "cfs_period_milliseconds", "steps": "steps_total", "samples": "samples_total",
     "data_s": "data_seconds_total", "pull_s": "pull_seconds_total", "compute_s": "compute_seconds_total",
     "push_s": "push_seconds_total", "wait_s": "wait_seconds_total", "unique_rows": "unique_rows_total",

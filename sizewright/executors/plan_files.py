@@ -49,7 +49,7 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
     job = Job.load(path)
     needed = NEEDED_SIZES if job.has_ps else NEEDED_SIZES[:2]
     if extra := [name for name in sizes if "ps" in name.split("_") and not job.has_ps]:
-        raise InputError(f"{path} is a torchrun job and has no PS.", f"Leave out {_options(extra)}.")
+        raise InputError(f"{path} is a job without PS.", f"Leave out {_options(extra)}.")
     missing = [name for name in needed if name not in sizes]
     if missing:
         raise InputError(

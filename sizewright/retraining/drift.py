@@ -64,7 +64,7 @@ def drift(runs: Sequence[FinishedJob], foretold_by: str = "") -> Drift:
 def _tells(run: FinishedJob) -> bool:
     if run.expected is None or run.throughput is None or run.ran_out_of_memory or run.outcome.status == "running":
         return False
-    return any(s.throughput == run.throughput and s.duration_s >= LEAST_STRETCH_S for s in run.stretches)
+    return any(s.throughput == run.throughput and s.tells_speed for s in run.stretches)
 
 
 def _pair(run: FinishedJob) -> tuple[Estimate, float]:

@@ -100,8 +100,8 @@ class Command(Record):
         return self
 
     @property
-    def has_ps(self) -> bool:
-        """Whether there are parameter servers."""
+    def may_have_ps(self) -> bool:
+        """Whether replicas can be told of parameter servers."""
         return self.rendezvous != "torchrun"
 
     @property

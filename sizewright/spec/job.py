@@ -11,7 +11,7 @@ from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
-from sizewright.spec.bounds import BatchSize, Bounds
+from sizewright.spec.bounds import NO_REPLICAS, BatchSize, Bounds
 from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
@@ -101,12 +101,16 @@ class Job(Record):
 
     @model_validator(mode="after")
     def _command_alone(self) -> Job:
+        without_ps = self.bounds.ps.replicas == NO_REPLICAS
         if self.command is None:
+            if without_ps:
+                raise ValueError("bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS")
             return self
         for key in ("model", "data"):
             if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
                 raise ValueError(f"a job with a command has no `{key}`: its code has its own")
-        if not self.command.has_ps and "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps:
+        asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
+        if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
@@ -115,7 +119,7 @@ class Job(Record):
     @property
     def has_ps(self) -> bool:
         """Whether there are parameter servers."""
-        return self.command is None or self.command.has_ps
+        return self.command is None or (self.command.may_have_ps and self.bounds.ps.replicas != NO_REPLICAS)
 
     @classmethod
     def load(cls, path: str | Path) -> Job:

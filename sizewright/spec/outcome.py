@@ -43,6 +43,9 @@ class Outcome(Result):
     samples: int = Field(default=0, ge=0, description="samples trained in all")
     samples_resumed: int = Field(default=0, ge=0, description="of these, trained by the run that this one goes on from")
     duration_s: float = Field(default=0.0, ge=0)
+    samples_per_s: float | None = Field(
+        default=None, description="while it trained at the allocation that it had longest; absent where it is unknown"
+    )
     samples_repeated: int = Field(default=0, ge=0, description="trained twice, after failures")
     updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
     failures: tuple[Failure, ...] = ()

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from sizewright import __version__
 from sizewright.cli import choices
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
 from sizewright.cluster.reclaim import RECLAIMS

@@ -120,7 +120,13 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     [
         ("bounds: {worker: {replicas: [4, 2]}}", "the least (4) is above the greatest (2)"),
         ("bounds: {worker: {cpu: [2, 500m]}}", "the least (2) is above the greatest (0.5)"),
-        ("bounds: {ps: {replicas: 0}}", "'bounds.ps.replicas'"),
+        (
+            "bounds: {ps: {replicas: 0}}",
+            "bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS",
+        ),
+        ("bounds: {worker: {replicas: 0}}", "a job has at least 1 worker"),
+        ("bounds: {ps: {cpu: 0}}", "cpu must be above 0"),
+        ("bounds: {ps: {memory: 0}}", "memory must be above 0"),
         ("bounds: {ps: {replicas: [0, 2]}}", "replicas start at 1"),
         ("bounds: {ps: {replicas: -1}}", "'bounds.ps.replicas'"),
         ("bounds: {ps: {replicas: [1, 1000000000]}}", "must be at most 10,000"),
@@ -323,3 +329,16 @@ def test_a_refusal_names_the_key_as_written_the_value_and_what_is_allowed(tmp_pa
     assert told in said
     for word in ("Input", "Value error", "tuple[", "should", "pattern", "function"):
         assert word not in said
+
+
+@pytest.mark.parametrize("none", ["0", "[0, 0]"])
+@pytest.mark.parametrize("rendezvous", ["tf_config", "hosts", "torchrun"])
+def test_command_with_0_ps_has_none(tmp_path: Path, rendezvous: str, none: str) -> None:
+    path = tmp_path / "job.yaml"
+    text = f"command: {{run: python x.py, rendezvous: {rendezvous}}}\n"
+    path.write_text(text + f"bounds: {{ps: {{replicas: {none}, cpu: 0.5}}}}")
+    job = Job.load(path)
+    assert not job.has_ps
+    path.write_text(text)
+    assert Job.load(path).has_ps == (rendezvous != "torchrun")
+    assert Job.load(path).hash == job.hash  # trials of both are of one job, told apart by their PS

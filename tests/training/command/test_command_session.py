@@ -13,8 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sizewright.errors import EngineError, JobError, ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.errors import (
+    EngineError,
+    JobError,
+    NoReportsError,
+    ReplicaDiedError,
+    SizewrightError,
+    TrialTimeoutError,
+)
 from sizewright.spec import Allocation
+from sizewright.training.command import run
 from sizewright.training.command.session import CommandSession
 
 MakeSession = Callable[..., CommandSession]
@@ -157,6 +165,43 @@ def test_nonsense_is_quoted(command_session: MakeSession) -> None:
     session = command_session(program, progress="json", start_s=1.5)
     with pytest.raises(TrialTimeoutError, match=r'It said: \{"samples": "lots"\}'):
         session.scale(ONE)
+
+
+RANK_0 = COUNTS.replace("    log_samples(32)", "    os.environ['RANK'] == '0' and log_samples(32)").replace(
+    "time", "os, time", 1
+)
+
+
+def test_command_that_reports_on_rank_0_only_is_told_how_to_say_so_at_once(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_STEP_TOGETHER_S", 0.5)
+    session, began = command_session(RANK_0), time.monotonic()
+    with pytest.raises(
+        NoReportsError, match=r"worker-0 reports samples and worker-1 does not\. Set .*counts to job"
+    ) as e:
+        session.scale(TWO)
+    assert e.value.recurs
+    assert time.monotonic() - began < 60  # of 180 that a first report may take
+    again = command_session(RANK_0, progress={"source": "log_samples", "counts": "job"})
+    again.scale(TWO)
+    assert again.observe().samples_trained > 0
+
+
+def test_progress_bar_with_carriage_returns_reports(command_session: MakeSession) -> None:
+    program = """
+import sys, time
+for i in range(1, 100000):
+    time.sleep(0.01)
+    sys.stderr.write(f"\\r\\x1b[32m{i / 1000:3.0f}%\\x1b[0m|##   | {i}/100000 [00:01, 99.0it/s]")
+    sys.stderr.flush()
+"""
+    progress = {"source": "regex", "pattern": r"\| (?P<steps>\d+)/\d+ \["}
+    session = command_session(program, progress=progress, start_s=60, silent_s=10)
+    session.scale(ONE)
+    first = session.observe().samples_trained
+    time.sleep(0.5)
+    assert session.observe().samples_trained > first > 0
 
 
 def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
