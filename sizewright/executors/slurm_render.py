@@ -42,9 +42,10 @@ class SlurmRenderer(RenderOnly):
         script = self._read_base() if self._base else SlurmScript("\n".join(_minimal(plan, [g for *_, g in groups])))
         if script.components != len(groups):
             roles = ", ".join(role for role, _, _ in groups)
+            said = "".join(f" {remark}" for remark in script.remarks())
             raise InputError(
                 f"{self._base} has {script.components} component{'s' * (script.components > 1)}, and plan {plan.id} "
-                f"has {len(groups)} groups of replicas: {roles}.",
+                f"has {len(groups)} group{'s' * (len(groups) > 1)} of replicas: {roles}.{said}",
                 "Write a component for each in this order, with #SBATCH hetjob between two.",
             )
         for component, (_, _, group) in enumerate(groups):
