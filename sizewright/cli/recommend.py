@@ -17,9 +17,11 @@ from sizewright.cli.options import (
     Out,
     Output,
     Prior,
+    Roles,
     Store,
     Tracking,
     TrialsFile,
+    of_base,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -47,6 +49,7 @@ def recommend(
     extrapolate: Extrapolate = False,
     executor: Executor = None,
     base: Base = None,
+    role: Roles = None,
     out: Out = None,
 ) -> None:
     """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data.
@@ -60,9 +63,9 @@ def recommend(
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
 
-    if base and not executor:
+    if (base or role) and not executor:
         raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
-    renderer = get_executor(executor or "local", **({"base": base} if base else {})) if executor or out else None
+    renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
     described = api.load_job(job, data)
     if objective or deadline:
         described = described.with_objective(objective and objective.value, deadline)
@@ -76,13 +79,17 @@ def recommend(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
             tracking_uri=tracking_uri,
         )  # fmt: skip
-    manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
+    plan = api.plan(described, answer) if renderer and answer.target else None
+    manifest = renderer.render(plan) if renderer and plan else None
     if manifest and out:
         write_file(out, manifest)
     if manifest and not out:
         typer.echo(manifest, nl=False)
     else:
         show(answer, output, lambda console: print_recommendation(console, answer, described))
+    if renderer and plan:
+        for remark in api.remarks_on(renderer, plan):
+            stderr().print(remark, style="yellow", soft_wrap=True)
     if manifest and out:
         stderr().print(f"The {executor or 'local'} plan is in {out}")
     raise typer.Exit(_EXIT_CODES[answer.status])

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from sizewright.errors import InputError
-from sizewright.executors.slots import BATCH_SIZE_ENV
+from sizewright.executors.slots import BATCH_SIZE_ENV, Sizes
 from sizewright.executors.slurm_sizes import (
     gpu_option,
     mib_per_core,
@@ -78,6 +78,11 @@ class SlurmScript:
         return "\n".join(self._lines)
 
     @property
+    def body(self) -> str:
+        """What the script does: the lines from its first command on."""
+        return "\n".join(self._lines[self._command or 0 :] if self._command is not None else [])
+
+    @property
     def components(self) -> int:
         """How many there are."""
         return len(self._components)
@@ -109,6 +114,14 @@ class SlurmScript:
             memory_bytes=read_memory(memory, self._field(component, "--mem-per-cpu")) * cores,
             gpu=read_gpus(gpus, self._field(component, "--gpus-per-task")),
         )
+
+    def sizes(self, component: int) -> Sizes:
+        """Whatever it says of a component's sizes."""
+        try:
+            read = self.read(component)
+        except InputError:
+            return Sizes(None, None, None, 0)
+        return Sizes(read.replicas, read.cpu, read.memory_bytes or None, read.gpu.count if read.gpu else 0)
 
     def value(self, component: int, option: str) -> str | None:
         """Of an option, without quotes; None where it has none."""

@@ -68,6 +68,9 @@ class Deploy(Record):
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
     command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
+    folder: str | None = Field(
+        default=None, pattern=r"^/", description="where the container starts it; absent: the image's own folder"
+    )
     namespace: str = Field(
         default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="of the platform"
     )
