@@ -64,7 +64,7 @@ def apply(
     from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
 
-    options = {name: value for name, value in {"context": context, "version": version}.items() if value}
+    options: dict[str, Any] = {name: value for name, value in {"context": context, "version": version}.items() if value}
     options |= of_base(base, role)
     if out:
         if wait:

@@ -18,6 +18,7 @@ from sizewright.executors.pod_command import Finds
 from sizewright.executors.pods import PodLabels
 from sizewright.executors.repeated_sizes import Change
 from sizewright.executors.slots import Node, Slot
+from sizewright.executors.totals import beyond_total
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -133,7 +134,7 @@ class DlroverExecutor(ClusterExecutor):
         for change in changes:
             if change.slot.counted.get("autoScale"):
                 yield f"{change.slot.field}.autoScale is on: DLRover's own optimizer may replace these sizes."
-        yield from self.beyond_total(spec.get("resourceLimits"), "spec.resourceLimits", document)
+        yield from beyond_total(spec.get("resourceLimits"), "spec.resourceLimits", self.entries(document))
 
     def header(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> list[str]:
         """Comment lines above a manifest."""

@@ -12,6 +12,7 @@ from sizewright.executors.pod_command import Finds
 from sizewright.executors.pods import PodLabels
 from sizewright.executors.repeated_sizes import Change
 from sizewright.executors.slots import Node
+from sizewright.executors.totals import fit_total
 from sizewright.spec import Group, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -62,7 +63,8 @@ class KubeflowExecutor(ClusterExecutor):
         policy = ((document["spec"].get("runPolicy") or {}).get("schedulingPolicy")) or {}
         needed = self.floor(document, plan)
         replace(policy, "minAvailable", sum(needed.values()))
-        yield from self.fit_total(policy, "spec.runPolicy.schedulingPolicy.minResources", document, needed)
+        field = "spec.runPolicy.schedulingPolicy.minResources"
+        yield from fit_total(policy.get("minResources"), field, self.entries(document), needed)
 
     def ended(self, document: Mapping[str, Any]) -> Status | None:
         """By its conditions."""

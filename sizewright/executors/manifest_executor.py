@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,6 @@ from sizewright.executors.manifest_check import check_manifest
 from sizewright.executors.plan_notes import PLAN_ID, check_no_secrets, has_notes, notes, read_notes
 from sizewright.executors.pod_command import Finds, Start, check_rendezvous, gives_command, secrets, start
 from sizewright.executors.pods import PodLabels
-from sizewright.executors.quantities import cpu_quantity, memory_quantity, read_bytes, read_cores
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.repeated_sizes import Change, repeated
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
@@ -220,44 +219,6 @@ class ManifestExecutor(RenderOnly):
             counts |= zip(names, floors(plan, role, [counts[name] for name in names]), strict=True)
         return counts
 
-    def fit_total(self, outer: Node, field: str, document: Node, counts: Mapping[str, int]) -> Iterator[str]:
-        """Adapt the resources of so many replicas, where all of them say what they ask for; else say what is there."""
-        found = outer.get(field.rpartition(".")[2])
-        if not isinstance(found, MutableMapping):
-            return
-        for amount, total in self._totals(document, counts, found).items():
-            if total is None:
-                yield f"{field}.{amount} stays {found[amount]}: not all replicas say how much they ask for."
-            else:
-                found[amount] = total
-
-    def beyond_total(self, limits: Any, field: str, document: Node) -> Iterator[str]:
-        """Say where all replicas ask for more than a total of the manifest."""
-        if not isinstance(limits, MutableMapping):
-            return
-        counts = {name: entry.get("replicas", 1) for name, entry in self.entries(document).items()}
-        for amount, total in self._totals(document, counts, limits).items():
-            read = {"cpu": read_cores, "memory": read_bytes}.get(amount)
-            if read and total and read(limits[amount], field) < read(total, field):
-                yield f"{field}.{amount} is {limits[amount]}, and the replicas ask for {total} in all: raise it."
-
-    def _totals(self, document: Node, counts: Mapping[str, int], amounts: Node) -> dict[str, str | None]:
-        """Of so many replicas, by what their containers ask for: of those amounts that are known."""
-        found: dict[str, str | None] = {}
-        for amount, read, written in (("cpu", read_cores, cpu_quantity), ("memory", read_bytes, memory_quantity)):
-            if amount not in amounts:
-                continue
-            total: float | None = 0
-            for name, entry in self.entries(document).items():
-                for each in entry["template"]["spec"]["containers"]:
-                    told = Slot(name, entry, each).told()
-                    if amount not in told or total is None:
-                        total = None
-                    else:
-                        total += counts[name] * read(told[amount], f"{self._field(name)}.{amount}")
-            found[amount] = written(total) if total else None  # type: ignore[operator]
-        return found
-
     def header(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> list[str]:
         """Comment lines above a manifest."""
         lines = [
@@ -287,10 +248,10 @@ class ManifestExecutor(RenderOnly):
             if not given
         ]
         if missing:
+            they, are = ("them", "placeholders") if len(missing) > 1 else ("it", "a placeholder")
             yield (
-                f"The job file does not say {' and '.join(missing)}: the manifest has placeholders there. "
-                f"Set {'them' if len(missing) > 1 else 'it'} in the job file, or start from a manifest of "
-                "yours (--base)."
+                f"The job file does not say {' and '.join(missing)}: the manifest has {are} there. Set {they} in the "
+                "job file, or start from a manifest of yours (--base)."
             )
 
     def slots(self, document: Node, role: Role) -> list[Slot]:

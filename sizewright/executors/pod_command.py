@@ -53,11 +53,10 @@ def check_rendezvous(plan: Plan, finds: Finds) -> None:
     """Raises InputError for a command whose replicas the platform cannot tell how to find each other."""
     command = plan.job.command
     if command and (why := finds.refuses.get(command.rendezvous)):
-        able = ", ".join(("tf_config", "hosts") if command.rendezvous == "torchrun" else finds.gives)
+        other = f", or rendezvous {min(finds.gives)}" if command.has_ps and finds.gives else ""
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, and {why}.",
-            "Use an executor that tells them (docs: Platforms, What replicas are told)"
-            + (f", or a rendezvous of the {finds.kind}'s: {able}." if finds.gives else "."),
+            f"Use an executor that tells them: volcano or slurm{other}.",
         )
 
 

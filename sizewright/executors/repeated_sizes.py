@@ -18,7 +18,7 @@ _WORDS: dict[str, _Meaning] = {
     **dict.fromkeys(("ps", "pserver", "pservers", "server", "servers"), "ps"),
     **dict.fromkeys(("thread", "threads", "cpu", "cpus", "core", "cores"), "cores"),
     **dict.fromkeys(("gpu", "gpus", "nproc"), "gpus"),
-}  # type: ignore[assignment]
+}
 _FILLERS = frozenset(
     (
         "num",

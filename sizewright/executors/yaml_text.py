@@ -79,8 +79,8 @@ class YamlText:
             lines = given[i:j] if kind == "equal" else after[k:m]
             if kind == "replace" and j - i == m - k:
                 lines = [_indented(new, like) for new, like in zip(lines, given[i:j], strict=True)]
-            elif kind != "equal" and i:  # as deep as the line above, which the file may have elsewhere
-                lines = [_shifted(line, _depth(given[i - 1]) - _depth(before[i - 1])) for line in lines]
+            elif kind != "equal":
+                lines = list(_shifted(lines, given[:i], before[:i]))
             merged += lines
         text, reader = "\n".join(merged), YAML(typ="safe", pure=True)
         try:
@@ -98,8 +98,15 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _shifted(line: str, by: int) -> str:
-    return " " * max(0, _depth(line) + by) + line.lstrip(" ") if line.strip() else line
+def _shifted(lines: Sequence[str], given: Sequence[str], before: Sequence[str]) -> Iterator[str]:
+    """New lines, each as deep as the file has the last line above that is its sibling."""
+    by = 0
+    for line in lines:
+        above = (n for n in reversed(range(len(before))) if before[n].strip() and _depth(before[n]) <= _depth(line))
+        at = next(above, None)
+        if at is not None and _depth(before[at]) == _depth(line):
+            by = _depth(given[at]) - _depth(before[at])
+        yield " " * max(0, _depth(line) + by) + line.lstrip(" ")
 
 
 def _shared(documents: Sequence[Any]) -> set[int]:
