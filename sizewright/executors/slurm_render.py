@@ -116,7 +116,7 @@ class SlurmRenderer(RenderOnly):
         Raises InputError for what is no such script, and sizes that are none.
         """
         script = SlurmScript(text)
-        plan = _told_plan(text) if _MARK in text else _plan_of(script)
+        plan = _told_plan(text) if _MARK in text or _STEP in text else _plan_of(script)
         groups = groups_of(plan)
         if script.components != len(groups):
             raise InputError(
