@@ -346,7 +346,8 @@ spec:
 """
     got = executor("volcano", written(tmp_path, odd)).render(PLAN)
     assert [line for line in odd.split("\n") if line not in got.split("\n")] == [
-        "  minAvailable:   3", "        replicas:   1", "        template: {spec:   {containers: [ {name: main, image: i} ]}}"
+        "  minAvailable:   3", "        replicas:   1",
+        "        template: {spec:   {containers: [ {name: main, image: i} ]}}",
     ]  # fmt: skip
     assert yaml.safe_load(got)["spec"]["tasks"][0]["replicas"] == 6
 
