@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizewright.api._records import JobLike
-from sizewright.api.applying import apply, manifest
+from sizewright.api.applying import apply, manifest, remarks_on
 from sizewright.api.inputs import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -86,6 +86,7 @@ __all__ = [
     "plan",
     "profile",
     "recommend",
+    "remarks_on",
     "report",
     "retrain",
     "run",

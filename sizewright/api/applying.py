@@ -84,15 +84,22 @@ def manifest(
     asked_by: str = "",
     before: str = "",
     **options: object,
-) -> tuple[str, str]:
-    """The manifest of a plan within its rails, and how it differs from the text of `before`."""
+) -> tuple[str, str, list[str]]:
+    """The manifest of a plan within its rails, how it differs from the text of `before`, and sentences on what a
+    person has to look after in it."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
     loaded = _loaded(_plan_or_path(plan), made)
     loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
     if loaded.kind != "keep":  # which render refuses
         Guarded(made, rails=load_rails(rails)).check(loaded)
     text = made.render(loaded)
-    return text, text_difference(before, text)
+    return text, text_difference(before, text), remarks_on(made, loaded)
+
+
+def remarks_on(executor: Executor, plan: Plan) -> list[str]:
+    """Sentences on what a person has to look after in what an executor renders of a plan."""
+    remarks = getattr(executor, "remarks", None)
+    return list(remarks(plan)) if remarks and plan.kind != "keep" else []
 
 
 def _plan_or_path(plan: PlanLike) -> Plan | Path:
@@ -115,6 +122,7 @@ def _apply(
         guarded.check(plan)
     handle = _found(made, plan, ledger)
     changes = made.difference(plan) if isinstance(made, ShowsDifference) else _sizes_difference(plan)
+    changes += "".join(f"Note: {remark}\n" for remark in remarks_on(made, plan)) if changes else ""
     if dry_run or not confirm(changes):
         return Application(**told, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
     ledger.check()
@@ -151,10 +159,10 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
         data = None
     if isinstance(data, dict) and "target" not in data and _OF_JOBS & data.keys():
         raise JobError(f"{plan} is a job file, not a plan.", f"Make one: sizewright recommend {plan} --out plan.yaml.")
-    parse = getattr(executor, "parse", None)
+    parse, adopt = (getattr(executor, name, None) for name in ("parse", "adopt"))
     if parse and not (isinstance(data, dict) and "target" in data):
         try:
-            return parse(text)  # type: ignore[no-any-return]
+            return adopt(plan) if adopt else parse(text)  # type: ignore[no-any-return]
         except InputError as error:
             raise JobError(f"{plan} is no plan. As a manifest: {error.message}", error.remedy) from None
     return Plan.load(plan)

@@ -90,6 +90,7 @@ def allocate(
 def _write(division: Division, folder: str, executor: str) -> None:
     from pathlib import Path
 
+    from sizewright import api
     from sizewright.cli.output import stderr, write_file
     from sizewright.executors import get_executor
 
@@ -98,6 +99,8 @@ def _write(division: Division, folder: str, executor: str) -> None:
     texts = {
         plan.job.name: renderer.render(plan) for plan in division.plans if plan.kind != "keep"
     }  # all before any is written
+    for remark in dict.fromkeys(r for plan in division.plans for r in api.remarks_on(renderer, plan)):
+        stderr().print(remark, style="yellow", soft_wrap=True)
     for name, text in texts.items():
         write_file(str(Path(folder) / f"{name}.{suffix}"), text)
     stopped = ", ".join(share.job for share in division.shares if share.decision == "suspend")

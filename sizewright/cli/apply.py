@@ -16,8 +16,10 @@ from sizewright.cli.options import (
     Out,
     Output,
     RailsFile,
+    Roles,
     Text,
     executors,
+    of_base,
     read_seconds,
 )
 from sizewright.cli.output import Format
@@ -41,6 +43,7 @@ def apply(
     executor: Annotated[str, typer.Option("--executor", metavar="NAME", help=EXECUTOR_HELP, autocompletion=executors)],
     output: Output = Format.table,
     base: Base = None,
+    role: Roles = None,
     context: Annotated[Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
     version: Annotated[Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
     out: Out = None,
@@ -67,15 +70,18 @@ def apply(
     when you decline.
     """
     from sizewright import api
-    from sizewright.cli.output import show, show_data
+    from sizewright.cli.output import show, show_data, stderr
     from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
 
-    options = {name: value for name, value in {"base": base, "context": context, "version": version}.items() if value}
+    options: dict[str, Any] = {name: value for name, value in {"context": context, "version": version}.items() if value}
+    options |= of_base(base, role)
     if out:
         if wait:
             raise InputError("--wait is for plans that are applied here; --out only writes a file.", "Leave one out.")
-        written = _written(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
+        written, remarks = _written(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
+        for remark in remarks:
+            stderr().print(remark, style="yellow", soft_wrap=True)
         show_data(written, output, lambda console: _print_written(console, written))
         raise typer.Exit(_DECLINED if written["became"] == "declined" else 0)
     with ExitStack() as stack:
@@ -96,8 +102,8 @@ def apply(
 
 def _written(
     plan: str, executor: str, options: dict[str, Any], out: str, rails: str | None, dry_run: bool, yes: bool
-) -> dict[str, str]:
-    """What became of the manifest in a file."""
+) -> tuple[dict[str, str], list[str]]:
+    """What became of the manifest in a file, and what a person has to look after in it."""
     from pathlib import Path
 
     from sizewright import api
@@ -107,7 +113,7 @@ def _written(
 
     out = place_of(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
     before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
-    text, _ = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    text, _, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
     text = as_named(out, text)
     changes = text_difference(before, text)
     became = "unchanged"
@@ -115,7 +121,7 @@ def _written(
         became = "dry run" if dry_run else "written" if yes or _confirmed(changes) else "declined"
     if became == "written":
         write_file(out, text)
-    return {"file": out, "executor": executor, "became": became, "difference": changes}
+    return {"file": out, "executor": executor, "became": became, "difference": changes}, remarks
 
 
 def _print_written(console: Console, told: dict[str, str]) -> None:

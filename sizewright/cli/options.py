@@ -137,6 +137,12 @@ Base = Annotated[
     Text,
     typer.Option("--base", metavar="FILE", help="A manifest or script of your own: only its sizes are changed."),
 ]
+Roles = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--role", metavar="ROLE=NAME", help="What the manifest calls a role, such as ps=pserver; may be given again."
+    ),
+]
 RailsFile = Annotated[
     Text,
     typer.Option("--rails", metavar="FILE", help="Guard rails that plans are held to.", envvar="SIZEWRIGHT_RAILS"),
@@ -177,3 +183,16 @@ MetricsPortNumber = Annotated[
 MetricsHost = Annotated[
     str, typer.Option("--metrics-host", metavar="HOST", help="Address of that port; 0.0.0.0 for all.")
 ]
+
+
+def of_base(base: str | None, roles: list[str] | None) -> dict[str, object]:
+    """Options of an executor that sizes a manifest of the user's. Raises InputError for a role without a name."""
+    from sizewright.errors import InputError
+
+    mapped = {}
+    for text in roles or []:
+        role, equals, name = text.partition("=")
+        if not (role and equals and name):
+            raise InputError(f"--role {text} names no role.", "Write ROLE=NAME, such as --role ps=pserver.")
+        mapped[role] = name
+    return {name: value for name, value in {"base": base, "roles": mapped}.items() if value}

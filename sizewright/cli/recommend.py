@@ -18,9 +18,11 @@ from sizewright.cli.options import (
     Out,
     Output,
     Prior,
+    Roles,
     Store,
     Tracking,
     TrialsFile,
+    of_base,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -49,6 +51,7 @@ def recommend(
     extrapolate: Extrapolate = False,
     executor: Executor = None,
     base: Base = None,
+    role: Roles = None,
     out: Out = None,
 ) -> None:
     """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data.
@@ -62,9 +65,9 @@ def recommend(
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
 
-    if base and not executor:
+    if (base or role) and not executor:
         raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
-    renderer = get_executor(executor or "local", **({"base": base} if base else {})) if executor or out else None
+    renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
     described = api.load_job(job, data)
     if objective or deadline:
         described = described.with_objective(objective and objective.value, deadline)
@@ -80,7 +83,8 @@ def recommend(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
             tracking_uri=tracking_uri,
         )  # fmt: skip
-    manifest = renderer.render(api.plan(described, answer)) if renderer and answer.target else None
+    plan = api.plan(described, answer) if renderer and answer.target else None
+    manifest = renderer.render(plan) if renderer and plan else None
     place = place_of(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
     if manifest and place:
         write_file(place, as_named(place, manifest))
@@ -90,6 +94,9 @@ def recommend(
         show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
     else:
         typer.echo(manifest, nl=False)
+    if renderer and plan:
+        for remark in api.remarks_on(renderer, plan):
+            stderr().print(remark, style="yellow", soft_wrap=True)
     if place:
         told = f"The {executor or 'local'} plan is in {place}" if manifest else f"Nothing is written to {place}."
         stderr().print(told, soft_wrap=True)

@@ -30,8 +30,7 @@ class Applied:
     @property
     def sizes(self) -> Sizes:
         """That it asks for."""
-        read = {role: tuple(slot.read() for slot in self._executor.slots(self._document, role)) for role in ROLES}
-        return {role: groups for role, groups in read.items() if groups}
+        return self._executor.sizes_of(self._document)
 
     def batch_size(self, usual: int) -> int:
         """That its workers are told; `usual` where they are told none."""
@@ -88,7 +87,20 @@ class Applied:
                 return False
             if not resizes and [_one_of(g) for g in one] != [_one_of(g) for g in other]:
                 return False
-        return self.batch_size(target.batch_size) == target.batch_size
+        same_batch = self.batch_size(target.batch_size) == target.batch_size
+        return same_batch and _started(self._job, self._executor) == _started(
+            self._executor.document(plan), self._executor
+        )
+
+
+def _started(document: Mapping[str, Any], executor: ManifestExecutor) -> list[Any]:
+    """What containers of a job start and are told: another one is for new pods only."""
+    found = []
+    for role in ROLES:
+        for slot in executor.slots(dict(document), role):
+            told = [each for each in slot.container.get("env") or [] if "value" in each]
+            found.append([role, slot.container.get("command"), slot.container.get("args"), told])
+    return found
 
 
 def sized(allocation: Allocation, executor: ManifestExecutor) -> Sizes:

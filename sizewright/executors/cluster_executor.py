@@ -44,12 +44,13 @@ class ClusterExecutor(ManifestExecutor):
         self,
         *,
         base: str | Path | None = None,
+        roles: Mapping[str, str] | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
         api: KubeApi | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(base=base)
+        super().__init__(base=base, roles=roles)
         self._connect: Callable[[], KubeApi] = lambda: KubeApi(kubeconfig=kubeconfig, context=context)
         self._given, self._clock = api, clock
         self._steps = FirstSteps(self.change_costs, clock)
@@ -217,8 +218,9 @@ class ClusterExecutor(ManifestExecutor):
         """What is applied: the manifest, with the notes of its plan; of the `whole` job also where a change would be an
         object of its own."""
         made = from_yaml(self.render(plan.model_copy(update={"kind": "launch"}) if whole else plan))
-        document = next(each for each in made if isinstance(each, dict) and each.get("apiVersion") == self.api_version)
+        document = self.mine(made, "The manifest", plan.job.name)
         meta = document.setdefault("metadata", {})
+        meta.pop("generateName", None)  # it is applied by its name
         meta.setdefault("name", plan.job.name)
         meta.setdefault("namespace", plan.job.deploy.namespace)
         at = datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
@@ -324,7 +326,7 @@ class ClusterExecutor(ManifestExecutor):
             job = read_notes(there).job
         except InputError:
             job = Job(name=handle.job)
-        return Pods(job, self.labels, self.roles, self.containers, self._clock)
+        return Pods(job, self.labels, {**self.roles, **self.words_of(dict(there))}, self.containers, self._clock)
 
 
 def _namespace(handle: Handle) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +14,11 @@ from sizewright.executors.kube_api import KubeApi
 from sizewright.executors.kubernetes import metadata, pod_template
 from sizewright.executors.manifest import to_yaml
 from sizewright.executors.manifest_executor import find
+from sizewright.executors.pod_command import Finds
 from sizewright.executors.pods import PodLabels
+from sizewright.executors.repeated_sizes import Change
 from sizewright.executors.slots import Node, Slot
+from sizewright.executors.totals import beyond_total
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -32,6 +35,15 @@ class DlroverExecutor(ClusterExecutor):
     api_version, kind = "elastic.iml.github.io/v1alpha1", "ElasticJob"
     roles_at = "spec.replicaSpecs"
     roles: ClassVar[Mapping[Role, str]] = {role: role for role in ROLES}
+    of_platform = ("dlrover-master", "master")
+    finds = Finds(
+        "ElasticJob",
+        gives=frozenset({"tf_config"}),
+        refuses={
+            "torchrun": "DLRover's parameter server strategy has no MASTER_ADDR, RANK and WORLD_SIZE for its replicas",
+            "hosts": "DLRover tells replicas of each other by TF_CONFIG alone",
+        },
+    )
     # DLRover reads CPU requests to a tenth of a core, so that 250m would become 0.2 and 40m nothing.
     cpu_step_m = 100
     # Its master's service is called elasticjob-NAME-dlrover-master, and Kubernetes allows 63 characters.
@@ -45,21 +57,21 @@ class DlroverExecutor(ClusterExecutor):
         self,
         *,
         base: str | Path | None = None,
+        roles: Mapping[str, str] | None = None,
         version: str | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
         api: KubeApi | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(base=base, kubeconfig=kubeconfig, context=context, api=api, clock=clock)
+        super().__init__(base=base, roles=roles, kubeconfig=kubeconfig, context=context, api=api, clock=clock)
         self._scale_plans = version is not None and _release(version) <= _LAST_WITH_SCALE_PLANS
 
-    def render(self, plan: Plan) -> str:
-        """The manifest. Raises InputError for a plan that it cannot express, or a base that is not of its kind."""
+    def _rendered(self, plan: Plan) -> tuple[str, list[str]]:
         if self._scale_plans and plan.kind == "adjust":
             groups = self.groups(plan)
-            return to_yaml(self.header(plan, groups), scale_plan.document(plan, groups, self.cpu_step_m))
-        return super().render(plan)
+            return to_yaml(self.header(plan, groups), scale_plan.document(plan, groups, self.cpu_step_m)), []
+        return super()._rendered(plan)
 
     def latest(self, there: dict[str, Any]) -> dict[str, Any]:
         """The last ScalePlan of a job, where it is changed by such; those of an earlier job of its name stay behind."""
@@ -77,10 +89,10 @@ class DlroverExecutor(ClusterExecutor):
             return scale_plan.slots(document, role)
         return super().slots(document, role)
 
-    def mine(self, documents: list[Any], name: str) -> Node:
+    def mine(self, documents: list[Any], name: str, job: str = "") -> Node:
         """An ElasticJob or a ScalePlan."""
         kind = scale_plan.KIND if any(scale_plan.is_one(each) for each in documents) else self.kind
-        return find(documents, self.api_version, kind, name)
+        return find(documents, self.api_version, kind, name, job if kind == self.kind else "")
 
     def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
         """Those that have replicas; its parameter server strategy needs both roles."""
@@ -106,11 +118,23 @@ class DlroverExecutor(ClusterExecutor):
                 "distributionStrategy": "ParameterServerStrategy",
                 "optimizeMode": "single-job",
                 "replicaSpecs": {
-                    role: {"replicas": 0, **template, "template": pod_template(plan, "main", "Never")}
-                    for role in groups
+                    role: {
+                        "replicas": 0,
+                        **template,
+                        "template": pod_template(plan, "main", "Never", self.start(plan, role, group)),
+                    }
+                    for role, (group,) in groups.items()
                 },
             },
         }
+
+    def fit(self, document: Node, plan: Plan, changes: Sequence[Change]) -> Iterator[str]:
+        """Say what would replace the sizes, or has less room than they need."""
+        spec = document["spec"]
+        for change in changes:
+            if change.slot.counted.get("autoScale"):
+                yield f"{change.slot.field}.autoScale is on: DLRover's own optimizer may replace these sizes."
+        yield from beyond_total(spec.get("resourceLimits"), "spec.resourceLimits", self.entries(document))
 
     def header(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> list[str]:
         """Comment lines above a manifest."""

@@ -12,7 +12,7 @@ from sizewright.datasets.trials import now
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import ChangeCosts, kind_of
 from sizewright.executors.ledger import Entry, Ledger
-from sizewright.executors.rails import check_rails
+from sizewright.executors.rails import check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
 
 
@@ -96,7 +96,10 @@ class Guarded:
     def check(self, plan: Plan) -> None:
         """Raises InputError for a plan beyond the rails as the executor would carry it out; that is recorded."""
         as_rendered = getattr(self._executor, "as_rendered", None)
+        unsized = getattr(self._executor, "unsized", None)
         try:
+            if unsized and self._rails != Rails() and plan.kind != "keep":
+                check_sized(plan, unsized(plan), self._rails)
             check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
         except SizewrightError as error:
             self._record(plan, "refused", 0.0, why=error.message)

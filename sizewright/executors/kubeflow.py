@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sizewright.executors.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes import metadata, pod_template
+from sizewright.executors.manifest_executor import replace
+from sizewright.executors.pod_command import Finds
 from sizewright.executors.pods import PodLabels
+from sizewright.executors.repeated_sizes import Change
+from sizewright.executors.slots import Node
+from sizewright.executors.totals import fit_total
 from sizewright.spec import Group, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -18,6 +23,13 @@ class KubeflowExecutor(ClusterExecutor):
     name = "kubeflow"
     api_version, kind, roles_at = "kubeflow.org/v1", "TFJob", "spec.tfReplicaSpecs"
     roles: ClassVar[Mapping[Role, str]] = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+    aliases: ClassVar[Mapping[Role, Sequence[str]]] = {"chief": ("Master",)}
+    finds = Finds(
+        "TFJob",
+        gives=frozenset({"tf_config"}),
+        host="{job}-{role}-{index}",
+        refuses={"torchrun": "a TFJob gives its replicas no MASTER_ADDR, RANK and WORLD_SIZE"},
+    )
     containers = ("tensorflow",)  # the operator gives TF_CONFIG to the container of this name
     labels = PodLabels(*(f"training.kubeflow.org/{key}" for key in ("job-name", "replica-type", "replica-index")))
     scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # where PS are is in every replica's TF_CONFIG
@@ -36,11 +48,23 @@ class KubeflowExecutor(ClusterExecutor):
             "spec": {
                 "runPolicy": policy,
                 "tfReplicaSpecs": {
-                    self.roles[role]: {"replicas": 0, **template, "template": pod_template(plan, "tensorflow", "")}
-                    for role in groups
+                    self.roles[role]: {
+                        "replicas": 0,
+                        **template,
+                        "template": pod_template(plan, "tensorflow", "", self.start(plan, role, group)),
+                    }
+                    for role, (group,) in groups.items()
                 },
             },
         }
+
+    def fit(self, document: Node, plan: Plan, changes: Sequence[Change]) -> Iterator[str]:
+        """The floor of the gang and the resources of that, where the manifest has them."""
+        policy = ((document["spec"].get("runPolicy") or {}).get("schedulingPolicy")) or {}
+        needed = self.floor(document, plan)
+        replace(policy, "minAvailable", sum(needed.values()))
+        field = "spec.runPolicy.schedulingPolicy.minResources"
+        yield from fit_total(policy.get("minResources"), field, self.entries(document), needed)
 
     def ended(self, document: Mapping[str, Any]) -> Status | None:
         """By its conditions."""

@@ -18,7 +18,10 @@ _READ = {"cpu": read_cores, "memory": read_bytes}
 def check_manifest(document: Node, slots: Iterable[Slot], name: str) -> None:
     """Raises InputError that names the field of what is missing or cannot be."""
     meta = node(document.get("metadata"), f"{name}: metadata")
-    _check_label(meta.get("name"), f"{name}: metadata.name")
+    if "name" in meta or not meta.get("generateName"):
+        _check_label(meta.get("name"), f"{name}: metadata.name")
+    else:
+        _check_label(str(meta["generateName"]).rstrip("-"), f"{name}: metadata.generateName")
     if "namespace" in meta:
         _check_label(meta["namespace"], f"{name}: metadata.namespace")
     for slot in slots:

@@ -40,6 +40,13 @@ def notes(plan: Plan) -> dict[str, str]:
     return told | {_PLAN: without_secrets(plan).model_dump_json(exclude_defaults=True)}
 
 
+def has_notes(document: Mapping[str, Any]) -> bool:
+    """Whether a manifest carries a plan."""
+    metadata = document.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return isinstance(annotations, Mapping) and _PLAN in annotations
+
+
 def read_notes(document: Mapping[str, Any]) -> Plan:
     """The plan as it was made. Raises InputError for a manifest without one."""
     metadata = document.get("metadata")

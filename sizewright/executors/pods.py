@@ -141,8 +141,10 @@ class Pods:
         """What runs, by the requests of the pods; none where no worker does."""
         groups: dict[Role, list[Group]] = {}
         for pod in running:
-            role = self._seen[_uid(pod)].role
-            one = _slot(pod, self._containers).read()
+            role, slot = self._seen[_uid(pod)].role, _slot(pod, self._containers)
+            if not slot.asks_for_cores:
+                continue
+            one = slot.read()
             of_role = groups.setdefault(role, [])
             same = next((i for i, each in enumerate(of_role) if each.model_copy(update={"replicas": 1}) == one), None)
             if same is None:

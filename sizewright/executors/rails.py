@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Group, Plan, Prices, Rails, Role
 from sizewright.spec.objective import allocation_price
+from sizewright.spec.rails import RoleRails
 from sizewright.spec.units import format_bytes
 
 
@@ -19,6 +20,18 @@ def check_rails(plan: Plan, rails: Rails) -> None:
         raise InputError(f"The guard rails pause all plans; plan {plan.id} waits.", "Apply it when they do not.")
     if beyond := list(_beyond(plan, rails)):
         raise InputError(f"Plan {plan.id} is beyond its guard rails: {'; '.join(beyond)}.", "Make one within them.")
+
+
+def check_sized(plan: Plan, unsized: Sequence[Role], rails: Rails) -> None:
+    """Raises InputError for roles that a manifest gives no cores, where rails limit what they may have."""
+    limits_all = rails.quota != Rails().quota or rails.budget is not None
+    for role in unsized:
+        if limits_all or getattr(rails, role) != RoleRails():
+            raise InputError(
+                f"Plan {plan.id} is held to guard rails, and its manifest does not say how many cores a "
+                f"{role} asks for.",
+                f"Write the requests of {role} into the manifest.",
+            )
 
 
 def _beyond(plan: Plan, rails: Rails) -> Iterator[str]:

@@ -15,6 +15,10 @@ class RenderOnly(Refuses):
     def __init__(self) -> None:
         self.change_costs = ChangeCosts(PODS_PRIORS)
 
+    def remarks(self, plan: Plan) -> list[str]:
+        """Sentences on what a person has to look after in what is rendered of a plan."""
+        return []
+
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Seconds until the platform's replicas train: the prior of queues and pods until changes are measured."""
         return self.change_costs.estimate(plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +12,19 @@ from sizewright.spec import Gpu, Group
 from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
 
 GPU_RESOURCE = "nvidia.com/gpu"
+_GPU_RESOURCES = re.compile(r"(nvidia|amd)\.com/(gpu(\.shared)?|mig-.+)|gpu\.intel\.com/.+|habana\.ai/gaudi")
+_VENDORS = {r"mi\d+x?": "amd.com/gpu", r"gaudi\d*": "habana.ai/gaudi"}
 BATCH_SIZE_ENV = "SIZEWRIGHT_BATCH_SIZE"
 Node = MutableMapping[str, Any]
+
+
+class Sizes(NamedTuple):
+    """Sizes as a base has them; None where it does not say one, or says what is none."""
+
+    replicas: int | None
+    cpu: float | None
+    memory_bytes: int | None
+    gpus: int
 
 
 class Slot(NamedTuple):
@@ -25,34 +38,81 @@ class Slot(NamedTuple):
     """Its `resources` are those of one."""
 
     def write(self, group: Group, cpu_step_m: int = 1) -> None:
-        """Number and resources; memory that is not known (0) and limits that were left open stay as they are."""
+        """Number and resources; memory that is not known (0), GPUs that the plan does not have, and limits that were
+        left open stay as they are."""
         self.counted["replicas"] = group.replicas
         resources = _inner(self.container, "resources", self.field)
         bare = not resources.get("requests") and not resources.get("limits")
-        for amount, value in _amounts(group, cpu_step_m).items():
+        gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
+        for amount, value in _amounts(group, cpu_step_m, gpu).items():
             _set(_inner(resources, "requests", f"{self.field}: resources"), amount, value)
-            if bare or amount in (resources.get("limits") or {}) or amount == GPU_RESOURCE:
+            if bare or amount in (resources.get("limits") or {}) or amount == gpu:
                 _set(_inner(resources, "limits", f"{self.field}: resources"), amount, value)
 
     def has(self, group: Group, cpu_step_m: int = 1) -> bool:
         """Whether it reads as what was written, where that told anything."""
+        if not self.asks_for_cores:
+            return False
         now, wanted = self.read(), rounded(group, cpu_step_m)
         memory = not wanted.memory_bytes or now.memory_bytes == wanted.memory_bytes
         same_gpus = wanted.gpu is None or now.gpu == wanted.gpu
         return memory and same_gpus and (now.replicas, now.cpu) == (wanted.replicas, wanted.cpu)
+
+    @property
+    def asks_for_cores(self) -> bool:
+        """Whether its container says how many cores it asks for."""
+        return "cpu" in self.told()
+
+    @property
+    def gpu_resource(self) -> str:
+        """By which name it asks for GPUs; empty where it does not."""
+        return next((name for name in self.told() if _GPU_RESOURCES.fullmatch(name)), "")
+
+    @property
+    def replicas(self) -> int:
+        """Their number. Raises InputError for what is none."""
+        return _count(self.counted.get("replicas", 1), f"{self.field}.replicas")
+
+    def sizes(self) -> Sizes:
+        """Whatever it says of them."""
+        told = self.told()
+        gpu = self.gpu_resource
+        return Sizes(
+            _read(lambda: self.replicas) if "replicas" in self.counted else None,
+            _read(lambda: read_cores(told["cpu"], "")) if "cpu" in told else None,
+            _read(lambda: read_bytes(told["memory"], "")) if "memory" in told else None,
+            _read(lambda: _count(told[gpu], "")) or 0 if gpu else 0,
+        )
+
+    def told(self) -> dict[str, Any]:
+        """All amounts, its requests before its limits. Raises InputError for what is no mapping."""
+        at = f"{self.field}: resources"
+        resources = node(self.container.get("resources") or {}, at)
+        return {
+            **node(resources.get("limits") or {}, f"{at}.limits"),
+            **node(resources.get("requests") or {}, f"{at}.requests"),
+        }
 
     def write_batch_size(self, batch_size: int, usual: int) -> None:
         """Where its environment has it. Raises InputError where that does not, and it is another than usual."""
         for variable in self._env():
             if variable.get("name") == BATCH_SIZE_ENV:
                 if str(variable.get("value")) != str(batch_size):
-                    variable["value"] = str(batch_size)
+                    variable["value"] = like(variable.get("value"), batch_size)
                 return
         if batch_size != usual:
             raise InputError(
                 f"The plan's batch size is {batch_size}, and the container of {self.field} is told none.",
                 f"Add {BATCH_SIZE_ENV} to its env, and read it there.",
             )
+
+    def write_counts(self, workers: int, ps: int, cores: float) -> None:
+        """Where its environment has what a command is told of its job."""
+        values = {"SIZEWRIGHT_WORKERS": str(workers), "SIZEWRIGHT_PS": str(ps), "SIZEWRIGHT_CORES": f"{cores:g}"}
+        for variable in self._env():
+            name = str(variable.get("name"))
+            if name in values and "value" in variable and str(variable["value"]) != values[name]:
+                variable["value"] = like(variable["value"], values[name])
 
     def read_batch_size(self, usual: int) -> int:
         """Of its environment; `usual` where that does not have it. Raises InputError for what is no whole number."""
@@ -69,18 +129,14 @@ class Slot(NamedTuple):
 
     def read(self) -> Group:
         """Raises InputError that names the field of what is no size."""
-        at = f"{self.field}: resources"
-        resources = node(self.container.get("resources") or {}, at)
-        told = {
-            **node(resources.get("limits") or {}, f"{at}.limits"),
-            **node(resources.get("requests") or {}, f"{at}.requests"),
-        }
+        at, told = f"{self.field}: resources", self.told()
         if "cpu" not in told:
             raise InputError(f"{at} have no cpu.", "Write what each replica requests, such as cpu: 500m.")
         memory = read_bytes(told["memory"], f"{at}.memory") if "memory" in told else 0
-        count = _count(told.get(GPU_RESOURCE, 0), f"{at}.{GPU_RESOURCE}")
+        gpu = self.gpu_resource
+        count = _count(told[gpu], f"{at}.{gpu}") if gpu else 0
         return Group(
-            replicas=_count(self.counted.get("replicas", 1), f"{self.field}.replicas"),
+            replicas=self.replicas,
             cpu=read_cores(told["cpu"], f"{at}.cpu"), memory_bytes=memory, gpu=Gpu(count=count) if count else None,
         )  # fmt: skip
 
@@ -91,6 +147,23 @@ def rounded(group: Group, cpu_step_m: int = 1) -> Group:
     gpu = Gpu(count=group.gpu.count) if group.gpu else None
     cpu = read_cores(cpu_quantity(group.cpu, cpu_step_m), "")
     return Group(replicas=group.replicas, cpu=cpu, memory_bytes=memory, gpu=gpu)
+
+
+def gpu_resource(gpu: Gpu) -> str:
+    """The name by which Kubernetes counts GPUs of a kind."""
+    return next((name for kind, name in _VENDORS.items() if re.fullmatch(kind, gpu.kind.lower())), GPU_RESOURCE)
+
+
+def whole(cores: float) -> int:
+    """Whole cores, at least one, as thread pools and Ray count them."""
+    return max(1, math.ceil(round(cores, 6)))
+
+
+def like(before: Any, value: object) -> Any:
+    """The value as a text, in the quotes of the one before."""
+    from ruamel.yaml.scalarstring import ScalarString
+
+    return type(before)(str(value)) if isinstance(before, ScalarString) else str(value)
 
 
 def main_container(template: Any, names: Sequence[str], field: str) -> Node:
@@ -117,13 +190,21 @@ def _inner(outer: Node, name: str, field: str) -> Node:
     return node(outer[name], f"{field}.{name}")
 
 
-def _amounts(group: Group, cpu_step_m: int) -> dict[str, str | int]:
+def _amounts(group: Group, cpu_step_m: int, gpu: str) -> dict[str, str | int]:
     told: dict[str, str | int] = {"cpu": cpu_quantity(group.cpu, cpu_step_m)}
     if group.memory_bytes:
         told["memory"] = memory_quantity(group.memory_bytes)
     if group.gpu:
-        told[GPU_RESOURCE] = group.gpu.count
+        told[gpu] = group.gpu.count
     return told
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    """What is read; None for what is no size."""
+    try:
+        return read()
+    except InputError:
+        return None
 
 
 def _set(amounts: Node, amount: str, value: str | int) -> None:

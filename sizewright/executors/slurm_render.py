@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,11 +13,12 @@ from pydantic import ValidationError
 from sizewright.errors import InputError
 from sizewright.executors.plan_notes import check_no_secrets, without_secrets
 from sizewright.executors.render_only import RenderOnly
-from sizewright.executors.slots import BATCH_SIZE_ENV
+from sizewright.executors.repeated_sizes import Change, repeated_in_script
+from sizewright.executors.slots import BATCH_SIZE_ENV, Slot
 from sizewright.executors.slurm_script import SlurmScript
 from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
 from sizewright.executors.slurm_step import PLAN
-from sizewright.spec import Group, Plan
+from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
 from sizewright.spec._faults import explain_first
 
 COMMENT = "sizewright:"
@@ -36,6 +39,41 @@ class SlurmRenderer(RenderOnly):
     def render(self, plan: Plan) -> str:
         """The script. Raises InputError for a plan that keeps the job, and a base that is none or has other
         components."""
+        return self._rendered(plan)[0].text
+
+    def remarks(self, plan: Plan) -> list[str]:
+        """Sentences on what a person has to look after in the script of a plan."""
+        script, changes = self._rendered(plan)
+        if not self._base:
+            own = plan.job.command is not None or plan.job.deploy.command != Deploy().command
+            usual = shlex.join(plan.job.deploy.command)
+            return (
+                []
+                if own
+                else [
+                    f"The job file does not say deploy.command: the script starts a placeholder ({usual}). Set it "
+                    "there, or start from a script of yours (--base)."
+                ]
+            )
+        kept = [
+            f"{self._base}: {role} keep their GPUs ({script.read(i).gpu}): the plan has none."
+            for i, (role, _, group) in enumerate(groups_of(plan))
+            if script.read(i).gpu and not group.gpu
+        ]
+        return [*script.remarks(), *kept, *repeated_in_script(str(self._base), script.body, changes)]
+
+    def adopt(self, path: str | Path) -> Plan:
+        """The plan of a script's file, which becomes the base where it holds more than that plan.
+
+        Raises InputError for what is no such script.
+        """
+        text = _read(path)
+        plan = self.parse(text)
+        if not self._base and self.render(plan) != text:
+            self._base = path
+        return plan
+
+    def _rendered(self, plan: Plan) -> tuple[SlurmScript, list[Change]]:
         check_no_secrets(plan)
         if plan.kind == "keep":
             raise InputError(f"Plan {plan.id} keeps the job as it is.", "There is nothing to render.")
@@ -43,13 +81,18 @@ class SlurmRenderer(RenderOnly):
         script = self._read_base() if self._base else SlurmScript("\n".join(_minimal(plan, [g for *_, g in groups])))
         if script.components != len(groups):
             roles = ", ".join(role for role, _, _ in groups)
+            said = "".join(f" {remark}" for remark in script.remarks())
             raise InputError(
                 f"{self._base} has {script.components} component{'s' * (script.components > 1)}, and plan {plan.id} "
-                f"has {len(groups)} groups of replicas: {roles}.",
+                f"has {len(groups)} group{'s' * (len(groups) > 1)} of replicas: {roles}.{said}",
                 "Write a component for each in this order, with #SBATCH hetjob between two.",
             )
-        for component, (_, _, group) in enumerate(groups):
+        changes = []
+        for component, (role, _, group) in enumerate(groups):
+            before = script.sizes(component)
             script.write(component, group)
+            after = script.sizes(component)
+            changes.append(Change(role, Slot(str(self._base), {}, {}), before, after))
         if script.batch_size is not None:
             script.set_batch_size(plan.target.batch_size)
         elif plan.target.batch_size != plan.job.training.batch_size and _STEP not in script.text:
@@ -57,7 +100,7 @@ class SlurmRenderer(RenderOnly):
                 f"The plan's batch size is {plan.target.batch_size}, and {self._base} is told none.",
                 f"Write export {BATCH_SIZE_ENV}={plan.target.batch_size} into it, and read it where it trains.",
             )
-        return script.text
+        return script, changes
 
     def as_rendered(self, plan: Plan) -> Plan:
         """The plan as its script really asks for it: in whole cores, with GPUs and the QOS that only a base has."""
@@ -68,12 +111,13 @@ class SlurmRenderer(RenderOnly):
         return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
 
     def parse(self, text: str) -> Plan:
-        """The plan of a script that was rendered from it; where its sizes were changed since, with these.
+        """The plan of a script that was rendered from it; where its sizes were changed since, with these. Of any other
+        script, the plan that submits it at the sizes that it has: workers, then PS, chief and evaluator.
 
         Raises InputError for what is no such script, and sizes that are none.
         """
         script = SlurmScript(text)
-        plan = _told_plan(text)
+        plan = _told_plan(text) if _MARK in text or _STEP in text else _plan_of(script)
         groups = groups_of(plan)
         if script.components != len(groups):
             raise InputError(
@@ -85,11 +129,28 @@ class SlurmRenderer(RenderOnly):
         return regrouped(plan, changed)
 
     def _read_base(self) -> SlurmScript:
-        try:
-            text = Path(self._base or "").read_bytes().decode("utf-8")  # line breaks as they are
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._base} cannot be read: {error}.", "Pass the path of a script.") from None
-        return SlurmScript(text, str(self._base))
+        return SlurmScript(_read(self._base or ""), str(self._base))
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8")  # line breaks as they are
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a script.") from None
+
+
+def _plan_of(script: SlurmScript) -> Plan:
+    if script.components > len(ROLES):
+        raise InputError(
+            f"The script has {script.components} components, and there are {len(ROLES)} roles.", "Pass a plan for it."
+        )
+    name = re.sub("[^a-z0-9]+", "-", (script.value(0, "--job-name") or "job").lower()).strip("-")[:52].strip("-")
+    job = Job(name=name or "job")
+    job = job.with_batch_size(script.batch_size or job.training.batch_size)
+    groups = {role: (script.read(i),) for i, role in enumerate(ROLES[: script.components])}
+    plan_id = f"{job.name}-{hashlib.sha256(script.text.encode()).hexdigest()[:8]}"
+    target = Allocation.model_validate(groups | {"batch_size": job.training.batch_size})
+    return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its script has these sizes.")
 
 
 def _told_plan(text: str) -> Plan:

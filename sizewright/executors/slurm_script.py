@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from sizewright.errors import InputError
-from sizewright.executors.slots import BATCH_SIZE_ENV
+from sizewright.executors.slots import BATCH_SIZE_ENV, Sizes
 from sizewright.executors.slurm_sizes import (
     gpu_option,
     mib_per_core,
@@ -17,30 +17,49 @@ from sizewright.executors.slurm_sizes import (
 )
 from sizewright.spec import Group
 
-_DIRECTIVE = re.compile(r"#SBATCH[ \t]+(.*)")
-# A word may have quoted parts; a comment ends the options.
-_WORD = re.compile(r"(?:[^\s\"'#]|\"[^\"]*\"|'[^']*'|(?<=\S)#)+")
+_MAGIC = re.compile(r"#SBATCH|#SLURM")
+_COMPONENT = re.compile(r"hetjob|packjob", re.IGNORECASE)
+_MISTAKEN = re.compile(r"[ \t]+#SBATCH\b|#[ \t]*sbatch[ \t]+-")
+"""Lines that look like directives and that sbatch takes for comments."""
+_BLANKS = " \t\v\f\r"
 _SHORT = {
     "-n": "--ntasks", "-c": "--cpus-per-task", "-J": "--job-name", "-N": "--nodes", "-G": "--gpus", "-o": "--output",
+    "-q": "--qos",
 }  # fmt: skip
 _OF_NODES = ("--mem", "--nodes", "--ntasks-per-node", "--mem-per-gpu", "--gpus", "--gpus-per-node", "--ntasks-per-core",
     "--gres", "--gpus-per-socket",
 )  # fmt: skip
 """Sizes that say nothing of one replica."""
+_LONG = ("--ntasks", "--cpus-per-task", "--cpus-per-gpu", "--mem-per-cpu", "--gpus-per-task", "--ntasks-per-socket",
+    "--ntasks-per-gpu", *_OF_NODES,
+)  # fmt: skip
 _BATCH_SIZE = re.compile(rf"(\s*export\s+{BATCH_SIZE_ENV}=['\"]?)([^'\"\s;#]*)(.*)")
 
 
+class _Word(NamedTuple):
+    """One argument of a directive: without its quotes, and where it stands in the line."""
+
+    text: str
+    start: int
+    stop: int
+
+
 class _Option(NamedTuple):
-    """One option of a directive: its line, and where in it the value stands (None: it has none)."""
+    """One option of a directive: its line, its value (None: it has none), and the part of the line that a new value
+    replaces, with `before` in front of it."""
 
     line: int
-    value: slice | None
+    value: str | None
+    at: slice
+    before: str = ""
 
 
 class SlurmScript:
     """A script's text, and the sizes in it; whatever else it holds stays as it is.
 
-    Raises InputError for what is no script.
+    Directives are found where sbatch finds them: above the first line that is neither blank nor a comment, whatever
+    blanks stand before a comment. Raises InputError for what is no script, and for one whose directives sbatch does
+    not reach.
     """
 
     def __init__(self, text: str, name: str = "The script") -> None:
@@ -50,11 +69,18 @@ class SlurmScript:
             raise InputError(f"{name} has DOS line breaks or NULs, which sbatch refuses.", "Save it with LF alone.")
         self._lines, self._name = text.split("\n"), name
         self._find()
+        if self.unread and not any(self._components):
+            raise InputError(f"{name}: {self._unread_because()}.", "Move the #SBATCH lines above it.")
 
     @property
     def text(self) -> str:
         """With what was written."""
         return "\n".join(self._lines)
+
+    @property
+    def body(self) -> str:
+        """What the script does: the lines from its first command on."""
+        return "\n".join(self._lines[self._command or 0 :] if self._command is not None else [])
 
     @property
     def components(self) -> int:
@@ -89,10 +115,18 @@ class SlurmScript:
             gpu=read_gpus(gpus, self._field(component, "--gpus-per-task")),
         )
 
+    def sizes(self, component: int) -> Sizes:
+        """Whatever it says of a component's sizes."""
+        try:
+            read = self.read(component)
+        except InputError:
+            return Sizes(None, None, None, 0)
+        return Sizes(read.replicas, read.cpu, read.memory_bytes or None, read.gpu.count if read.gpu else 0)
+
     def value(self, component: int, option: str) -> str | None:
-        """Of an option, as it is written; None where it has none."""
+        """Of an option, without quotes; None where it has none."""
         at = self._components[component].get(option)
-        return self._lines[at.line][at.value] if at and at.value else None
+        return at.value if at else None
 
     def set(self, component: int, option: str, value: str) -> None:
         """Write an option where it stands, else behind the last of its component. Raises InputError for a value that
@@ -102,10 +136,34 @@ class SlurmScript:
         at = self._components[component].get(option)
         if at is None or at.value is None:
             self._lines.insert(self._ends[component] or 1, f"#SBATCH {option}={value}")
-        elif self._lines[at.line][at.value] != value:
+        elif value not in (at.value, self._lines[at.line][at.at]):
             line = self._lines[at.line]
-            self._lines[at.line] = line[: at.value.start] + value + line[at.value.stop :]
+            self._lines[at.line] = line[: at.at.start] + at.before + value + line[at.at.stop :]
         self._find()
+
+    @property
+    def unread(self) -> list[int]:
+        """Numbers of the lines that look like directives and that sbatch does not read."""
+        below = self._command if self._command is not None else len(self._lines)
+        return [
+            number + 1
+            for number, line in enumerate(self._lines)
+            if _MISTAKEN.match(line) or (number > below and _MAGIC.match(line))
+        ]
+
+    def remarks(self) -> list[str]:
+        """Sentences on directives that sbatch does not read."""
+        return [f"{self._name}: {self._unread_because()}."] if self.unread else []
+
+    def _unread_because(self) -> str:
+        below = [n for n in self.unread if self._command is not None and n > self._command]
+        if below and self._command is not None:
+            first = self._lines[self._command].strip()
+            return (
+                f"line {self._command + 1} ({first:.40}) is a command, and sbatch reads no #SBATCH line below it "
+                f"({_numbered(below)})"
+            )
+        return f"sbatch takes {_numbered(self.unread)} for a comment: #SBATCH begins a line, in capital letters"
 
     @property
     def batch_size(self) -> int | None:
@@ -122,38 +180,75 @@ class SlurmScript:
                 self._lines[number] = f"{found[1]}{batch_size}{found[3]}"
 
     def _find(self) -> None:
-        """Where its options are."""
+        """Where its options are, as sbatch looks for them."""
         self._components: list[dict[str, _Option]] = [{}]
         self._ends = [0]
         """Of each component: the line behind its last directive."""
+        self._command: int | None = None
+        """The first command, below which sbatch reads nothing."""
         for number, line in enumerate(self._lines):
-            if line.strip() and not line.startswith("#"):
-                break  # Slurm reads no further
-            if found := _DIRECTIVE.fullmatch(line):
-                self._directive(number, found)
+            if _MAGIC.match(line):
+                self._directive(number, line)
+            elif (text := line.strip(_BLANKS)) and not text.startswith("#"):
+                self._command = number
+                return
 
-    def _directive(self, number: int, found: re.Match[str]) -> None:
-        words = _words(found)
-        if words and words[0][0] in ("hetjob", "packjob"):
+    def _directive(self, number: int, line: str) -> None:
+        if found := _COMPONENT.search(line):
             self._components.append({})
-            self._ends.append(number + 1)
-            return
+            self._ends.append(0)
+            line = line[: found.start()] + " " * len(found[0]) + line[found.end() :]
         self._ends[-1] = number + 1
-        options, i = self._components[-1], 0
-        while i < len(words):
-            word, at = words[i]
-            name, equals, _ = word.partition("=")
-            i += 1
-            if name[:2] in _SHORT and len(name) > 2:  # -n4
-                options[_SHORT[name[:2]]] = _Option(number, slice(at + 2, at + len(word)))
+        words, options = self._words(number, line), self._components[-1]
+        while words:
+            word = words.pop(0)
+            name, equals, value = word.text.partition("=")
+            if name[:2] in _SHORT and not name.startswith("--"):  # -n4, -n 4
+                name, at = _SHORT[name[:2]], word.start + 2
+                if len(word.text) > 2:
+                    options[name] = _Option(number, word.text[2:], slice(at, word.stop))
+                    continue
             elif equals:
-                options[name] = _Option(number, slice(at + len(name) + 1, at + len(word)))
-            elif i < len(words) and not words[i][0].startswith("-"):
-                follows, begin = words[i]
-                options[_SHORT.get(name, name)] = _Option(number, slice(begin, begin + len(follows)))
-                i += 1
+                name = _full(name)
+                at = line.index("=", word.start) + 1
+                quoted = line[word.start : at] != word.text[: at - word.start]
+                begin = word.start if quoted else at
+                options[name] = _Option(number, value, slice(begin, word.stop), f"{name}=" if quoted else "")
+                continue
+            name = _full(name)
+            if words and not words[0].text.startswith("-"):
+                follows = words.pop(0)
+                options[name] = _Option(number, follows.text, slice(follows.start, follows.stop))
             else:
-                options[_SHORT.get(name, name)] = _Option(number, None)
+                options[name] = _Option(number, None, slice(word.stop, word.stop))
+
+    def _words(self, number: int, line: str) -> list[_Word]:
+        """Arguments of a directive: quotes group, a backslash escapes, and # begins a comment, even within a word."""
+        words: list[_Word] = []
+        at, start, text, quote = len("#SBATCH" if line.startswith("#SB") else "#SLURM"), -1, "", ""
+        while at < len(line) and (quote or line[at] != "#"):
+            character = line[at]
+            if not quote and character in _BLANKS:
+                words += [_Word(text, start, at)] if start >= 0 else []
+                start, text = -1, ""
+                at += 1
+                continue
+            start = at if start < 0 else start
+            if character == "\\" and at + 1 < len(line):
+                at += 1
+                text += line[at]
+            elif character == quote:
+                quote = ""
+            elif not quote and character in "\"'":
+                quote = character
+            else:
+                text += character
+            at += 1
+        if quote:
+            raise InputError(
+                f"{self._name}: line {number + 1} has no second {quote}, which sbatch refuses.", "Close it."
+            )
+        return [*words, _Word(text, start, at)] if start >= 0 else words
 
     def _set_memory(self, component: int, mib: int) -> None:
         """An amount that says the same in another unit (`1G` for `1024M`) is left."""
@@ -178,11 +273,13 @@ class SlurmScript:
         return f"{self._name}{of}: {option}"
 
 
-def _words(found: re.Match[str]) -> list[tuple[str, int]]:
-    """Words of a directive, each with where it begins in the line, up to a comment."""
-    words, at = [], found.start(1)
-    for word in re.finditer(rf"#|{_WORD.pattern}", found[1]):
-        if word.group().startswith("#"):
-            break
-        words.append((word.group(), at + word.start()))
-    return words
+def _full(name: str) -> str:
+    """The option that sbatch takes an abbreviation for."""
+    found = [option for option in _LONG if option.startswith(name)]
+    return found[0] if len(found) == 1 and name not in _LONG else name
+
+
+def _numbered(lines: list[int]) -> str:
+    """`line 3`, `lines 3 and 4`, `lines 3, 4 and 5`."""
+    *others, last = map(str, lines)
+    return f"lines {', '.join(others)} and {last}" if others else f"line {last}"

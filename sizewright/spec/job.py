@@ -71,6 +71,9 @@ class Deploy(Record):
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
     command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
+    folder: str | None = Field(
+        default=None, pattern=r"^/", description="where the container starts it; absent: the image's own folder"
+    )
     namespace: Annotated[str, NAMESPACE] = Field(default="default", description="of the platform")
     priority_class: Annotated[str, PLATFORM_NAME] | None = Field(
         default=None, description="of the platform, where it has such"

@@ -160,7 +160,7 @@ def test_a_base_that_is_right_already_stays_as_it_is(tmp_path: Path) -> None:
         (BASES["kubeflow"].replace("TFJob", "PyTorchJob"), "no TFJob; it holds: PyTorchJob"),
         (BASES["kubeflow"].replace("kubeflow.org/v1", "kubeflow.org/v2"), "apiVersion 'kubeflow.org/v2'"),
         (BASES["kubeflow"] + "---\n" + BASES["kubeflow"], "has 2 TFJobs"),
-        (BASES["kubeflow"].replace("    PS:", "    Ps:"), "has no PS in spec.tfReplicaSpecs"),
+        (BASES["kubeflow"].replace("    PS:", "    Servers:"), "has no PS in spec.tfReplicaSpecs"),
         (BASES["kubeflow"].replace("tfReplicaSpecs", "replicaSpecs"), "has no spec.tfReplicaSpecs"),
         (BASES["kubeflow"].replace("SIZEWRIGHT_BATCH_SIZE", "OTHER"), "batch size is 256"),
     ],
@@ -204,7 +204,7 @@ def test_ray_groups_may_be_scaled_between_lower_and_upper() -> None:
     assert told == [("worker", 2, 6, 9), ("ps", 2, 3, 4)]
 
 
-def test_sizes_that_are_shared_in_a_base_are_told(tmp_path: Path) -> None:
+def test_sizes_that_are_shared_in_a_base_become_each_its_own(tmp_path: Path) -> None:
     document = KubeflowExecutor().render(plan())
     text = yaml.safe_load(document)
     specs = text["spec"]["tfReplicaSpecs"]
@@ -215,8 +215,10 @@ def test_sizes_that_are_shared_in_a_base_are_told(tmp_path: Path) -> None:
     target = plan().target
     other = target.ps[0].model_copy(update={"cpu": target.worker[0].cpu * 2})
     made = plan().model_copy(update={"target": target.model_copy(update={"ps": (other,)})})
-    with pytest.raises(InputError, match=r"cannot have a size of its own: it shares"):
-        KubeflowExecutor(base=base).render(made)
+    sized = KubeflowExecutor(base=base)
+    assert sized.asks_for(made) == {"worker": target.worker, "ps": (other,)}
+    text = sized.render(made)
+    assert KubeflowExecutor(base=base).render(made) == text
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_sizes_that_are_shared_in_a_base_are_told(tmp_path: Path) -> None:
     [
         ("resources:", "resources: [cpu]\n            was:", "resources is .*cpu.*, and a mapping"),
         ("env:", "env: [A=b]\n            was:", "env is 'A=b', and a mapping"),
-        ("annotations:", "annotations: text\n  was:", "carries no plan"),
+        ("sizewright/plan-record:", "sizewright/plan-record: text\n    was:", "The plan in the manifest"),
     ],
 )
 def test_what_is_no_mapping_is_told(right: str, wrong: str, says: str) -> None:

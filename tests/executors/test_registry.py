@@ -38,7 +38,7 @@ def test_options_are_passed_on_and_unknown_ones_refused() -> None:
     assert 'address="h:1"' in executor._made_with()
     with pytest.raises(InputError, match=r"options adress\. It takes: address, clock, folder"):
         get_executor("ray", adress="h:1")
-    with pytest.raises(InputError, match=r"It takes: api, base, clock, context, kubeconfig, version\."):
+    with pytest.raises(InputError, match=r"It takes: api, base, clock, context, kubeconfig, roles, version\."):
         get_executor("dlrover", address="h:1")
 
 

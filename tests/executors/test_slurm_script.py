@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sizewright.errors import InputError
 from sizewright.executors.slurm_script import SlurmScript
@@ -104,3 +108,111 @@ def test_slurm_gives_whole_cores() -> None:
     assert rounded(Group(replicas=2, cpu=2.1, memory_bytes=GIB)) == Group(
         replicas=2, cpu=3, memory_bytes=3 * 342 * MIB
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("directives", "read"),
+    [
+        ("  # a comment with blanks before it\n\t# and a tab\n#SBATCH -n 4", (4, 1)),
+        ("\n \t \n#\n#SBATCH -n 4", (4, 1)),
+        ("#SBATCH -n4 -c2", (4, 2)),
+        ("#SBATCH -n=4", None),
+        ("#SBATCH--ntasks=4", (4, 1)),
+        ("#SLURM --ntasks=4", (4, 1)),
+        ("#SBATCH --ntasks '4' --cpus-per-task=\"2\"", (4, 2)),
+        ("#SBATCH '--ntasks=4' \"-c\" 2", (4, 2)),
+        ("#SBATCH --ntasks=4#of workers", (4, 1)),
+        ("#SBATCH --comment='a # b' --ntasks=4 # --ntasks=5", (4, 1)),
+        ("#SBATCH --comment=a\\ b\\# --ntasks=4", (4, 1)),
+        ("#SBATCH --ntasks=1\n#SBATCH -n 4", (4, 1)),  # the last one wins
+        ("#SBATCH --cpus-per-t=2 --ntasks=4", (4, 2)),  # abbreviated
+        ("#SBATCH -p main -t 1:00:00 --exclusive -n 4", (4, 1)),
+        ("#PBS -l nodes=9\n#SBATCH -n 4", (4, 1)),
+    ],
+)
+def test_directives_are_found_where_sbatch_finds_them(directives: str, read: tuple[int, int] | None) -> None:
+    script = SlurmScript(f"#!/bin/bash\n{directives}\nsrun train\n#SBATCH -n 77\n")
+    if read is None:
+        with pytest.raises(InputError, match="--ntasks is '=4'"):
+            script.read(0)
+    else:
+        assert (script.read(0).replicas, script.read(0).cpu) == read
+    script.write(0, Group(replicas=6, cpu=3, memory_bytes=GIB))
+    assert SlurmScript(script.text).read(0) == Group(replicas=6, cpu=3, memory_bytes=3 * 342 * MIB)
+    assert script.text.endswith("\nsrun train\n#SBATCH -n 77\n")
+    assert script.remarks() == [
+        f"The script: line {script.text.count(chr(10)) - 1} (srun train) is a command, and sbatch reads no #SBATCH "
+        f"line below it (line {script.text.count(chr(10))})."
+    ]
+
+
+@pytest.mark.parametrize("separator", ["hetjob", "packjob", "HETJOB", " hetjob  # servers", "hetjob --qos=high"])
+def test_components_are_separated_as_sbatch_separates_them(separator: str) -> None:
+    script = SlurmScript(f"#!/bin/sh\n#SBATCH -n 4\n#SBATCH {separator}\n#SBATCH -n 1\n")
+    assert script.components == 2
+    assert [script.read(i).replicas for i in (0, 1)] == [4, 1]
+
+
+def test_a_command_above_all_directives_is_named() -> None:
+    text = "#!/bin/bash\nset -euo pipefail\n#SBATCH --ntasks=4\n#SBATCH hetjob\n"
+    with pytest.raises(InputError, match=r"line 2 \(set -euo pipefail\) is a command.*\(lines 3 and 4\)") as caught:
+        SlurmScript(text)
+    assert "above it" in caught.value.remedy
+
+
+def test_a_directive_that_sbatch_takes_for_a_comment_is_named() -> None:
+    for line in ("  #SBATCH -n 4", "#sbatch -n 4", "# sbatch --ntasks=4"):
+        script = SlurmScript(f"#!/bin/sh\n#SBATCH -p main\n{line}\n")
+        assert script.read(0).replicas == 1
+        assert "sbatch takes line 3 for a comment" in script.remarks()[0]
+    assert not SlurmScript("#!/bin/sh\n#SBATCH -n 4\n##SBATCH -n 5\n# SBATCH is read\n").remarks()
+
+
+def test_a_quote_that_is_not_closed_is_named() -> None:
+    with pytest.raises(InputError, match="line 2 has no second '"):
+        SlurmScript("#!/bin/sh\n#SBATCH --comment='ours\n")
+
+
+_LINES = st.sampled_from(
+    ["", "  ", "# note", "\t # note", "#SBATCH -p main", "#SBATCH --comment='n -n 3' # -n 2", "##SBATCH -n 8",
+     "#SBATCH -n {n}", "#SBATCH --ntasks={n} # why", "#SBATCH --ntasks \"{n}\"", "#SBATCH -c{c}",
+     "#SBATCH --cpus-per-task={c} --mem-per-cpu={m}M", "#SBATCH --mem-per-cpu '{m}'"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_of_any_script_only_the_sizes_change(data: st.DataObject) -> None:
+    components = data.draw(st.integers(1, 3))
+    numbers = {key: st.integers(1, 99) for key in "ncm"}
+    lines = ["#!/bin/bash"]
+    for component in range(components):
+        lines += ["#SBATCH hetjob"] if component else []
+        for line in data.draw(st.lists(_LINES, max_size=6)):
+            lines.append(line.format(**{key: data.draw(value) for key, value in numbers.items()}))
+    script = SlurmScript("\n".join([*lines, "set -e", "srun -n 5 train"]))
+    assert script.components == components
+    sizes = [
+        Group(replicas=data.draw(st.integers(1, 50)), cpu=data.draw(st.integers(1, 9)), memory_bytes=0)
+        for _ in range(components)
+    ]
+    for component, size in enumerate(sizes):
+        before = script.read(component).memory_bytes
+        known = size.model_copy(update={"memory_bytes": data.draw(st.sampled_from([0, GIB]))})
+        script.write(component, known)
+        assert script.read(component).model_copy(update={"memory_bytes": 0}) == size
+        if known.memory_bytes:
+            assert GIB <= script.read(component).memory_bytes < GIB + size.cpu * MIB
+        else:
+            assert bool(script.read(component).memory_bytes) == bool(before)
+    once = script.text
+    for component in range(components):
+        script.write(component, script.read(component))
+    assert script.text == once
+    blind = [re.sub(r"(?<![-\w])(-n|--ntasks|-c|--cpus-per-task|--mem-per-cpu)[= ]?['\"]?\d+M?['\"]?", "", line)
+             if line.startswith("#SBATCH") else line for line in once.split("\n")]  # fmt: skip
+    kept = [re.sub(r"(?<![-\w])(-n|--ntasks|-c|--cpus-per-task|--mem-per-cpu)[= ]?['\"]?\d+M?['\"]?", "", line)
+            if line.startswith("#SBATCH") else line for line in lines]  # fmt: skip
+    assert [line for line in blind if line.strip() != "#SBATCH"] == [
+        line for line in [*kept, "set -e", "srun -n 5 train"] if line.strip() != "#SBATCH"
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sizewright.spec import Job, Resources, Role
@@ -45,25 +45,30 @@ def make_start(job: Job, seats: Sequence[Seat], me: Seat, batch_size: int) -> St
     """The command of one of the seats."""
     command = job.command
     assert command is not None
-    values: dict[str, object] = {
-        "batch_size": batch_size,
-        "samples": job.training.samples,
-        "workers": sum(seat.role == "worker" for seat in seats),
-        "ps": sum(seat.role == "ps" for seat in seats),
-        "cores": f"{me.size.cpu:g}",
-        "role": me.role,
-        "index": me.number,
-    }
-
-    def fill(text: str) -> str:
-        return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), text)
-
+    workers, ps = (sum(seat.role == role for seat in seats) for role in ("worker", "ps"))
+    values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, batch_size)
     env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items()}
     # As torchrun does; more threads than cores only wait for each other.
     env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu)))
     env["PYTHONUNBUFFERED"] = "1"  # a report that waits in a buffer has the wrong time
     env |= {"torchrun": _torchrun, "tf_config": _tf_config, "hosts": _hosts}[command.rendezvous](seats, me)
-    return Start(tuple(fill(word) for word in command.run), env | {k: fill(v) for k, v in command.env.items()})
+    own = {name: fill(value, values) for name, value in command.env.items()}
+    return Start(tuple(fill(word, values) for word in command.run), env | own)
+
+
+def placeholders(
+    job: Job, workers: int, ps: int, cores: float, role: Role, index: int | str, batch_size: int
+) -> dict[str, object]:
+    """The values of the placeholders of a command."""
+    return {
+        "batch_size": batch_size, "samples": job.training.samples, "workers": workers, "ps": ps,
+        "cores": f"{cores:g}", "role": role, "index": index,
+    }  # fmt: skip
+
+
+def fill(text: str, values: Mapping[str, object]) -> str:
+    """A text with its placeholders replaced."""
+    return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), text)
 
 
 def _torchrun(seats: Sequence[Seat], me: Seat) -> dict[str, str]:

@@ -1,0 +1,463 @@
+"""Manifests of users: sizes go into them, everything else is kept, and what repeats a size is adapted or reported."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from sizewright.errors import InputError
+from sizewright.executors import get_executor
+from sizewright.executors.manifest_executor import ManifestExecutor
+from sizewright.spec import Allocation, Gpu, Group, Job, Plan
+from sizewright.spec.units import GIB, MIB
+
+TARGET = Allocation.of(6, 2, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
+LOWER = Allocation.of(2, 1, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
+PLAN = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=TARGET, lower=LOWER, upper=TARGET, reason="best")
+
+
+def executor(name: str, base: Path, **options: Any) -> ManifestExecutor:
+    made = get_executor(name, base=base, **options)
+    assert isinstance(made, ManifestExecutor)
+    return made
+
+
+def sized(name: str, base: Path, plan: Plan = PLAN, **options: Any) -> Any:
+    return yaml.safe_load(executor(name, base, **options).render(plan))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "base.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "worker", "ps"),
+    [
+        ("M03/k3.yaml", "kubeflow", "Worker", "PS"),
+        ("M04/k10.yaml", "kubeflow", "worker", "ps"),
+        ("M13/v1.yaml", "volcano", "trainer", "pserver"),
+        ("M17/r2.yaml", "kuberay", "worker", "ps"),
+        ("M19/d1.yaml", "dlrover", "worker", "ps"),
+        ("M19/k18.yaml", "kubeflow", "Worker", "PS"),
+    ],
+)
+def test_of_a_public_manifest_only_the_sizes_change(case: str, name: str, worker: str, ps: str, shared: Path) -> None:
+    base = shared / "field" / case
+    plan = Plan.load(shared / "field" / "_common" / "plan.yaml")
+    made = executor(name, base)
+    before, after = yaml.safe_load(base.read_text()), yaml.safe_load(made.render(plan))
+    entries = made.entries(after)
+    assert [entries[role]["replicas"] for role in (worker, ps)] == [6, 2]
+    asked = made.asks_for(plan)
+    assert (asked["worker"][0].cpu, asked["worker"][0].memory_bytes) == (1.5, 512 * MIB)
+    assert (asked["ps"][0].cpu, asked["ps"][0].memory_bytes) == (0.5, 384 * MIB)
+    assert _without_sizes(after, made, (worker, ps)) == _without_sizes(before, made, (worker, ps))
+    assert made.as_rendered(plan).target.replicas("worker") == 6  # what guard rails are held to
+
+
+def _without_sizes(document: Any, made: ManifestExecutor, names: tuple[str, ...]) -> Any:
+    """What a plan does not write."""
+    document = copy.deepcopy(document)
+    for name, entry in made.entries(document).items():
+        if name in names:
+            for key in ("replicas", "minReplicas", "maxReplicas", "minAvailable", "rayStartParams"):
+                entry.pop(key, None)
+            main = next(
+                (c for c in entry["template"]["spec"]["containers"] if c.get("name") in made.containers),
+                entry["template"]["spec"]["containers"][0],
+            )
+            resources = main.get("resources") or {}
+            for kind in ("requests", "limits"):
+                amounts = {k: v for k, v in (resources.get(kind) or {}).items() if k not in ("cpu", "memory")}
+                resources[kind] = amounts
+                if not amounts:
+                    del resources[kind]
+            if not resources:
+                main.pop("resources", None)
+    document["spec"].pop("minAvailable", None)
+    return document
+
+
+def test_a_base_that_is_named_by_its_server_is_sized(tmp_path: Path) -> None:
+    text = get_executor("kubeflow").render(PLAN).replace("  name: ctr\n", "  generateName: ctr-\n")
+    assert executor("kubeflow", written(tmp_path, text)).render(PLAN) == text
+    with pytest.raises(InputError, match="generateName is 'A b'"):
+        sized("kubeflow", written(tmp_path, text.replace("ctr-\n", "A b-\n")))
+
+
+RAY_JOB = """\
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: ctr}
+spec:
+  entrypoint: NUM_WORKERS=4 python train.py --num-workers 2 --epochs 2
+  runtimeEnvYAML: |
+    env_vars:
+      WORLD_SIZE: "4"
+  rayClusterSpec:
+    headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: ray-head, image: r}]}}}
+    workerGroupSpecs:
+    - replicas: 2
+      minReplicas: 1
+      maxReplicas: 5
+      groupName: small-group
+      rayStartParams: {num-cpus: "4", num-gpus: '0', memory: '8589934592', object-store-memory: '2147483648'}
+      template: {spec: {containers: [{name: ray-worker, image: r, resources: {limits: {cpu: 4, memory: 8Gi}}}]}}
+"""
+
+
+def test_the_only_group_of_a_job_of_workers_is_theirs(tmp_path: Path) -> None:
+    workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512, 512 * MIB)})
+    made = executor("kuberay", written(tmp_path, RAY_JOB))
+    (group,) = yaml.safe_load(made.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert (group["groupName"], group["replicas"], group["minReplicas"]) == ("small-group", 6, 2)
+    assert group["rayStartParams"] == {
+        "num-cpus": "2", "num-gpus": "0", "memory": str(512 * MIB), "object-store-memory": str(128 * MIB)
+    }  # fmt: skip
+    said = " ".join(made.remarks(workers))
+    assert "small-group] is taken for worker" in said
+    assert "spec.entrypoint: NUM_WORKERS says 4; workers are now 6." in said
+    assert "spec.entrypoint: --num-workers says 2; workers are now 6." in said
+    assert "spec.runtimeEnvYAML: WORLD_SIZE says 4; workers are now 6." in said
+    assert "object-store-memory was 2147483648" in said
+    assert "epochs" not in said
+    with pytest.raises(InputError, match=r"has no ps in .*there: small-group") as caught:
+        made.render(PLAN)
+    assert "--role ps=NAME" in caught.value.remedy
+
+
+def test_ray_parameters_that_were_no_size_of_the_container_are_told(tmp_path: Path) -> None:
+    text = RAY_JOB.replace('num-cpus: "4"', 'num-cpus: "16"').replace("limits: {cpu: 4, memory: 8Gi}", "")
+    workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512)})
+    made = executor("kuberay", written(tmp_path, text))
+    (group,) = yaml.safe_load(made.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert group["rayStartParams"]["num-cpus"] == "2"
+    assert group["rayStartParams"]["memory"] == "8589934592"  # how much there is is not known
+    assert any("num-cpus was 16" in remark for remark in made.remarks(workers))
+
+
+def test_a_replica_of_several_hosts_is_refused(tmp_path: Path) -> None:
+    text = RAY_JOB.replace("groupName: small-group", "groupName: worker\n      numOfHosts: 4")
+    workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512)})
+    with pytest.raises(InputError, match="numOfHosts is 4"):
+        sized("kuberay", written(tmp_path, text), workers)
+
+
+VOLCANO_JOB = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: scheduling.volcano.sh/v1beta1
+  kind: Queue
+  metadata: {name: ads}
+  spec: {weight: 1}
+- apiVersion: batch.volcano.sh/v1alpha1
+  kind: Job
+  metadata: {name: ctr, namespace: ads}
+  spec:
+    minAvailable: 4
+    tasks:
+    - {name: scheduler, replicas: 1, template: {spec: {containers: [{name: s, image: i}]}}}
+    - {name: servers, replicas: 1, minAvailable: 1, template: {spec: {containers: [{name: s, image: i}]}}}
+    - name: nodes
+      replicas: 4
+      minAvailable: 4
+      template:
+        spec:
+          initContainers: [{name: copy, image: i, resources: {limits: {cpu: 9, memory: 9Gi}}}]
+          containers:
+          - name: train
+            image: i
+            command: ["bash", "-c", "OMP_NUM_THREADS=8 torchrun --nnodes=4 --nproc_per_node 8 train.py --epochs 4"]
+            env: [{name: WORLD_SIZE, value: "4"}, {name: PADDLE_PSERVERS_NUM, value: "1"}, {name: SEED, value: "4"}]
+            resources: {requests: {cpu: 8, memory: 1Gi, amd.com/gpu: 8}, limits: {cpu: 16, amd.com/gpu: 8}}
+          - {name: proxy, image: i, resources: {requests: {cpu: 4, memory: 1Gi}}}
+"""
+MAPPED = {"worker": "nodes", "ps": "servers"}
+
+
+def test_roles_are_mapped_and_the_rest_is_kept(tmp_path: Path) -> None:
+    made = executor("volcano", written(tmp_path, VOLCANO_JOB), roles=MAPPED)
+    queue, job = yaml.safe_load(made.render(PLAN))["items"]
+    before = yaml.safe_load(VOLCANO_JOB)["items"]
+    assert queue == before[0]
+    scheduler, servers, nodes = job["spec"]["tasks"]
+    assert scheduler == before[1]["spec"]["tasks"][0]
+    assert (servers["replicas"], servers["minAvailable"]) == (2, 2)
+    assert (nodes["replicas"], nodes["minAvailable"]) == (6, 2)  # asynchronous: as few as the plan's lower
+    assert job["spec"]["minAvailable"] == 1 + 2 + 2
+    train, proxy = nodes["template"]["spec"]["containers"]
+    assert proxy == before[1]["spec"]["tasks"][2]["template"]["spec"]["containers"][1]
+    assert train["resources"] == {
+        "requests": {"cpu": "1500m", "memory": "512Mi", "amd.com/gpu": 8}, "limits": {"cpu": "1500m", "amd.com/gpu": 8}
+    }  # fmt: skip
+    said = made.remarks(PLAN)
+    assert said == [
+        "spec.tasks[scheduler] is not in the plan and stays as it is (1 × its own size).",
+        "spec.tasks[nodes] keeps 8 amd.com/gpu a replica: the plan has no GPUs.",
+        "spec.tasks[nodes]: OMP_NUM_THREADS says 8; the cores of each are now 1.5.",
+        "spec.tasks[nodes]: --nnodes says 4; workers are now 6.",
+        "spec.tasks[nodes]: WORLD_SIZE says 4; workers are now 6.",
+        "spec.tasks[nodes]: PADDLE_PSERVERS_NUM says 1; PS are now 2.",
+    ]
+
+
+def test_synchronous_workers_start_together(tmp_path: Path) -> None:
+    job = PLAN.job.model_copy(update={"training": PLAN.job.training.model_copy(update={"sync": "sync"})})
+    plan = PLAN.model_copy(update={"job": job})
+    for name in ("volcano", "kuberay"):
+        text = get_executor(name).render(plan)
+        assert ("minAvailable: 6" in text) == (name == "volcano")
+        assert ("minReplicas: 6" in text) == (name == "kuberay")
+    more = Allocation.of(9, 3, 1.5, 0.5, 512)
+    unequal = PLAN.model_copy(update={"lower": more})  # a lower that has more replicas than the target
+    assert yaml.safe_load(get_executor("volcano").render(unequal))["spec"]["minAvailable"] == 8
+
+
+def test_the_gang_of_a_tfjob_follows_its_sizes(tmp_path: Path) -> None:
+    document = yaml.safe_load(get_executor("kubeflow").render(PLAN))
+    policy = {"minAvailable": 40, "minResources": {"cpu": "80", "memory": "1Ti", "pods": 40}, "queue": "ads"}
+    document["spec"]["runPolicy"]["schedulingPolicy"] = policy
+    base = written(tmp_path, yaml.safe_dump(document))
+    got = sized("kubeflow", base)["spec"]["runPolicy"]["schedulingPolicy"]
+    assert got == {
+        "minAvailable": 4, "minResources": {"cpu": "4", "memory": "1792Mi", "pods": 40}, "queue": "ads"
+    }  # fmt: skip
+
+
+def test_of_several_jobs_the_one_that_is_called_like_the_plans_is_sized(tmp_path: Path) -> None:
+    text = get_executor("dlrover").render(PLAN.model_copy(update={"target": LOWER}))
+    both = text.replace("name: ctr\n", "name: other\n") + "---\n" + text + "---\n"
+    documents = list(yaml.safe_load_all(executor("dlrover", written(tmp_path, both)).render(PLAN)))
+    counts = [d["spec"]["replicaSpecs"]["worker"]["replicas"] for d in documents if d]
+    assert counts == [2, 6]
+    with pytest.raises(InputError, match=r"has 2 ElasticJobs \(other, ctr\), and none of them is called new"):
+        sized("dlrover", tmp_path / "base.yaml", PLAN.model_copy(update={"job": Job(name="new")}))
+
+
+def test_a_chief_keeps_the_size_that_an_alias_shares_with_the_workers(tmp_path: Path) -> None:
+    text = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: ctr}
+spec:
+  tfReplicaSpecs:
+    Master:
+      template: {spec: {containers: [{name: tensorflow, image: i, resources: &size {requests: {cpu: 4, memory: 4Gi}}}]}}
+    Worker:
+      template:
+        spec:
+          containers:
+          - {name: tensorflow, image: i, resources: *size}
+    PS:
+      template:
+        spec:
+          containers:
+          - name: tensorflow
+            image: i
+            resources: {<<: *size}
+"""
+    made = executor("kubeflow", written(tmp_path, text))
+    specs = yaml.safe_load(made.render(PLAN))["spec"]["tfReplicaSpecs"]
+    asked = {role: spec["template"]["spec"]["containers"][0]["resources"]["requests"] for role, spec in specs.items()}
+    assert asked == {
+        "Master": {"cpu": 4, "memory": "4Gi"}, "Worker": {"cpu": "1500m", "memory": "512Mi"},
+        "PS": {"cpu": "500m", "memory": "384Mi"},
+    }  # fmt: skip
+    assert "replicas" not in specs["Master"]
+
+
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_memory_that_is_not_known_is_not_asked_for(name: str, tmp_path: Path) -> None:
+    plan = PLAN.model_copy(update={"target": Allocation.of(2, 1, 1, 1, 512)})
+    made = executor(name, written(tmp_path, get_executor(name).render(PLAN)))
+    assert [group.memory_bytes for _, group in plan.target.groups] == [0, 0]
+    assert [groups[0].memory_bytes for groups in made.asks_for(plan).values()] == [512 * MIB, 384 * MIB]
+    assert sum("memory is not known" in remark for remark in made.remarks(plan)) == 2
+    text = get_executor(name).render(plan)
+    for entry in made.entries(yaml.safe_load(text)).values():
+        resources = entry["template"]["spec"]["containers"][0]["resources"]
+        assert resources == {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource"),
+    [("gpu", "nvidia.com/gpu"), ("A100", "nvidia.com/gpu"), ("mi300x", "amd.com/gpu"), ("gaudi2", "habana.ai/gaudi")],
+)
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_gpus_of_a_plan_are_asked_for_and_read_back(name: str, kind: str, resource: str, tmp_path: Path) -> None:
+    gpu = Gpu(kind=kind, count=2)
+    worker = Group(replicas=3, cpu=4, memory_bytes=GIB, gpu=gpu)
+    plan = PLAN.model_copy(update={"target": TARGET.model_copy(update={"worker": (worker,)})})
+    made = get_executor(name)
+    assert isinstance(made, ManifestExecutor)
+    text = made.render(plan)
+    entry = made.entries(yaml.safe_load(text))[made.roles["worker"]]
+    resources = entry["template"]["spec"]["containers"][0]["resources"]
+    assert [resources[part][resource] for part in ("requests", "limits")] == [2, 2]
+    assert made.parse(text) == plan
+    base = executor(name, written(tmp_path, get_executor(name).render(PLAN)))
+    assert base.asks_for(plan)["worker"][0].gpu == Gpu(count=2)
+
+
+def test_roles_that_are_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'server' is not a role of a Job") as caught:
+        executor("volcano", tmp_path, roles={"server": "x"})
+    assert "worker, ps" in caught.value.remedy or "chief, worker" in caught.value.remedy
+    base = written(tmp_path, VOLCANO_JOB)
+    with pytest.raises(InputError, match="has no worker in") as caught:
+        sized("volcano", base)
+    assert "--role worker=scheduler" in caught.value.remedy
+    with pytest.raises(InputError, match="has no trainers in"):
+        sized("volcano", base, roles={"worker": "trainers", "ps": "servers"})
+
+
+def test_line_breaks_and_layout_of_a_file_stay(tmp_path: Path) -> None:
+    text = get_executor("volcano").render(PLAN.model_copy(update={"target": LOWER}))
+    base = tmp_path / "base.yaml"
+    base.write_bytes(text.replace("\n", "\r\n").encode())
+    got = executor("volcano", base).render(PLAN)
+    assert got.count("\r\n") == got.count("\n")
+    odd = """\
+apiVersion:   batch.volcano.sh/v1alpha1
+kind: Job
+metadata:   {name: ctr,   labels: {a:   b}}   # ours
+spec:
+  minAvailable:   3
+  tasks:
+      - name: worker
+        replicas:   1
+        template:
+            spec:
+                containers:
+                  - name:   main
+                    image: i
+                    command: [ "a",  'b' ]
+      - name: ps
+        template: {spec:   {containers: [ {name: main, image: i} ]}}
+"""
+    got = executor("volcano", written(tmp_path, odd)).render(PLAN)
+    assert [line for line in odd.split("\n") if line not in got.split("\n")] == [
+        "  minAvailable:   3", "        replicas:   1",
+        "        template: {spec:   {containers: [ {name: main, image: i} ]}}",
+    ]  # fmt: skip
+    assert yaml.safe_load(got)["spec"]["tasks"][0]["replicas"] == 6
+
+
+# Random manifests: of each platform, with whatever users have around the sizes.
+
+_EXTRAS = {
+    "metadata": {"labels": {"team": "ads"}, "annotations": {"note": "on: purpose"}},
+    "priority": 7,
+    "volumes": [{"name": "data", "emptyDir": {"sizeLimit": "4Gi"}}],
+    "nodeSelector": {"pool": "big"},
+}
+_SIDE = {"name": "proxy", "image": "p", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+_AMOUNTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from([1, "2", "500m", 0.5]),
+        "memory": st.sampled_from(["1Gi", "512Mi", 1 << 30]),
+        "ephemeral-storage": st.just("1Gi"),
+        "nvidia.com/gpu": st.sampled_from([1, "2"]),
+    },
+)
+
+
+@st.composite
+def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
+    made = get_executor(name)
+    assert isinstance(made, ManifestExecutor)
+    mapped = {"worker": "learner", "ps": "store"} if made.named_by and draw(st.booleans()) else {}
+    words = {role: mapped.get(role, made.roles[role]) for role in ("worker", "ps")}
+    if not made.named_by and draw(st.booleans()):
+        words = {role: word.swapcase() for role, word in words.items()}
+    document = yaml.safe_load(made.render(PLAN))
+    document["metadata"] = {draw(st.sampled_from(["name", "generateName"])): "ours"}
+    document["spec"] |= {"someSetting": {"replicas": 4, "cpu": 8}}
+    at = document["spec"]
+    *path, last = made.roles_at.split(".")[1:]
+    for step in path:
+        at = at[step]
+    entries = made.entries(document)
+    found: dict[str, Any] = {}
+    for role, usual in (("worker", made.roles["worker"]), ("ps", made.roles["ps"])):
+        entry = copy.deepcopy(entries[usual])
+        for key in ("replicas", "minAvailable", "minReplicas", "maxReplicas"):
+            if key in entry and draw(st.booleans()):
+                entry[key] = draw(st.integers(1, 9))
+            elif key == "replicas":
+                del entry[key]
+        pod = entry["template"]["spec"]
+        main = pod["containers"][0]
+        main["resources"] = draw(st.fixed_dictionaries({}, optional={"requests": _AMOUNTS, "limits": _AMOUNTS}))
+        main["args"] = ["--lr", "0.1"]
+        pod |= draw(st.fixed_dictionaries({}, optional={k: st.just(v) for k, v in _EXTRAS.items() if k != "metadata"}))
+        if draw(st.booleans()):
+            entry["template"]["metadata"] = _EXTRAS["metadata"]
+        if draw(st.booleans()):
+            pod["initContainers"] = [copy.deepcopy(_SIDE)]
+        if draw(st.booleans()):
+            pod["containers"].append(copy.deepcopy(_SIDE))
+        found[words[role]] = entry | ({made.named_by: words[role]} if made.named_by else {})
+    if draw(st.booleans()):
+        other = "Evaluator" if name == "kubeflow" else "evaluator"
+        pod = {"spec": {"containers": [{"name": "e", "image": "i"}]}}
+        found[other] = {"replicas": 1, "template": pod} | ({made.named_by: other} if made.named_by else {})
+    at[last] = list(found.values()) if made.named_by else found
+    return document, mapped
+
+
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_of_any_base_everything_but_sizes_is_kept(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = tmp_path_factory.mktemp("bases") / "base.yaml"
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(_bases(name), st.integers(1, 20), st.integers(1, 5), st.sampled_from([0, GIB]), st.booleans())
+    def kept(base_of: tuple[Any, dict[str, str]], workers: int, ps: int, memory: int, gpu: bool) -> None:
+        document, mapped = base_of
+        base.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        target = Allocation.of(workers, ps, 1.5, 0.5, 512, memory, memory)
+        if gpu:
+            more = target.worker[0].model_copy(update={"gpu": Gpu(count=3)})
+            target = target.model_copy(update={"worker": (more,)})
+        plan = PLAN.model_copy(update={"target": target})
+        made = executor(name, base, **({"roles": mapped} if mapped else {}))
+        try:
+            text = made.render(plan)
+        except InputError as error:
+            assume("above the limit" not in error.message)  # what stays contradicts itself
+            raise
+        after = yaml.safe_load(text)
+        words = made.words_of(after)
+        names = (words["worker"], words["ps"])
+        gone = _without_gpus if gpu else _same
+        assert gone(_without_sizes(after, made, names)) == gone(_without_sizes(document, made, names))
+        for role in ("worker", "ps"):
+            read, wanted = made.asks_for(plan)[role][0], getattr(target, role)[0]
+            assert (read.replicas, read.cpu) == (wanted.replicas, wanted.cpu)
+            assert not memory or read.memory_bytes == memory
+            assert not wanted.gpu or read.gpu == wanted.gpu
+        base.write_text(text, encoding="utf-8")
+        assert executor(name, base, **({"roles": mapped} if mapped else {})).render(plan) == text
+
+    kept()
+
+
+def _same(document: Any) -> Any:
+    return document
+
+
+def _without_gpus(document: Any) -> Any:
+    if isinstance(document, dict):
+        left = {k: _without_gpus(v) for k, v in document.items() if k != "nvidia.com/gpu"}
+        return {k: v for k, v in left.items() if not (k in ("requests", "limits", "resources") and not v)}
+    return [_without_gpus(each) for each in document] if isinstance(document, list) else document
