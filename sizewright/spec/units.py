@@ -55,7 +55,7 @@ def format_bytes(value: float) -> str:
     """`17179869184` → `"16.0 GiB"`."""
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
+            return f"{_tenths(value / size)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -70,11 +70,19 @@ def write_seconds(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """`14400.0` → `"4.0 h"`."""
+    """`14400.0` → `"4.0 h"`, `0.0123` → `"12.3 ms"`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
+            return f"{_tenths(value / size)} {unit}"
+    if 0 < abs(value) < 0.1:
+        return f"{value * 1e3:.1f} ms" if abs(value) >= 1e-4 else f"{value:.1e} s"
     return f"{value:.1f} s"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) < _SCIENTIFIC else f"{value:.2e}"
 
 
 def _written(pattern: str) -> WithJsonSchema:
@@ -90,3 +98,52 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), _written(r"^[0-9.]+ *
 def format_count(count: int, noun: str) -> str:
     """`1 run`, `1,200 runs`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+_SCIENTIFIC = 1e12
+"""Numbers from here on are written with an exponent."""
+_MOST_DIGITS = 6
+"""Of a value, however narrow its interval is."""
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """Return `113571.6` as `"113,572"` and `0.8` as `"0.800"`: all whole digits, and at least `digits` digits.
+
+    This and `format_interval` are the only places that round throughput, cost and counts for people to read.
+    """
+    return _rounded(value, min(0, _exponent(value) - digits + 1)) if value else "0"
+
+
+def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
+    """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
+
+    They are rounded to two digits of half the width of the interval, as more would claim what is not known. Each
+    keeps two digits of its own, and without a width they are written by `format_number`.
+    """
+    half = (upper - lower) / 2
+    if not (math.isfinite(half) and half > 0):
+        return format_number(value), format_number(lower), format_number(upper)
+    place = max(_exponent(half) - 1, _exponent(value) - _MOST_DIGITS + 1 if value else -_MOST_DIGITS)
+    value_, lower_, upper_ = (_rounded(each, min(place, _exponent(each) - 1) if each else place)
+                              for each in (value, lower, upper))  # fmt: skip
+    return value_, lower_, upper_
+
+
+def describe_interval(value: float, lower: float, upper: float) -> str:
+    """Return `"114,000 (78,000 to 165,000)"`."""
+    value_, lower_, upper_ = format_interval(value, lower, upper)
+    return f"{value_} ({lower_} to {upper_})"
+
+
+def _exponent(value: float) -> int:
+    """Return the power of ten of the first digit."""
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _rounded(value: float, place: int) -> str:
+    """Round to the power of ten `place`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
+    if value and not 1e-4 <= abs(value) < _SCIENTIFIC:
+        return f"{value:.{min(_MOST_DIGITS, max(1, _exponent(value) - place + 1))}g}"
+    return f"{round(value, -place):,.{max(0, -place)}f}"
