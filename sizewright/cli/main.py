@@ -26,6 +26,7 @@ from sizewright.cli import (
     tune,
 )
 from sizewright.cli import run as run_verb
+from sizewright.cli.output import register_plain
 from sizewright.cli.verbs import Verbs
 
 app = Verbs(
@@ -62,8 +63,9 @@ def run() -> None:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, under nohup too
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # where a terminal knows ASCII alone
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=register_plain())
     try:
         try:
             app(prog_name="sizewright")

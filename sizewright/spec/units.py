@@ -6,9 +6,12 @@ import math
 import re
 import reprlib
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+if TYPE_CHECKING:
+    from sizewright.spec.job import Prices
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
@@ -133,6 +136,14 @@ def describe_interval(value: float, lower: float, upper: float) -> str:
     """Return `"114,000 (78,000 to 165,000)"`."""
     value_, lower_, upper_ = format_interval(value, lower, upper)
     return f"{value_} ({lower_} to {upper_})"
+
+
+def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
+    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`: the unit of every cost that is shown."""
+    parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]
+    parts += [f"{prices.gpu_hour:g} a GPU-hour"] if gpus else []
+    default = " (the default prices)" if prices == type(prices)() else ""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}{default}"
 
 
 def _exponent(value: float) -> int:
