@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec.units import Bytes, Cores, format_bytes
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -100,7 +100,7 @@ class Allocation(Record):
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
             plural = "s" if role == "worker" and group.replicas != 1 else ""
-            memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
+            memory = f" and {format_bytes(group.memory_bytes)}" if group.memory_bytes else ""
             parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 
