@@ -26,11 +26,15 @@ def new_bar(console: Console, *, transient: bool = False) -> Progress:
 
 
 class _Bar(Progress):
-    """What is done stands before the bar, or above it where there is no room beside it."""
+    """What is done stands before the bar, or above it where there is no room beside it; without room for the bar, the
+    times stand alone."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         for task in self.tasks:
-            bar = self.make_tasks_table([task])
+            bar: RenderableType = self.make_tasks_table([task])
+            if self.console.width < _BAR_AND_TIMES:
+                times = (column(task) for column in self.columns[1:] if isinstance(column, ProgressColumn))
+                bar = Text(" ").join(text for text in times if isinstance(text, Text))
             if cell_len(task.description) + _BAR_AND_TIMES <= self.console.width:
                 yield Columns([Text(task.description), bar])
             else:

@@ -55,7 +55,7 @@ def export_(
         runs = opened.history.finished()
     export_history(runs, file)
     text = f"Wrote {format_count(len(runs), 'finished job')} to {file}"
-    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
@@ -159,4 +159,4 @@ def _show(told: dict[str, Any], output: Format) -> None:
         f"{format_count(told['added'], 'finished job')} to {told['store']} ({told['already_there']} were there already)"
     )
     text = f"Would add {text}" if told["dry_run"] else f"Added {text}"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    show_data(told, output, lambda out: out.print(text))

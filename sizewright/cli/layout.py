@@ -150,7 +150,9 @@ class _Grid:
             made += [*text([[""] * (height - len(name)) + name for name in names], "bold"), rule]
         for row in self._rows:
             made += [rule] if row.section else []
-            made += text([_wrapped(cell, width) for cell, width in zip(row.cells, widths, strict=True)], row.style, row.styles)
+            made += text(
+                [_wrapped(cell, width) for cell, width in zip(row.cells, widths, strict=True)], row.style, row.styles
+            )
         return made
 
     def blocks(self, width: int) -> list[Text]:

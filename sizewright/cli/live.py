@@ -56,9 +56,9 @@ class LiveView:
     def sized(self, found: Recommendation) -> None:
         """What the job is launched at, and what that rests on."""
         if found.target is not None:
-            self._console.print(f"Sized: {found.target.describe()}", style="bold", soft_wrap=True)
+            self._console.print(f"Sized: {found.target.describe()}", style="bold")
         for reason in found.reasons:
-            self._console.print(f"• {reason}", soft_wrap=True)
+            self._console.print(f"• {reason}")
 
     def progressed(self, now: RunProgress) -> None:
         """Another look at the job."""

@@ -44,7 +44,8 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
     else:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        utf = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=utf))
 
 
 def stdout() -> Console:
@@ -87,11 +88,9 @@ def _terminal_width(stream: TextIO) -> int | None:
         return _USUAL
 
 
-_PLAIN = str.maketrans(
-    {"×": "x", "→": ">", "–": "-", "−": "-", "—": "-", "•": "*", "·": "*", "…": "...", "±": "+-", "≤": "<=", "≥": ">=", "─": "-",
-     "━": "=", "╸": "=", "╺": "-", "µ": "u", "σ": "sd", "’": "'", "“": '"', "”": '"', "▁": "_", "▂": "_", "▃": "-", "▄": "-",
-     "▅": "=", "▆": "=", "▇": "#", "█": "#"}
-)  # fmt: skip
+_PLAIN = str.maketrans("×→–−—•·─━╸╺µ’“”▁▂▃▄▅▆▇█", 'x>---**-==-u\'""__--==##') | str.maketrans(
+    {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "σ": "sd"}
+)
 
 
 def register_plain() -> str:

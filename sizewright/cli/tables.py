@@ -10,6 +10,7 @@ from sizewright.spec.units import (
     describe_interval,
     describe_prices,
     format_bytes,
+    format_cost,
     format_interval,
     format_number,
     format_seconds,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sizewright.datasets.bank.noise import RepeatNoise
     from sizewright.datasets.finished import FinishedJob
     from sizewright.datasets.trials import Trial
-    from sizewright.spec import Allocation, Alternative, Estimate, Job, MemoryReport, Recommendation
+    from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
 
 
 def trials_table(trials: Sequence[Trial]) -> DataTable:
@@ -146,18 +147,10 @@ def _candidates(answer: Recommendation, job: Job) -> DataTable:
             value,
             f"{lower}–{upper}",
             format_seconds(row.completion_time_s),
-            _cost(row),
+            format_cost(row.cost, rate.value, rate.lower, rate.upper),
             style="bold green" if row.chosen else "",
         )
     return table
-
-
-def _cost(row: Alternative) -> str:
-    """Its cost, rounded as its interval says: cost falls as samples/s rise."""
-    rate = row.throughput
-    if not (rate.lower > 0 and rate.upper > 0):
-        return format_number(row.cost)
-    return format_interval(row.cost, row.cost * rate.value / rate.upper, row.cost * rate.value / rate.lower)[0]
 
 
 def _sizes(answer: Recommendation) -> DataTable:

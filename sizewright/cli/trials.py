@@ -46,7 +46,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
         trials = opened.trials(job_hash=api.job_hash(job) if job else None)
     export_trials(trials, file)
     text = f"Wrote {format_count(len(trials), 'trial')} to {file}"
-    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
@@ -72,7 +72,7 @@ def import_(
         told = _added(file, store, job, dry_run)
     text = f"{told['added']} trials to {told['store']} ({told['already_there']} were there already)"
     text = f"Would add {text}" if dry_run else f"Added {text}"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    show_data(told, output, lambda out: out.print(text))
 
 
 def _added(file: str, store: str | None, job: str | None, dry_run: bool) -> dict[str, Any]:

@@ -138,6 +138,13 @@ def describe_interval(value: float, lower: float, upper: float) -> str:
     return f"{value_} ({lower_} to {upper_})"
 
 
+def format_cost(cost: float, rate: float, rate_lower: float, rate_upper: float) -> str:
+    """Round the cost of all samples as the interval of the samples/s says, which it falls with."""
+    if not (rate_lower > 0 and rate_upper > 0):
+        return format_number(cost)
+    return format_interval(cost, cost * rate / rate_upper, cost * rate / rate_lower)[0]
+
+
 def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
     """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`: the unit of every cost that is shown."""
     parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]

@@ -37,7 +37,9 @@ def test_number_keeps_whole_digits_and_three_digits_in_all(value: float, text: s
         (12, 12, 12, "12.0 (12.0 to 12.0)"),
     ],
 )
-def test_interval_decides_the_digits_of_a_value_and_its_ends(value: float, lower: float, upper: float, text: str) -> None:
+def test_interval_decides_the_digits_of_a_value_and_its_ends(
+    value: float, lower: float, upper: float, text: str
+) -> None:
     assert describe_interval(value, lower, upper) == text
 
 
@@ -55,7 +57,12 @@ def test_interval_is_off_by_less_than_five_percent_of_itself_or_of_its_width(num
 
 @given(NUMBERS)
 def test_text_of_any_quantity_is_short(value: float) -> None:
-    for text in (format_number(value), format_bytes(value), format_seconds(value), *format_interval(value, value, value)):
+    for text in (
+        format_number(value),
+        format_bytes(value),
+        format_seconds(value),
+        *format_interval(value, value, value),
+    ):
         assert len(text) <= 26, text
 
 
