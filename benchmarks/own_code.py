@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 import sizewright as sw
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.profiler._base import Point
 from sizewright.profiler.measure import Timing
 from sizewright.profiler.measure_command import measure_command
