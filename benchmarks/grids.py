@@ -127,8 +127,8 @@ class Kept:
         self.trials.append(trial.model_copy(update={"host": None, "series": None}))
 
 
-def measure_grid(name: str) -> None:
-    """Measure a grid in one session, here or on the cluster that the environment names."""
+def measure_grid(name: str) -> int:
+    """Measure a grid in one session, here or on the cluster that the environment names; return the trials' number."""
     grid, rng = GRIDS[name], random.Random(0)
     job = grid.job(name)
     allocations = grid.allocations(job)
@@ -159,21 +159,26 @@ def measure_grid(name: str) -> None:
         "job": job.model_dump(mode="json"),
     }
     if not QUICK:
+        about["commit"] = commit()
         TABLES.mkdir(exist_ok=True)
         export_trials([*before, *kept.trials], path)
         path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return len(kept.trials)
 
 
 def main() -> None:
     """All grids, or those named."""
-    for name in sys.argv[1:] or list(GRIDS):
+    trials = 0
+    for name in sys.argv[1:] or choose(list(GRIDS), list(GRIDS), ["counts"]):
         rate = GRIDS[name].rate
         if rate and "SIZEWRIGHT_ADDRESS" not in os.environ:
             with Bed(NODES, rate, DELAY) as bed:
                 done = bed.run([sys.executable, "-m", "benchmarks.grids", name], timeout_s=1800)
             print(done.stdout, done.stderr, sep="\n")
+            trials += int(json.loads(done.stdout.splitlines()[-1])["trials"])
         else:
-            measure_grid(name)
+            trials += measure_grid(name)
+    finish("grids", {"trials": float(trials)}, {}, keep=False)  # the tables are what is kept
 
 
 if __name__ == "__main__":
