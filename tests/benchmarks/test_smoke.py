@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ PARTS = {
 }
 """Parts that a smoke run leaves out unless they are named, since each starts sessions of its own."""
 NEEDED_DATA = {"cluster": "data/philly", "simulator": "data/philly", "executors": "crds"}
-NEEDED_PACKAGES = {
+NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "allocators": ["highspy", "ortools"],
     "executors": ["jsonschema"],
     "prior": ["lightgbm", "sklearn"],
@@ -27,7 +28,7 @@ NEEDED_PACKAGES = {
     "report": ["matplotlib", "jinja2"],
     "retraining": ["mlflow"],
     "trial_efficiency": ["optuna"],
-    **dict.fromkeys(["elasticity", "grids", "own_code", "remeasure", "three_stages"], ["ray", "torch"]),
+    **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "three_stages"), ("ray", "torch")),
 }
 
 
