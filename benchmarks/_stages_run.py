@@ -243,6 +243,8 @@ class _Watched(LocalExecutor):
         self._at_s = now
 
     def hot_share(self) -> float | None:
+        if not self.tail:
+            return None
         told = self.tail[0], self.tail[-1]
         before = {r.name: r.lookups for r in told[0].of("ps")}
         gained = [r.lookups - before.get(r.name, 0) for r in told[1].of("ps")]

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.datasets.click_logs import ClickLog
 from sizewright.datasets.synthetic import SyntheticLog, write_criteo
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 
-ROWS, PAIRS = (50_000, 3) if QUICK else (200_000, 15)
+ROWS, PAIRS = choose((200_000, 15), (50_000, 3), (2_000, 1))
 BATCH_SIZE = 512
 
 

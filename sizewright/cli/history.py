@@ -55,7 +55,7 @@ def export_(
         runs = opened.history.finished()
     export_history(runs, file)
     text = f"Wrote {format_count(len(runs), 'finished job')} to {file}"
-    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
@@ -161,4 +161,4 @@ def _show(told: dict[str, Any], output: Format) -> None:
         text = f"{verb} {format_count(new, 'finished job')} to {told['store']} ({there} were there already)"
     else:
         text = f"Nothing to add: {format_count(there, 'finished job')} found, and {told['store']} has them all"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    show_data(told, output, lambda out: out.print(text))

@@ -15,11 +15,13 @@ def run() -> None:
     ending.begin()
 
     from sizewright.cli.app import app
+    from sizewright.cli.output import register_plain
     from sizewright.errors import SizewrightError
 
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # where a terminal knows ASCII alone
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=register_plain())
     try:
         try:
             app(prog_name="sizewright")

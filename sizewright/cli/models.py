@@ -145,7 +145,7 @@ def _show_change(before: Version | None, now: Version, word: str, dry_run: bool,
 
     told = {"champion": now.number, "before": before.number if before else None, "dry_run": dry_run}
     text = f"{now.source} {'would be' if dry_run else 'is'} the champion {word}."
-    show_data(told, output, lambda console: console.print(text, soft_wrap=True))
+    show_data(told, output, lambda console: console.print(text))
 
 
 @app.command("drift")
@@ -159,7 +159,7 @@ def drift(store: Store = None, tracking_uri: Tracking = None, output: Output = F
     with Bar("asking the registry"):
         told = api.drift(store=store, tracking_uri=tracking_uri)
     word = "Drifted" if told.drifted else "No drift"
-    show(told, output, lambda console: console.print(f"{word}: {told.reason}", soft_wrap=True))
+    show(told, output, lambda console: console.print(f"{word}: {told.reason}"))
     raise typer.Exit(5 if told.drifted else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
 
 
-_WIDE = 120
-"""Columns where there is no terminal to ask."""
+_USUAL, _HEIGHT = 80, 25
+_WIDE = 1_000_000
+"""Columns where there is no terminal: nothing wraps in files and pipes."""
 
 
 class Format(str, Enum):
@@ -45,7 +47,8 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
     else:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        utf = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=utf))
 
 
 def stdout() -> Console:
@@ -64,13 +67,47 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     terminal = stream.isatty()
+    width = _terminal_width(stream) if terminal else _WIDE
     dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
     plain, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR", "0") not in ("", "0")
     colours: Literal["auto", "standard"] | None = "auto" if terminal and not dumb else "standard" if forced else None
     return Console(
         file=stream, force_terminal=terminal, force_interactive=terminal and not dumb,
-        color_system=None if plain else colours, width=None if terminal else _WIDE, highlight=False, markup=False,
+        color_system=None if plain else colours, width=width,
+        height=None if width is None else _HEIGHT, highlight=False, markup=False,
     )  # fmt: skip
+
+
+def _terminal_width(stream: TextIO) -> int | None:
+    """Return the width where rich would not ask for it: it takes a dumb terminal, and COLUMNS=0, for one of its own."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    if os.environ.get("TERM", "") not in ("dumb", "unknown") and not columns:
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _USUAL
+    except OSError:
+        return _USUAL
+
+
+_PLAIN = str.maketrans("×→–−—•·─━╸╺µ’“”▁▂▃▄▅▆▇█", 'x>---**-==-u\'""__--==##') | str.maketrans(
+    {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "σ": "sd"}
+)
+
+
+def register_plain() -> str:
+    """Register, and return the name of, an error handler that writes in ASCII what a stream cannot encode."""
+    name = "sizewright-plain"
+
+    def plain(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        text = error.object[error.start : error.end].translate(_PLAIN)
+        return text.encode("ascii", "replace").decode(), error.end
+
+    codecs.register_error(name, plain)
+    return name
 
 
 @contextmanager

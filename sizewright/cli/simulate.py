@@ -126,10 +126,10 @@ class _Shown:
         self.bar, self.number = bar, 0
 
     def __call__(self, run: SimulatedRun, count: int) -> None:
-        from sizewright.cli.cluster_tables import seconds
+        from sizewright.spec.units import format_seconds
 
         self.number += 1
-        took = seconds(run.figures["jct_s"])
+        took = format_seconds(run.figures["jct_s"])
         self.bar.line(f"{self.number}/{count} {run.policy}, load {run.load:g}, seed {run.seed}: jobs take {took}")
 
 

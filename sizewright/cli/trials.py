@@ -54,7 +54,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
         trials = opened.trials(job=api.load_job(job) if job else None)
     export_trials(trials, file)
     text = f"Wrote {format_count(len(trials), 'trial')} to {file}"
-    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
@@ -88,7 +88,7 @@ def import_(
     text = f"{'Would add' if dry_run else 'Added'} {added} to {told['store']} ({there:,} were there already)"
     if not told["added"]:
         text = f"Nothing to add: {told['store']} has the {format_count(there, 'trial')} of {file} already"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    show_data(told, output, lambda out: out.print(text))
 
 
 def read_given(path: str, mapping: list[str], job: Job | None) -> TrialTable:

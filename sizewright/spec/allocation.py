@@ -9,7 +9,7 @@ from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import PLATFORM_NAME
-from sizewright.spec.units import GIB, ByteCount, Cores, Count, format_count
+from sizewright.spec.units import ByteCount, Cores, Count, format_bytes, format_count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -103,7 +103,7 @@ class Allocation(Record):
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
             replicas = format_count(group.replicas, name, "PS" if role == "ps" else None)
-            memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
+            memory = f" and {format_bytes(group.memory_bytes)}" if group.memory_bytes else ""
             gpus = f" and {group.gpu.count} {group.gpu.kind}" if group.gpu else ""
             parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}{gpus}")
         return ", ".join([*parts, f"batch {self.batch_size}"])

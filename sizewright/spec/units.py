@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import FiniteFloat, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -22,6 +22,9 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from sizewright.errors import InputError
+
+if TYPE_CHECKING:
+    from sizewright.spec.job import Prices
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 _MOST_BYTES = 2**63 - 1  # as databases, Kubernetes and file systems count
@@ -221,7 +224,7 @@ def format_bytes(value: float) -> str:
     """`17179869184` → `"16.0 GiB"`."""
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
+            return f"{_tenths(value / size)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -231,10 +234,14 @@ def write_seconds(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """`14400.0` → `"4.0 h"`."""
+    """`14400.0` → `"4.0 h"`, `0.0123` → `"12.3 ms"`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
+            return f"{_tenths(value / size)} {unit}"
+    if 0 < abs(value) < 0.1:
+        return f"{value * 1e3:.1f} ms" if abs(value) >= 1e-4 else f"{value:.1e} s"
     return f"{value:.1f} s"
 
 
@@ -242,6 +249,10 @@ def format_count(count: float, noun: str, plural: str | None = None) -> str:
     """`1 run`, `1,200 runs`, `0.5 cores`: every count before a noun is written so."""
     number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
     return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) < _SCIENTIFIC else f"{value:.2e}"
 
 
 @dataclass(frozen=True)
@@ -286,3 +297,67 @@ MeasuredByteCount = Annotated[int, Quantity(parse_byte_count, _BYTES_WRITTEN, te
 MeasuredCores = Annotated[float, Quantity(parse_cores, _CORES_WRITTEN, text_only=True)]
 MeasuredSeconds = Annotated[float, Quantity(parse_seconds, _SECONDS_WRITTEN, text_only=True)]
 MeasuredNumber = Annotated[float, Quantity(parse_number, _COUNT_WRITTEN, text_only=True)]
+
+
+_SCIENTIFIC = 1e12
+"""Numbers from here on are written with an exponent."""
+_MOST_DIGITS = 6
+"""Of a value, however narrow its interval is."""
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """Return `113571.6` as `"113,572"` and `0.8` as `"0.800"`: all whole digits, and at least `digits` digits.
+
+    This and `format_interval` are the only places that round throughput, cost and counts for people to read.
+    """
+    return _rounded(value, min(0, _exponent(value) - digits + 1)) if value else "0"
+
+
+def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
+    """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
+
+    They are rounded to two digits of half the width of the interval, as more would claim what is not known. Each
+    keeps two digits of its own, and without a width they are written by `format_number`.
+    """
+    half = (upper - lower) / 2
+    if not (math.isfinite(half) and half > 0):
+        return format_number(value), format_number(lower), format_number(upper)
+    place = max(_exponent(half) - 1, _exponent(value) - _MOST_DIGITS + 1 if value else -_MOST_DIGITS)
+    value_, lower_, upper_ = (_rounded(each, min(place, _exponent(each) - 1) if each else place)
+                              for each in (value, lower, upper))  # fmt: skip
+    return value_, lower_, upper_
+
+
+def describe_interval(value: float, lower: float, upper: float) -> str:
+    """Return `"114,000 (78,000 to 165,000)"`."""
+    value_, lower_, upper_ = format_interval(value, lower, upper)
+    return f"{value_} ({lower_} to {upper_})"
+
+
+def format_cost(cost: float, rate: float, rate_lower: float, rate_upper: float) -> str:
+    """Round the cost of all samples as the interval of the samples/s says, which it falls with."""
+    if not (rate_lower > 0 and rate_upper > 0):
+        return format_number(cost)
+    return format_interval(cost, cost * rate / rate_upper, cost * rate / rate_lower)[0]
+
+
+def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
+    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`: the unit of every cost that is shown."""
+    parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]
+    parts += [f"{prices.gpu_hour:g} a GPU-hour"] if gpus else []
+    default = " (the default prices)" if prices == type(prices)() else ""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}{default}"
+
+
+def _exponent(value: float) -> int:
+    """Return the power of ten of the first digit."""
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _rounded(value: float, place: int) -> str:
+    """Round to the power of ten `place`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
+    if value and not 1e-4 <= abs(value) < _SCIENTIFIC:
+        return f"{value:.{min(_MOST_DIGITS, max(1, _exponent(value) - place + 1))}g}"
+    return f"{round(value, -place):,.{max(0, -place)}f}"

@@ -120,7 +120,7 @@ def test_any_allocation_comes_back_equal_and_adds_up(allocation: Allocation) -> 
 
 
 def test_an_allocation_in_words() -> None:
-    assert TARGET.describe() == "3 workers × 0.5 cores and 1 GiB, 2 PS × 1 core and 2 GiB, batch 256"
+    assert TARGET.describe() == "3 workers × 0.5 cores and 1.0 GiB, 2 PS × 1 core and 2.0 GiB, batch 256"
 
 
 @given(ALLOCATIONS, st.sampled_from(["launch", "adjust", "keep"]))
