@@ -36,6 +36,7 @@ from sizewright.models.memory_report import report
 from sizewright.models.registry import get_model
 from sizewright.recommender.answer import ok
 from sizewright.recommender.recommend import decide
+from sizewright.recommender.run_peaks import peaks_of
 from sizewright.recommender.sized import Sized
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
 from sizewright.spec.units import format_bytes
@@ -245,33 +246,40 @@ def size(
 def memory(
     job: JobLike,
     *,
-    trials: TrialsLike = (),
+    trials: TrialsLike | None = None,
+    store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
     data: str | Path | None = None,
     samples: int | None = None,
 ) -> MemoryReport:
     """How much memory the job's tables need, table by table, and on how many servers, before anything runs.
 
-    Peaks of `trials` correct what is counted; with a `cluster`, servers have to fit its hosts. Raises JobError for the
-    job or cluster file, ClickLogError for a log whose ids are to be counted, InputError for a job that runs a command.
+    Peaks of `trials`, or of the job's trials and runs in the store, correct what is counted, as `recommend` does; with
+    a `cluster`, servers have to fit its hosts. Raises JobError for the job or cluster file, ClickLogError for a log
+    whose ids are to be counted, StoreError for a store that cannot be read, InputError for a job that runs a command.
     """
-    job, measured = load_job(job, data, samples=samples), as_trials(trials)
+    job = load_job(job, data, samples=samples)
     if job.command:
         raise InputError(
             "Nothing is known of the memory of a command before it has run.",
             "Measure it: sizewright profile JOB; sizewright recommend then tells what to ask for.",
         )
+    if trials is None:
+        own, runs = evidence_of(counted(job), store, needed=False)
+        measured = [*own, *peaks_of(run for run in runs if run.key in job.hashes)]
+    else:
+        measured = as_trials(trials)
     if job.model.tables.known:
         return report(job, measured, load_cluster(cluster))
     from sizewright.datasets.vocabulary import count_rows
     from sizewright.models.row_growth import growth_of_tables
 
     vocabulary = count_rows(job)
-    counted = vocabulary.tables
-    ranges = [(table.lower, table.upper) for table in counted]
+    vocabularies = vocabulary.tables
+    ranges = [(table.lower, table.upper) for table in vocabularies]
     growth = None
     if not vocabulary.exact:
-        growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in counted])
+        growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in vocabularies])
     if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
         most = [int(table.upper(job.training.samples)) for table in growth]
         ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]

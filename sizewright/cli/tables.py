@@ -164,7 +164,7 @@ def _sizes(answer: Recommendation) -> DataTable:
         cells = []
         for role in ("worker", "ps"):
             groups = getattr(allocation, role)
-            cells += [sized_role(allocation, role), " + ".join(format_bytes(g.memory_bytes) for g in groups) or "–"]
+            cells += [sized_role(allocation, role), " + ".join(g.describe_memory() for g in groups) or "–"]
         table.add_row(name, *cells, style="bold green" if name == "target" else "")
     return table
 
@@ -204,15 +204,13 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     servers = DataTable("Per server, margin included", "PS", "memory of each", "", text=("",))
     for option in report.servers:
         least = option.ps == report.least_ps
-        note = "fewest that fit" if least else "" if option.fits else "does not fit the bounds"
+        note = "fewest that fit" if least else option.reason
         if option.oom_probability is not None:
             note = f"{note}{', ' if note else ''}too little with a chance of {option.oom_probability:.0%}"
         servers.add_row(str(option.ps), format_bytes(option.memory_bytes), note, style="bold green" if least else "")
     console.print(servers)
     if report.least_ps is None and report.needed_ps:
-        console.print(
-            f"{report.needed_ps} PS would fit the memory bounds: raise bounds.ps.replicas or bounds.ps.memory."
-        )
+        console.print(f"{report.needed_ps} PS would fit: let bounds.ps.replicas allow them, or raise bounds.ps.memory.")
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")

@@ -47,7 +47,7 @@ def report(
         index_bytes=sum(t.index_bytes for t in tables),
         servers=servers,
         least_ps=min(fitting) if fitting else None,
-        needed_ps=_needed_ps(model),
+        needed_ps=_needed_ps(model, cluster),
         worker_memory_bytes=int(
             whole_steps(
                 model.worker_request_bytes(np.array([float(job.training.batch_size)])), job.bounds.worker.memory_bytes
@@ -64,12 +64,15 @@ def report(
     )
 
 
-def _needed_ps(model: MemoryModel) -> int | None:
-    """Fewest PS whose memory stays within the bounds of one, however many the bounds allow."""
+def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
+    """Fewest PS whose memory stays within the bounds of one and on the cluster, however many the bounds allow."""
     ps = np.arange(1.0, _MOST_PS + 1)
     workers = np.full_like(ps, model.job.bounds.worker.replicas[1])
-    enough = np.flatnonzero(model.ps_request_bytes(ps, workers) <= model.job.bounds.ps.memory_bytes[1])
-    return int(ps[enough[0]]) if len(enough) else None
+    need = model.ps_request_bytes(ps, workers)
+    enough = need <= model.job.bounds.ps.memory_bytes[1]
+    if cluster is not None:
+        enough &= (need <= cluster.largest_memory_bytes) & (need * ps <= cluster.memory_limit_bytes)
+    return int(ps[np.flatnonzero(enough)[0]]) if enough.any() else None
 
 
 def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:
@@ -91,12 +94,18 @@ def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
     need = int(whole_steps(model.ps_request_bytes(np.array([float(ps)]), workers), bounds.ps.memory_bytes)[0])
-    fits = need <= bounds.ps.memory_bytes[1] and ps >= bounds.ps.replicas[0]
-    if cluster is not None:
-        fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes
+    reason = ""
+    if need > bounds.ps.memory_bytes[1]:
+        reason = "more than bounds.ps.memory"
+    elif ps < bounds.ps.replicas[0]:
+        reason = "fewer than bounds.ps.replicas"
+    elif cluster is not None and need > cluster.largest_memory_bytes:
+        reason = "more than any host has"
+    elif cluster is not None and need * ps > cluster.memory_limit_bytes:
+        reason = "more in all than the cluster allows"
     risk = None
     if rows is not None:
         base = model.ps_bytes(np.array([float(ps)]), workers, 0.0)[0]
         reserved = float(sum(model.job.model.tables.sizes()))
         risk = peak_of(model.job, rows, ps, base, reserved).oom_probability(need)
-    return ServerOption(ps=ps, memory_bytes=need, fits=fits, oom_probability=risk)
+    return ServerOption(ps=ps, memory_bytes=need, fits=not reason, reason=reason, oom_probability=risk)

@@ -87,7 +87,7 @@ def _of_role(allocation: Allocation, role: str) -> tuple[str, str]:
     sizes = " + ".join(
         f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.count} {g.gpu.kind}" if g.gpu else "") for g in groups
     )
-    return sizes or "–", " + ".join(format_bytes(g.memory_bytes) for g in groups) or "–"
+    return sizes or "–", " + ".join(g.describe_memory() for g in groups) or "–"
 
 
 def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:

@@ -38,6 +38,10 @@ class Group(Record):
     memory_bytes: ByteCount = Field(ge=0, description="of each; 0 is no limit")
     gpu: Gpu | None = None
 
+    def describe_memory(self) -> str:
+        """Return `512.0 MiB`; memory that is unknown is not asked for."""
+        return format_bytes(self.memory_bytes) if self.memory_bytes else "unknown"
+
 
 class Allocation(Record):
     """Groups of replicas for each role, and the batch size per worker."""

@@ -37,6 +37,7 @@ class ServerOption(Record):
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
     fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
+    reason: str = Field(default="", description="why it does not fit")
     oom_probability: float | None = Field(
         default=None, description="that the rows to come need more, where rows were counted"
     )
