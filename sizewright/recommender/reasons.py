@@ -16,7 +16,7 @@ from sizewright.recommender.caps import AXIS_WORDS, Ruling
 from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
-from sizewright.spec import Cluster, Job, Role
+from sizewright.spec import Cluster, Job, Role, Training
 from sizewright.spec.units import format_bytes, format_count, format_seconds
 
 _OBJECTIVES = {
@@ -77,6 +77,11 @@ def assumptions(
     """What the answer takes for granted."""
     if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
         yield "The model is as good with more asynchronous workers; bounds.tested_workers says up to how many."
+    if job.command and job.training.samples == Training().samples:
+        yield (
+            f"The job does not say how many samples it trains (training.samples): time and cost are those of "
+            f"{job.training.samples:,}. The choice does not depend on it, unless there is a deadline."
+        )
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
@@ -107,7 +112,11 @@ def assumptions(
         yield f"Memory counts the peaks of {runs} of {jobs} like it, the greatest of them."
     elif job.command is None and all(trial.ps_memory_bytes is None for trial in trials):
         yield "Memory is counted from the tables; no peak of this job was measured."
-    elif job.command and (watched := [t.duration_s for t in trials if t.worker_memory_bytes and t.duration_s]):
+    elif job.command and (
+        watched := [
+            t.watched_s or t.duration_s for t in trials if t.worker_memory_bytes and (t.watched_s or t.duration_s)
+        ]
+    ):
         yield f"Memory rests on trials of {format_seconds(max(watched))} at most; a longer run may need more."
     if fastest and throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
@@ -189,7 +198,7 @@ def memory_reason(job: Job, memory: MemoryForecast, scored: Scored, i: int) -> s
         asked = float(getattr(scored, f"{role}_memory_bytes")[i])
         predicted = predicted_bytes(memory, scored, i, role)
         if predicted is not None:
-            margin = f"a predicted peak of {format_bytes(predicted)} and {asked / predicted - 1:.0%}"
+            margin = f"predicted peak {format_bytes(predicted)} + {asked / predicted - 1:.0%}"
             parts.append(f"{format_bytes(asked)} a {one} ({margin})")
         elif asked:
             parts.append(f"{format_bytes(asked)} a {one} (its need is unknown: the most that the bounds allow)")

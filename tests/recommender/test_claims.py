@@ -75,7 +75,7 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert answer.target is not None
     assert answer.predicted.worker_memory_bytes == pytest.approx(700 * MIB, rel=0.01)
     assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
-    assert "832.0 MiB a worker (a predicted peak of 700.0 MiB and 19%)" in said(answer, "Memory asked for")
+    assert "832.0 MiB a worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory asked for")
     assert "trials of 5.0 s at most" in said(answer, "a longer run may need more")
 
 
@@ -125,6 +125,12 @@ def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
 def test_gpus_that_no_trial_tells_are_said_to_be_unknown() -> None:
     answer = recommend(own_code(training={"device": "cuda"}), rows())
     assert "No trial tells the GPUs" in said(answer, "GPU")
+
+
+def test_samples_that_a_command_does_not_give_are_said_to_be_assumed() -> None:
+    assert "training.samples" in said(recommend(own_code(), rows()), "45,840,617")
+    known = recommend(own_code(training={"samples": 10**7}), rows())
+    assert not any("training.samples" in text for text in known.evidence.assumptions)
 
 
 def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:
