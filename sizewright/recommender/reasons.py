@@ -17,7 +17,7 @@ from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
 from sizewright.spec import Cluster, Job, Role, Training
-from sizewright.spec.units import format_bytes, format_count, format_seconds
+from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
 
 _OBJECTIVES = {
     "balanced": "completion time × cost",
@@ -25,6 +25,9 @@ _OBJECTIVES = {
     "time": "completion time",
     "deadline": "cost within the deadline",
 }
+
+_GROWTH_AN_HOUR = 64 * MIB
+"""Slower growth of a replica's memory is not mentioned."""
 
 
 def reasons(
@@ -112,18 +115,27 @@ def assumptions(
         yield f"Memory counts the peaks of {runs} of {jobs} like it, the greatest of them."
     elif job.command is None and all(trial.ps_memory_bytes is None for trial in trials):
         yield "Memory is counted from the tables; no peak of this job was measured."
-    elif job.command and (
-        watched := [
-            t.watched_s or t.duration_s for t in trials if t.worker_memory_bytes and (t.watched_s or t.duration_s)
-        ]
-    ):
-        yield f"Memory rests on trials of {format_seconds(max(watched))} at most; a longer run may need more."
+    elif job.command:
+        yield from _watched(trials)
     if fastest and throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
     yield from _gpus(job, trials)
     yield from sorted({f"{t.message} Intervals are widened by it." for t in trials if t.message})
     if any(t.sync not in (None, job.training.sync) for t in trials):
         yield f"Some trials were not {job.training.sync}."
+
+
+def _watched(trials: Sequence[Trial]) -> Iterator[str]:
+    """For how long the memory of a command was watched, and how fast it still grew."""
+    watched = [t.watched_s or t.duration_s or 0.0 for t in trials if t.worker_memory_bytes]
+    if max(watched, default=0.0) > 0:
+        yield f"Memory rests on trials of {format_seconds(max(watched))} at most; a longer run may need more."
+    for role, growths in (
+        ("worker", [t.worker_memory_growth or 0.0 for t in trials]),
+        ("PS", [t.ps_memory_growth or 0.0 for t in trials]),
+    ):
+        if (fastest := max(growths, default=0.0) * 3600) > _GROWTH_AN_HOUR:
+            yield f"A {role} still grew by {format_bytes(fastest)} an hour when trials ended; that is not in its memory."
 
 
 def _gpus(job: Job, trials: Sequence[Trial]) -> Iterator[str]:

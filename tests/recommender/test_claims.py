@@ -77,6 +77,9 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
     assert "832.0 MiB a worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory asked for")
     assert "trials of 5.0 s at most" in said(answer, "a longer run may need more")
+    growing = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    assert "A worker still grew by 3.5 GiB an hour" in said(growing, "still grew")
+    assert "trials of 9.0 s" in said(growing, "a longer run may need more")
 
 
 @pytest.mark.parametrize("count", [1, 2])
