@@ -135,7 +135,7 @@ def _watched(trials: Sequence[Trial]) -> Iterator[str]:
         ("PS", [t.ps_memory_growth or 0.0 for t in trials]),
     ):
         if (fastest := max(growths, default=0.0) * 3600) > _GROWTH_AN_HOUR:
-            yield f"A {role} still grew by {format_bytes(fastest)} an hour when trials ended; that is not in its memory."
+            yield f"A {role} still grew by {format_bytes(fastest)} an hour when trials ended; that is not counted."
 
 
 def _gpus(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
