@@ -82,7 +82,7 @@ def test_a_single_trial_is_one() -> None:
         ([{"workers": 0, "ps": 1, "throughput": 1}], "The trials: row 1"),
         ([{"workers": 1, "ps": 1, "throughput": "fast"}], "throughput"),
         ({"workers": [1, 2], "ps": [1], "throughput": [1, 2]}, "not equally long"),
-        ("none.csv", "No trial file"),
+        ("none.csv", "No table at"),
         (pd.DataFrame({"workers": [1], "zzzzz": [1]}), "zzzzz"),
     ],
 )
@@ -137,7 +137,7 @@ def test_clusters_plans_and_recommendations_may_be_dicts_and_files(
     now = Allocation.of(1, 1, 0.5, 0.5, 512)
     plan = sw.plan(example, capped, current=now.model_dump())
     assert plan.current == now
-    text, _ = api.manifest(plan.model_dump(mode="json"), executor="local")
+    text, *_ = api.manifest(plan.model_dump(mode="json"), executor="local")
     assert text == api.manifest(plan, executor="local")[0]
     with pytest.raises(SizewrightError, match="The cluster is of type list"):
         sw.recommend(example, trials=trials, cluster=[])  # type: ignore[arg-type]

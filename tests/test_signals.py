@@ -34,10 +34,21 @@ def groups_of(pid: int) -> list[str]:
     return [f"{folder}/{name}" for folder, name in below if name.startswith(f"sizewright-{pid}-")]
 
 
+def _as_in_a_terminal() -> None:
+    """A shell may start this suite with signals ignored, which programs inherit."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def interrupt(words: list[str], after_s: float, signals: list[signal.Signals], *, all_of_group: bool) -> str:
     """Sends the signals, one soon after the other, and checks what is left; the answer is what was said."""
     process = subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_as_in_a_terminal,
     )
     time.sleep(after_s)
     started = [process]

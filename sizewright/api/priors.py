@@ -32,7 +32,8 @@ TRACKING_VARIABLE = "SIZEWRIGHT_TRACKING_URI"
 
 
 def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior:
-    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot be read."""
+    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot
+    be read, InputError for what is no prior."""
     from sizewright.models.prior import LearnedPrior
 
     if isinstance(prior, LearnedPrior):

@@ -64,7 +64,10 @@ class Allocation(Record):
         ps_memory_bytes: int = 0,
         worker_gpu: int = 0,
     ) -> Allocation:
-        """Return one equal group per role: the usual case. Without PS their size does not matter."""
+        """Return one equal group per role: the usual case. Without PS their size does not matter.
+
+        `worker_gpu` is the number of GPUs of each worker, of any kind.
+        """
         gpu = Gpu(count=worker_gpu) if worker_gpu else None
         return cls(
             worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes, gpu=gpu),),

@@ -247,7 +247,7 @@ def test_options_that_cannot_be(folder: Path, call: Callable[..., Any], options:
     [
         ("jobs: []", "at least 1 value"),
         ("jobs: [{job: none.yaml}]", "No job file at"),
-        ("jobs: [{job: a.yaml, table: none.csv}]", "does not exist"),
+        ("jobs: [{job: a.yaml, table: none.csv}]", "No table at"),
         ("jobs: [{job: a.yaml, table: a.csv, recommendation: r.json}]", "has recommendation and table"),
         ("jobs: [{job: a.yaml, recommendation: none.json}]", "No recommendation file"),
         ("jobs: [{job: a.yaml, tabel: a.csv}]", "did you mean 'table'"),

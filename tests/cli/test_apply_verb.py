@@ -162,7 +162,7 @@ def bad(folder: Path) -> Iterator[tuple[list[Any], str]]:
     yield [units, "--executor", "kubeflow", "--yes"], "memory is '400m', which is only 0.4 bytes"
     yield [plan, "--executor", "kubeflow", "--base", other, "--yes"], "other.yaml has no TFJob; it holds: Service"
     yield [plan, "--executor", "kubeflow", "--rails", other, "--yes"], "other.yaml"
-    yield [plan, "--executor", "volcano", "--version", "0.4"], "It takes: api, base, clock, context, kubeconfig."
+    yield [plan, "--executor", "volcano", "--version", "0.4"], "It takes: api, base, clock, context, kubeconfig, roles."
     yield [plan, "--executor", "kubeflow", "--context", "nope", "--yes"], "There is no cluster to talk to"
 
 

@@ -32,7 +32,7 @@ def test_the_models_are_named(call):
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["nothing.csv"], "does not exist"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
+    [(["nothing.csv"], "No table at"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
 )
 def test_what_cannot_be_compared_is_one_sentence(call, words, told):
     result = call("models", "compare", *words)

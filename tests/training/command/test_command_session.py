@@ -238,7 +238,7 @@ def test_children_that_are_left_behind_are_named_and_ended(command_session: Make
     session.scale(ONE)
     assert session.wait(30)
     if not session.whole_cores:
-        assert "worker-0 left 1 processes behind" in session.outcome().message
+        assert "worker-0 left 1 process behind" in session.outcome().message
     session.stop()
     assert groups() == []
 
@@ -326,7 +326,7 @@ def test_what_cannot_be_started_is_told(
         (Allocation.of(0, 0, 1.0, 1.0, 32), "at least one worker"),
         (Allocation.of(1, 1, 0.5, 0.5, 32), "has no PS"),
         (Allocation.of(99, 0, 1.0, 1.0, 32), "asks for 99 cores and this host has"),
-        (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1024.0 TiB of memory"),
+        (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1,024.0 TiB of memory"),
     ],
 )
 def test_allocations_that_cannot_be_are_refused(
