@@ -121,5 +121,5 @@ def test_it_is_shown_unless_somebody_says_otherwise(package: Any, tmp_path: Path
         [sys.executable, "-c", "import pipeline"], capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
-    assert done.stdout == "1024\n"
+    assert done.stdout == "4096\n"
     assert "pipeline.py:2: SizewrightDeprecationWarning: going_out.read_bytes is deprecated" in done.stderr

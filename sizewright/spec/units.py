@@ -242,7 +242,7 @@ def format_seconds(value: float) -> str:
             return f"{_tenths(value / size)} {unit}"
     if 0 < abs(value) < 0.1:
         return f"{value * 1e3:.1f} ms" if abs(value) >= 1e-4 else f"{value:.1e} s"
-    return f"{value:.1f} s"
+    return f"{value:.2g} s" if 0 < abs(value) < 1 else f"{value:.1f} s"
 
 
 def format_count(count: float, noun: str, plural: str | None = None) -> str:
