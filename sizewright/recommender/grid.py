@@ -32,6 +32,7 @@ _LEVELS = (
     ((1, 1.5, 2, 3, 4, 5, 6, 8), 8),
     ((1, 2, 5), 8),
     ((1, 3), 5),
+    ((), 3),
 )
 _MOST_ROWS = 30_000  # the default model predicts so many with all of its draws
 _MOST_BEYOND = 6  # values of an axis beyond the room
@@ -126,8 +127,9 @@ def make_grid(
     gpus = sorted({float(trial.worker_gpu) for trial in trials if trial.worker_gpu is not None}) or [0.0]
     own = _measured_rows(trials, limits, gpus)
     for mantissas, most in _LEVELS:
+        crossed = own if mantissas else own[:0]  # at last, what was measured is there as rows alone
         axes = [
-            _axis(name, ends, (measured or {}).get(name), own[:, i], mantissas, most)
+            _axis(name, ends, (measured or {}).get(name), crossed[:, i], mantissas, most)
             for i, (name, ends) in enumerate(limits.items())
         ]
         if math.prod(map(len, axes)) * len(gpus) <= _MOST_ROWS:
@@ -191,12 +193,12 @@ def _axis(
     if name in _CORES:
         if least < greatest:
             values |= set(sizes_between(least, greatest, mantissas))
-        beyond = np.geomspace(low, high, _MOST_BEYOND).round(2)
+        beyond = np.geomspace(low, high, min(most, _MOST_BEYOND)).round(2)
     else:
         least, greatest = math.ceil(least - 1e-9), math.floor(greatest + 1e-9)
         if least <= greatest:
             values |= set(counts_between(least, greatest, most))
-        beyond = np.geomspace(max(low, 1), high, _MOST_BEYOND).round()
+        beyond = np.geomspace(max(low, 1), high, min(most, _MOST_BEYOND)).round()
     return sorted(values | {float(v) for v in beyond if low <= v <= high and not least <= v <= greatest})
 
 

@@ -12,7 +12,10 @@ from sizewright.datasets._columns import COLUMNS
 from sizewright.datasets.trials import Trial
 
 LARGEST = 2**63 - 1
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda text: text == text.strip()
+)
+"""Blanks around a text are not kept: spreadsheets put them there."""
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(timezone.utc))
 
 
