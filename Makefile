@@ -50,7 +50,7 @@ docs: .venv/.ready
 release-check: .venv/.ready
 	@$(BIN)/pytest tests/test_release.py -m long --timeout=1200
 
-# QUICK=1 runs a shorter form: fewer repetitions, the same cases.
+# QUICK=1 runs a shorter form: fewer repetitions, the same cases. SMOKE=1 only shows that it runs.
 bench: .venv/.ready
 	@$(BIN)/python -m benchmarks.$(NAME) $(TABLES)
 

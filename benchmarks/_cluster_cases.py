@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks._philly import philly
-from benchmarks._report import QUICK
+from benchmarks._report import choose
 from sizewright.cluster.allocators.registry import get_allocator
 from sizewright.cluster.loaning import lendable
 from sizewright.cluster.problem import Bools, Floats
@@ -24,8 +24,8 @@ from sizewright.cluster.simulator.supply import Loaned, Supply, equal_servers
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 
-JOBS = 600 if QUICK else 3_000
-LOAN_JOBS = 600 if QUICK else 11_700
+JOBS = choose(3_000, 600, 20)
+LOAN_JOBS = choose(11_700, 600, 20)
 """At about the rate of the trace: servers are lent whole, so that a small cluster tells little."""
 SETTINGS = Settings(every_s=300.0)
 STEP_S, PER_SERVER = 300.0, 8.0

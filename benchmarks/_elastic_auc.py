@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
+from benchmarks._report import choose
 from sizewright.datasets.batch import Batch
 from sizewright.spec import Allocation, Data, Job, Model, Optimizer, Outcome, Tables, Training
 from sizewright.training.embedding import make_keys
@@ -20,7 +21,7 @@ from sizewright.training.program import BuiltIn
 from sizewright.training.session import Session
 from sizewright.training.weights import FlatWeights
 
-SAMPLES, HELD_OUT = 400_000, 60_000
+SAMPLES, HELD_OUT = choose((400_000, 60_000), (400_000, 60_000), (30_000, 3_000))
 BATCH = 256
 JOB = Job(
     name="auc",

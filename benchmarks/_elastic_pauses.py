@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._report import choose
 from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
 
-WINDOW_S, SNAPSHOT_S = 5.0, 10.0
+WINDOW_S, SNAPSHOT_S = choose(5.0, 5.0, 1.0), 10.0
+_SETTLED_S, _FILLED_S = choose((3.0, 8.0), (3.0, 8.0), (0.5, 1.0))
 BATCH = 512
 TWO, THREE = Allocation.of(2, 1, 0.4, 0.3, BATCH), Allocation.of(3, 1, 0.4, 0.3, BATCH)
 
@@ -64,7 +66,7 @@ def scale_pauses(job: Job, rounds: int) -> dict[str, Pauses]:
     """Workers 2 → 3 → 2, the third started cold each time; with snapshots and recovery on."""
     with Session(job, snapshot_s=SNAPSHOT_S, recover=True) as session:
         session.scale(TWO)
-        time.sleep(3)
+        time.sleep(_SETTLED_S)
         found = measure_pauses(session, [lambda: session.scale(THREE), lambda: session.scale(TWO)] * rounds)
         return {"scale_out": found[0], "scale_in": found[1]}
 
@@ -73,7 +75,7 @@ def move_pauses(job: Job, rounds: int) -> tuple[Pauses, int]:
     """The one PS replaced by another, again and again; and the rows that it has."""
     with Session(job, snapshot_s=SNAPSHOT_S, recover=True) as session:
         session.scale(TWO)
-        time.sleep(3)
+        time.sleep(_SETTLED_S)
         rows = session.observe().of("ps")[0].rows
 
         def replace() -> None:
@@ -104,7 +106,7 @@ def reserve_seconds(job: Job, rounds: int) -> dict[str, list[float]]:
         with Session(job, reserve={"worker": reserve}) as session:
             session.scale(TWO)
             for _ in range(rounds):
-                time.sleep(8.0)  # the reserve is filled in the background
+                time.sleep(_FILLED_S)  # the reserve is filled in the background
                 start = time.monotonic()
                 session.scale(THREE)
                 found.setdefault(name, []).append(time.monotonic() - start)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ DAY_S = 86400.0
 LONGEST_S = 5 * DAY_S
 
 
+@cache
 def philly() -> Trace:
     path = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "philly" / "philly.csv.gz"
     if not path.is_file():

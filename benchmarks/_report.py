@@ -6,12 +6,22 @@ import json
 import math
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
-QUICK = os.environ.get("QUICK") == "1"
+SMOKE = os.environ.get("SMOKE") == "1"
+"""The smallest sizes, only to see that the script runs."""
+QUICK = SMOKE or os.environ.get("QUICK") == "1"
+T = TypeVar("T")
 _PACKAGES = ("numpy", "scipy", "torch", "ray", "pydantic", "sqlalchemy")
+
+
+def choose(full: T, quick: T, smoke: T) -> T:
+    """Return the size for the form that runs."""
+    return smoke if SMOKE else quick if QUICK else full
 
 
 def finish(
@@ -36,9 +46,9 @@ def finish(
         path = Path(__file__).parent / "results" / f"{name}.json"
         before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
         told = {**before.pop("details", {}), **(details or {})}
-        for last in ("targets", "host"):
+        for last in ("targets", "host", "commit"):
             before.pop(last, None)
-        kept = before | line | {"targets": dict(targets), "host": host(), "details": told}
+        kept = before | line | {"targets": dict(targets), "commit": commit(), "host": host(), "details": told}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line, allow_nan=False))
 
@@ -46,6 +56,13 @@ def finish(
 def _rounded(figures: Mapping[str, float]) -> dict[str, float | None]:
     """What is not known, or has no end, is null."""
     return {key: round(value, 5) if math.isfinite(value) else None for key, value in figures.items()}
+
+
+def commit() -> str:
+    """Return the commit of the code that runs, with `-dirty` where files differ from it."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    told = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
 
 
 def host() -> dict[str, object]:

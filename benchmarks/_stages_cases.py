@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from benchmarks._report import SMOKE, choose
 from benchmarks._stages_data import SHAPE, SkewedLater
 from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
@@ -13,7 +14,7 @@ WORKERS, PS, WORKER_CPU = 4, 3, 0.25
 UTILIZATION = 0.75
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
-_CALIBRATION_S, _RUN_S = 20.0, 95.0
+_CALIBRATION_S, _RUN_S = choose(20.0, 20.0, 2.0), choose(95.0, 95.0, 4.0)
 _STATIC_TOO = ("static", "auto")
 _AUTO = ("auto",)  # beside the static run of the same fault, which changes nothing
 
@@ -48,13 +49,17 @@ CASES = (
     Case("xdeepfm_slow_worker", family="xdeepfm"),
     Case("xdeepfm_slow_ps", family="xdeepfm"),
 )
-QUICK_CASES = ("healthy", "slow_ps", "memory", "under_asked")
+QUICK_CASES = choose(
+    ("healthy", "slow_ps", "memory", "under_asked"), ("healthy", "slow_ps", "memory", "under_asked"), ("healthy",)
+)
 
 
 def calibrated(family: str) -> dict[str, float]:
     """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and the PS's peak."""
     job, cores, found = _job(family), 0.15, dict[str, float]()
     samples = 300_000 if family == "wide_deep" else 60_000
+    if SMOKE:
+        samples //= 10
     for _ in range(2):
         ran = train(Setting(job, _sized(cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores

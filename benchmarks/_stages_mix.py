@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._measured import on_all_cores
-from benchmarks.warm_start import LEAST_CPU, MOST_CPU, NOW, Truth, history_of, truths_of
-from sizewright.datasets.bank.files import load_bank
+from benchmarks._report import choose
+from benchmarks.warm_start import LEAST_CPU, MOST_CPU, NOW, Truth, bases_of_bank, history_of, truths_of
 from sizewright.datasets.finished import FinishedJob
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.control import Tuner
@@ -33,14 +33,14 @@ from sizewright.recommender.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, ChangeCost, Cluster, Job, Objective, Plan
 from sizewright.testing import FakeExecutor
 
-JOBS, HISTORY = 320, 10
+JOBS, HISTORY = choose(320, 320, 3), 10
 TURN_S = 60.0
 LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 """As live changes here took."""
 LOAD = 0.9
 """Of the cluster, by what users ask for; and others for comparison."""
 LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
-DRAWS = 50
+DRAWS = choose(50, 50, 5)
 """Of the times at which the jobs arrive; JCTs are means over them."""
 Floats = NDArray[np.float64]
 
@@ -213,8 +213,7 @@ def queued(arrivals: Floats, traces: list[Trace], capacity: float) -> list[float
 
 def mix(count: int = JOBS, objective: Objective = "time") -> dict[str, Any]:
     """Figures of the mix, and what they rest on."""
-    bases = list(dict.fromkeys(each.base for each in load_bank().jobs.values()))
-    truths = [truth for some in on_all_cores(truths_of, bases) for truth in some]
+    truths = [truth for some in on_all_cores(truths_of, bases_of_bank()) for truth in some]
     jobs = jobs_of(truths, count, objective)
     capacity = capacity_of(jobs)
     static = [static_trace(each) for each in jobs]

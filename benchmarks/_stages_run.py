@@ -28,8 +28,8 @@ from sizewright.executors.run import run_plan
 from sizewright.executors.tuning import Tuning, tuning
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
-from sizewright.recommender.objective import price_of
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
+from sizewright.spec.objective import allocation_price
 from sizewright.training.leases import Lease, LeaseBook, Range
 from sizewright.training.program import Program
 from sizewright.training.session import Session
@@ -97,7 +97,7 @@ def cut_cpu(name: str, cores: float, period_us: int = _CUT_PERIOD_US) -> Callabl
     """Hold a replica to so few cores, behind the engine's back."""
 
     def strike(session: Session) -> None:
-        tree = session._machine.tree
+        tree = session._machine.tree if session._machine else None
         assert tree is not None, "control groups are needed"
         folder = tree.below(name).folders["cpu"]
         quota = str(round(cores * period_us))
@@ -239,10 +239,12 @@ class _Watched(LocalExecutor):
     def _pay(self, now: float) -> None:
         """For what it was seen to have last, until now."""
         if self.last and self.last.allocation and self._at_s is not None:
-            self.paid += price_of(self.last.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
+            self.paid += allocation_price(self.last.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
         self._at_s = now
 
     def hot_share(self) -> float | None:
+        if not self.tail:
+            return None
         told = self.tail[0], self.tail[-1]
         before = {r.name: r.lookups for r in told[0].of("ps")}
         gained = [r.lookups - before.get(r.name, 0) for r in told[1].of("ps")]
@@ -292,7 +294,7 @@ class _Watched(LocalExecutor):
             super().adjust(handle, plan)
         finally:
             seconds = time.monotonic() - began
-            more = price_of(plan.target, self.setting.job.prices)
+            more = allocation_price(plan.target, self.setting.job.prices)
             if plan.target == before:
                 more *= len(plan.migrate) / (plan.target.replicas("worker") + plan.target.replicas("ps"))
             self.paid += more * seconds / 3600

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import sizewright as sw
+from benchmarks._report import choose
 from benchmarks._stages_data import SHAPE
 from sizewright.recommender.control import Tuner
 from sizewright.recommender.scaler import AutoScaler
@@ -24,7 +25,7 @@ Steps = Mapping[str, Sequence[float]]
 """When the steps of each worker ended."""
 WITHIN_STEPS = 20
 _NOTHING = Doing("", "worker", *([0] * (len(Doing._fields) - 2)))
-_WORKERS, _PS, _TURNS = 50, 20, 400
+_WORKERS, _PS, _TURNS = 50, 20, choose(400, 400, 20)
 
 
 class Episode(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._instances import KINDS, instance
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from benchmarks._solvers import cp_sat, highs
 from sizewright.cluster.allocators.default import Default
 from sizewright.cluster.allotment import Allotment
@@ -28,16 +28,16 @@ TARGETS = {
     "single_1000_s": "<= 0.05", "single_1000_gap": "<= 0.001", "multi_100k_s": "<= 2", "multi_100k_gap": "<= 0.001",
     "small_multi_gap": "<= 0.001", "speedup_vs_highs": ">= 20", "worse_than_highs": "<= 0.001",
 }  # fmt: skip
-LIMIT_S = 20.0 if QUICK else 60.0
-SMALL_S = 1.0
-REPEATS = 5
+LIMIT_S = choose(60.0, 20.0, 0.5)
+SMALL_S = choose(1.0, 1.0, 0.2)
+REPEATS = choose(5, 5, 1)
 
 
 def main() -> None:
-    single = [_timed(instance(1000, 32, 1, kind, seed)) for kind in KINDS for seed in range(1 if QUICK else 5)]
-    multi = [_timed(instance(10_000 if QUICK else 100_000, 16, 3, kind, 0)) for kind in KINDS]
+    single = [_timed(instance(1000, 32, 1, kind, seed)) for kind in KINDS for seed in range(choose(5, 1, 1))]
+    multi = [_timed(instance(choose(100_000, 10_000, 1_000), 16, 3, kind, 0)) for kind in KINDS]
     small, fewer = _small()
-    beside = [_beside(*shape) for shape in _SHAPES[: 2 if QUICK else None]]
+    beside = [_beside(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
     within: dict[str, float] = {name: float(np.mean(np.array(gaps) <= 1e-3)) for name, gaps in small.items()}
     figures = {
         "single_1000_s": max(row["seconds"] for row in single),
@@ -81,9 +81,9 @@ def _small() -> tuple[dict[str, list[float]], dict[str, float]]:
     """Gaps of few jobs by kind, and by how much the solvers do better in the same second."""
     gaps: dict[str, list[float]] = {}
     worse = {"worse_than_highs": -1.0, "worse_than_cp_sat": -1.0}
-    for jobs in (20, 50, 100):
+    for jobs in choose((20, 50, 100), (20, 50, 100), (20,)):
         for kind in KINDS:
-            for seed in range(4 if QUICK else 25):
+            for seed in range(choose(25, 4, 1)):
                 problem = instance(jobs, 16, 3, kind, seed)
                 answer = _decided(problem, SMALL_S)
                 gaps.setdefault(f"{kind}-{jobs}", []).append(answer.gap or 0.0)

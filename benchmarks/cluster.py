@@ -25,17 +25,22 @@ import numpy as np
 
 from benchmarks._cluster_cases import JOBS, LOAN_JOBS, Case, run
 from benchmarks._measured import on_all_cores
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.cluster.allocators.registry import ALLOCATORS
 
-LOADS = (0.7, 0.9, 1.1)
-BEYOND = 1.6
+LOADS = choose((0.7, 0.9, 1.1), (0.7, 0.9, 1.1), (0.9,))
+BEYOND = choose((1.6,), (1.6,), ())
 """Loaning alone."""
 SIZES = ("minimum", "around")
-SEEDS = range(2 if QUICK else 6)
+SEEDS = range(choose(6, 2, 1))
 PUBLISHED = tuple(sorted(set(ALLOCATORS) - {"default", "lagrangian", "mip", "dynamic"}))
 """The others go by values that they are given."""
-LOANING = ("neither:fifo", "loaning:fifo", "elastic:aryl", "both:aryl", "both:default")
+LOANING = (
+    "neither:fifo",
+    "both:aryl",
+    "both:default",
+    *choose(("loaning:fifo", "elastic:aryl"), ("loaning:fifo", "elastic:aryl"), ()),
+)
 TARGETS = {
     "queueing_gain_vs_greedy": ">= 0.32", "efficiency_gain_vs_greedy": ">= 0.24", "queueing_gain_vs_slope": "a few %",
     "efficiency_gain_vs_slope": "a few %", "loaning_queueing_ratio": ">= 1.53", "loaning_jct_ratio": ">= 1.50",
@@ -88,7 +93,7 @@ def main() -> None:
     cases = [
         Case(kind, policy, load, seed)
         for kind, policies in kinds.items()
-        for load in (*LOADS, BEYOND) if load in LOADS or kind == "loaning"
+        for load in (*LOADS, *BEYOND) if load in LOADS or kind == "loaning"
         for policy in policies for seed in SEEDS
     ]  # fmt: skip
     rows: Rows = {(r["kind"], r["policy"], r["load"], r["seed"]): r for r in on_all_cores(run, cases)}
@@ -97,7 +102,7 @@ def main() -> None:
         load: {
             name: _compared(rows, load, *told) for name, told in COMPARED.items() if (told[0], told[1], load, 0) in rows
         }
-        for load in (*LOADS, BEYOND)
+        for load in (*LOADS, *BEYOND)
     }
     for load, told in by_load.items():
         for name, (mean, lower, upper) in told.items():

@@ -15,7 +15,7 @@ from scipy import stats
 
 from benchmarks._elastic_auc import auc
 from benchmarks._elastic_pauses import Pauses, move_pauses, reserve_seconds, saturated, scale_pauses, time_lost
-from benchmarks._report import QUICK, finish
+from benchmarks._report import SMOKE, choose, finish
 from sizewright.profiler._base import Point
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, measure
@@ -43,12 +43,14 @@ TARGETS = {
     "profile_overhead_share": "≤ 0.25 of a separate start",
     "auc_gap": "≤ 0.005",
 }
-PAIRS = 3 if QUICK else 5
-OVERHEAD_PAIRS = 3 if QUICK else 8
-CHANGES = 4 if QUICK else 10
-AROUND_S = 10.0 if QUICK else 30.0
-SEEDS = 2 if QUICK else 5
-LONG = Timing(least_s=5, greatest_s=6)
+PAIRS = choose(5, 3, 1)
+OVERHEAD_PAIRS = choose(8, 3, 1)
+CHANGES = choose(10, 4, 1)
+AROUND_S = choose(30.0, 10.0, 1.0)
+SEEDS = choose(5, 2, 1)
+LONG = choose(Timing(least_s=5, greatest_s=6), Timing(least_s=5, greatest_s=6), Timing(least_s=0.5, greatest_s=1.0))
+SETTLED_S, STEADY_S = choose((13.0, 10.0), (13.0, 10.0), (2.0, 1.0))
+SINGLE_S = choose("5", "5", "0.5")
 
 Figures = dict[str, float]
 
@@ -63,7 +65,7 @@ def main() -> None:
         "profile": profile,
         "auc": auc_gap,
     }
-    wanted = sys.argv[1:] or list(parts)
+    wanted = sys.argv[1:] or choose(list(parts), list(parts), ["pauses"])
     figures: Figures = {}
     for name in wanted:
         print(f"— {name}", flush=True)
@@ -77,20 +79,18 @@ def shape(*, dense_sync_steps: int = 8, rows: int | None = None) -> Job:
     changes: dict[str, object] = {
         "training": job.training.model_copy(update={"dense_sync_steps": dense_sync_steps}),
     }
-    if rows is not None:
-        tables = job.model.tables.model_copy(update={"max_rows": rows})
+    if rows is not None or SMOKE:
+        tables = job.model.tables.model_copy(update={"max_rows": 1000 if SMOKE else rows})
         changes["model"] = job.model.model_copy(update={"tables": tables})
     return job.model_copy(update=changes)
 
 
 def pauses(details: dict[str, object]) -> Figures:
     """The worst excess of all changes, at quotas of 1.5 cores in sum and with both cores busy besides."""
-    big = shape(rows=200_000)
-    found: dict[str, Pauses] = scale_pauses(shape(), CHANGES)
-    found["ps_move"], moved = move_pauses(big, CHANGES)
+    found, moved = _pauses_now()
     with saturated(int(host_cores())):
-        found |= {f"{name}_saturated": p for name, p in scale_pauses(shape(), CHANGES).items()}
-        found["ps_move_saturated"], _ = move_pauses(big, CHANGES)
+        busy = found if SMOKE else _pauses_now()[0]
+    found |= {f"{name}_saturated": p for name, p in busy.items()}
     details["pauses"] = {name: p._asdict() for name, p in found.items()} | {"rows_moved": moved}
     for name, p in found.items():
         print(f"{name}: excess {np.round(p.excess_ms)}, usual {p.usual_ms:.0f}, median step {p.median_step_ms:.0f} ms")
@@ -105,10 +105,17 @@ def pauses(details: dict[str, object]) -> Figures:
                       "rows_moved": float(moved)}  # fmt: skip
 
 
+def _pauses_now() -> tuple[dict[str, Pauses], int]:
+    """By kind of change, and the rows that a PS moved."""
+    found: dict[str, Pauses] = scale_pauses(shape(), CHANGES)
+    found["ps_move"], moved = move_pauses(shape(rows=200_000), CHANGES)
+    return found, moved
+
+
 def lost(details: dict[str, object]) -> Figures:
     """Seconds of training lost to a change of the PS, live and by stop-and-resume."""
-    found = time_lost(shape(rows=200_000), 1 if QUICK else 3, AROUND_S)
-    joining = reserve_seconds(shape(), 2 if QUICK else 4)
+    found = time_lost(shape(rows=200_000), choose(3, 1, 1), AROUND_S)
+    joining = reserve_seconds(shape(), choose(4, 2, 1))
     details["time_lost"] = found._asdict() | {"joining_s": joining}
     print(found, joining)
     live, stopped = float(np.median(found.live_s)), float(np.median(found.stopped_s))
@@ -134,7 +141,7 @@ def overhead(details: dict[str, object]) -> Figures:
         file.flush()
         for i in range(OVERHEAD_PAIRS):
             ours = elastic_rate(job) if i % 2 == 0 else 0.0
-            command = [sys.executable, "-m", "benchmarks._plain_loop", file.name, "10", "0.8", "0.4"]
+            command = [sys.executable, "-m", "benchmarks._plain_loop", file.name, f"{STEADY_S:g}", "0.8", "0.4"]
             plain = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             ours = ours or elastic_rate(job)
             ratios.append(ours / plain)
@@ -154,12 +161,12 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def elastic_rate(job: Job) -> float:
-    """Samples/s over ten seconds."""
+    """Samples/s of a stretch."""
     with Session(job, snapshot_s=10.0, recover=True) as session:
         session.scale(Allocation.of(1, 1, 0.8, 0.4, 512))
-        time.sleep(13)  # the first snapshot, which is of everything, is behind
+        time.sleep(SETTLED_S)  # the first snapshot, which is of everything, is behind
         first, start = session.observe(), time.monotonic()
-        while time.monotonic() - start < 10:
+        while time.monotonic() - start < STEADY_S:
             time.sleep(1)
             last = session.observe()
         a, b = first.of("worker")[0], last.of("worker")[0]
@@ -180,7 +187,7 @@ def efficiency(details: dict[str, object]) -> Figures:
             for _ in range(PAIRS):
                 trial = measure(session, Point(allocation), LONG)
                 session.discard()
-                command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), "5"]
+                command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), SINGLE_S]
                 single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
                 per_core = (trial.throughput or 0.0) / allocation.cores("worker")
                 ratios.append(per_core / single)
@@ -195,7 +202,7 @@ def profile(details: dict[str, object]) -> Figures:
     """Seconds of a trial that are not measuring: in one session that shrinks, and with a start of its own each."""
     job = shape()
     planner = SpreadPlanner(job, host_cores() * 0.8, count=8)
-    points = [point for point in planner.points if point.table_scale == 1.0][:8]
+    points = [point for point in planner.points if point.table_scale == 1.0][: choose(8, 8, 2)]
     start = time.monotonic()
     with Session(job) as session:
         session.load_ahead(workers=planner.most("worker"), ps=planner.most("ps"))
@@ -245,7 +252,7 @@ def auc_gap(details: dict[str, object]) -> Figures:
         static.append(quality)
         elastic.append(disturbed)
         again.append(auc(seed, elastic=False)[0])
-        if len(outcome.changes) < 6 or not outcome.failures:
+        if not SMOKE and (len(outcome.changes) < 6 or not outcome.failures):
             raise SystemExit(f"seed {seed}: {len(outcome.changes)} changes and {len(outcome.failures)} failures")
         told = f"{len(outcome.changes)} changes, {len(outcome.failures)} failures, {outcome.updates_lost} updates lost"
         print(f"seed {seed}: static {quality:.4f}, elastic {disturbed:.4f} ({told})", flush=True)

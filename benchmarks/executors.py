@@ -17,10 +17,10 @@ import yaml
 
 from benchmarks._published import validator
 from benchmarks._random_plans import random_plan
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.executors import get_executor
 
-CASES = 1_000 if QUICK else 10_000
+CASES = choose(10_000, 1_000, 60)
 KINDS = {"dlrover": "ElasticJob", "kubeflow": "TFJob", "volcano": "Job", "kuberay": "RayJob"}
 NAMES = (*KINDS, "file", "slurm")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

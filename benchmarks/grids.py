@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks._report import QUICK, host
+from benchmarks._report import QUICK, choose, commit, finish, host
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import Trial, now
 from sizewright.models.memory import MemoryModel
@@ -26,6 +26,7 @@ from sizewright.profiler.measure import Timing
 from sizewright.profiler.series import run_series
 from sizewright.profiler.spread import QueuePlanner, with_memory
 from sizewright.spec import Allocation, Job
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
 
@@ -35,7 +36,8 @@ MOST_CORES = 1.6
 PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
 NODES, DELAY = 3, "1ms"
-TIMING = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
+_FULL = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
+TIMING = choose(_FULL, _FULL, Timing(least_s=0.5, greatest_s=1.0))
 
 
 class Grid(NamedTuple):
@@ -74,7 +76,7 @@ def _roomy(allocation: Allocation) -> Allocation:
 
 
 def _tables(rows: int, dim: int, count: int = 26) -> dict[str, object]:
-    return {"count": count, "rows": "criteo-kaggle" if count == 26 else rows, "max_rows": rows, "dim": dim}
+    return {"count": count, "rows": FIRST_CRITEO_ROWS if count == 26 else rows, "max_rows": rows, "dim": dim}
 
 
 _LINKED = Grid(
@@ -126,15 +128,15 @@ class Kept:
         self.trials.append(trial.model_copy(update={"host": None, "series": None}))
 
 
-def measure_grid(name: str) -> None:
-    """Measure a grid in one session, here or on the cluster that the environment names."""
+def measure_grid(name: str) -> int:
+    """Measure a grid in one session, here or on the cluster that the environment names; return the trials' number."""
     grid, rng = GRIDS[name], random.Random(0)
     job = grid.job(name)
     allocations = grid.allocations(job)
     points = [Point(allocation) for allocation in allocations]
     points += rng.sample(points, REPEATED)
     rng.shuffle(points)
-    points = points[:6] if QUICK else points
+    points = points[: choose(len(points), 6, 2)]
     kept, began = Kept(), time.monotonic()
     with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
         session.load_ahead(workers=max(grid.workers), ps=max(grid.ps))
@@ -158,21 +160,26 @@ def measure_grid(name: str) -> None:
         "job": job.model_dump(mode="json"),
     }
     if not QUICK:
+        about["commit"] = commit()
         TABLES.mkdir(exist_ok=True)
         export_trials([*before, *kept.trials], path)
         path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return len(kept.trials)
 
 
 def main() -> None:
     """All grids, or those named."""
-    for name in sys.argv[1:] or list(GRIDS):
+    trials = 0
+    for name in sys.argv[1:] or choose(list(GRIDS), list(GRIDS), ["counts"]):
         rate = GRIDS[name].rate
         if rate and "SIZEWRIGHT_ADDRESS" not in os.environ:
             with Bed(NODES, rate, DELAY) as bed:
                 done = bed.run([sys.executable, "-m", "benchmarks.grids", name], timeout_s=1800)
             print(done.stdout, done.stderr, sep="\n")
+            trials += int(json.loads(done.stdout.splitlines()[-1])["trials"])
         else:
-            measure_grid(name)
+            trials += measure_grid(name)
+    finish("grids", {"trials": float(trials)}, {}, keep=False)  # the tables are what is kept
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import numpy as np
 from scipy import stats
 
 import sizewright as sw
-from benchmarks._report import QUICK, finish
+from benchmarks._report import SMOKE, choose, finish
 from sizewright.profiler._base import Point
 from sizewright.profiler.measure import Timing
 from sizewright.profiler.measure_command import measure_command
 from sizewright.progress import VARIABLE
 from sizewright.recommender.grid import make_grid
 from sizewright.spec import Allocation, Job
+from sizewright.spec.objective import hourly_price
 from sizewright.training.command.here import Here
 from sizewright.training.command.run import Run
 from sizewright.training.command.session import CommandSession
@@ -31,11 +32,12 @@ TARGETS = {
     "profile_s": "≤ 180",
     "regret": "≤ 0.05",
 }
-WINDOWS, WINDOW_S, LOOK_S = 5 if QUICK else 30, 2.0, 0.2
-RUNS = 2 if QUICK else 6
-CHECKED = 4 if QUICK else 12
+WINDOWS, WINDOW_S, LOOK_S = choose(30, 5, 2), choose(2.0, 2.0, 0.5), 0.2
+RUNS, SAMPLES = choose(6, 2, 1), choose(600_000, 600_000, 30_000)
+TRIALS, CHECKED = choose(6, 6, 1), choose(12, 4, 1)
 FINAL = re.compile(r"trained (\d+) samples in ([\d.]+) s")
-TIMING = Timing(least_s=4, greatest_s=8, target_se=0.01)
+_FULL = Timing(least_s=4, greatest_s=8, target_se=0.01)
+TIMING = choose(_FULL, _FULL, Timing(least_s=0.5, greatest_s=1.0))
 
 Figures = dict[str, float]
 
@@ -44,8 +46,12 @@ def main() -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     details: dict[str, object] = {}
     job = Job.load(EXAMPLE)
-    figures = measuring(job, details) | agreement(job, details) | answer(job, details)
-    finish("own_code", figures, TARGETS, details)
+    parts = {"measuring": measuring, "agreement": agreement, "answer": answer}
+    wanted = sys.argv[1:] or choose(list(parts), list(parts), ["measuring"])
+    figures: Figures = {}
+    for name in wanted:
+        figures |= parts[name](job, details)
+    finish("own_code", figures, TARGETS, details, part=wanted != list(parts))
 
 
 def measuring(job: Job, details: dict[str, object]) -> Figures:
@@ -91,7 +97,7 @@ def window_rate(run: Run, *, watched: bool) -> float:
 
 def agreement(job: Job, details: dict[str, object]) -> Figures:
     """How far the throughput that is read is from the script's own final count."""
-    errors = [error(job.with_samples(600_000), Allocation.of(2, 0, 0.7, 1.0, 512)) for _ in range(RUNS)]
+    errors = [error(job.with_samples(SAMPLES), Allocation.of(2, 0, 0.7, 1.0, 512)) for _ in range(RUNS)]
     details |= {"errors": errors}
     return {"throughput_error": float(np.mean(errors)), "throughput_error_worst": float(np.max(errors))}
 
@@ -137,15 +143,15 @@ def answer(job: Job, details: dict[str, object]) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/trials.db"
         start = time.monotonic()
-        trials = sw.profile(job, store=store, trials=6, accept_drift=True)
+        trials = sw.profile(job, store=store, trials=TRIALS, accept_drift=True)
         took = time.monotonic() - start
         found = sw.recommend(job, store=store)
-    if found.target is None:
+    if found.target is None and not SMOKE:
         raise SystemExit(f"no recommendation: {found.reasons} {found.remedies}")
-    print(f"profile of {len(trials)} starts in {took:.0f} s; target {found.target.describe()}", flush=True)
-    places = {(found.target.replicas("worker"), found.target.worker[0].cpu)} | spread(job)
-    scores = objectives(job, sorted(places))
-    target = (found.target.replicas("worker"), found.target.worker[0].cpu)
+    chosen = found.target or Allocation.of(1, 0, 0.7, 1.0, job.training.batch_size)
+    print(f"profile of {len(trials)} starts in {took:.0f} s; target {chosen.describe()}", flush=True)
+    target = (chosen.replicas("worker"), chosen.worker[0].cpu)
+    scores = objectives(job, sorted({target} | spread(job)))
     best = min(scores, key=lambda place: scores[place])
     details |= {"objectives": {str(k): v for k, v in scores.items()}, "target": str(target), "best": str(best)}
     return {"profile_s": took, "regret": scores[target] / scores[best] - 1}
@@ -170,7 +176,7 @@ def objectives(job: Job, places: list[tuple[int, float]]) -> dict[tuple[int, flo
     found = {}
     for (workers, cores), told in rates.items():
         rate = float(np.mean(told))
-        found[workers, cores] = workers * cores * job.prices.core_hour / rate**2
+        found[workers, cores] = hourly_price(job.prices, cores=workers * cores) / rate**2
     return found
 
 

@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks._measured import TABLES, on_all_cores, own_tables
-from benchmarks._prior_rivals import RIVALS
-from benchmarks._report import QUICK, finish
+from benchmarks._prior_rivals import RIVALS as ALL_RIVALS
+from benchmarks._report import QUICK, SMOKE, choose, finish
 from sizewright.datasets.bank.files import Bank, load_bank
 from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
 from sizewright.datasets.bank.shapes import SEALED, BankJob
@@ -42,7 +42,10 @@ BANK = os.environ.get("BANK")
 WITH_SEALED = os.environ.get("SEALED") != "0" and not QUICK
 LINKED = ("network", "faster-network")
 FEW, MANY = 2, 8
-SEEDS = range(2 if QUICK else 8)
+SEEDS = range(choose(8, 2, 1))
+RIVALS = {
+    name: ALL_RIVALS[name] for name in choose(tuple(ALL_RIVALS), tuple(ALL_RIVALS), ("learned", "workers × cores"))
+}
 TARGETS = {
     "zero_shot_mdape": "≤ 0.15",
     "zero_shot_regret": "≤ 0.08",
@@ -73,6 +76,8 @@ def splits(bank: Bank) -> list[Split]:
     for one in dict.fromkeys(family.values()):
         asked = tuple(base for base in open_bases if family[base] == one)
         found.append(Split("family", tuple(base for base in open_bases if base not in asked), asked))
+    if SMOKE:
+        return [next(split for split in found if split.kind == kind) for kind in ("base", "family")]
     return [*found, Split("sealed", open_bases, tuple(b for b in SEALED if b in family))] if WITH_SEALED else found
 
 
@@ -158,12 +163,14 @@ def _alike(a: Job, b: Job) -> bool:
 
 
 def unlinked() -> list[Any]:
-    return [table for table in own_tables() if table.name not in LINKED]
+    tables = [table for table in own_tables() if table.name not in LINKED]
+    return tables[: choose(len(tables), len(tables), 1)]
 
 
 def speeds(bank: Bank) -> dict[str, float]:
     """Learning from 10,000 trials, and one curve over 100,000 allocations."""
-    many = (bank.trials * (10_000 // len(bank.trials) + 1))[:10_000]
+    count = choose(10_000, 10_000, len(bank.trials))
+    many = (bank.trials * (count // len(bank.trials) + 1))[:count]
     began = time.perf_counter()
     prior = LearnedPrior.fit(many, bank.jobs)
     train_s = time.perf_counter() - began
@@ -199,6 +206,7 @@ def main() -> None:
     todo = splits(bank)
     work = [(split, rival) for split in todo for rival in RIVALS]
     rows = pd.DataFrame(itertools.chain(*on_all_cores(foretell, *zip(*work, strict=True))))
+    rows["refused"] = rows.get("refused")  # a column, where no job is refused, too
     held = pd.DataFrame(itertools.chain(*on_all_cores(coverage, todo)))
     kinds = list(dict.fromkeys(split.kind for split in todo))
     compared = {kind: {rival: summary(rows, kind, rival) for rival in RIVALS} for kind in kinds}

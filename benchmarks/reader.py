@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.datasets.click_logs import ClickLog
 from sizewright.datasets.synthetic import SyntheticLog, write_criteo
-from sizewright.spec import CRITEO_KAGGLE_ROWS
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 
-ROWS, PAIRS = (50_000, 3) if QUICK else (200_000, 15)
+ROWS, PAIRS = choose((200_000, 15), (50_000, 3), (2_000, 1))
 BATCH_SIZE = 512
 
 
@@ -61,7 +61,7 @@ def main() -> None:
     one_core()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "day.tsv"
-        write_criteo(path, SyntheticLog(CRITEO_KAGGLE_ROWS), ROWS)
+        write_criteo(path, SyntheticLog(FIRST_CRITEO_ROWS), ROWS)
         for read in READERS.values():
             read(path)
         rates = {name: [0.0] * PAIRS for name in READERS}

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks._measured import TABLES
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, Kept
 from sizewright.profiler._base import Point
 from sizewright.profiler.baselines import default_planner
@@ -30,7 +30,7 @@ from sizewright.spec import Allocation
 from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
 
-SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, 2 if QUICK else 5, 5
+SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, choose(5, 2, 1), choose(5, 5, 1)
 
 
 def places(table: MeasuredTable) -> tuple[int, list[int]]:
@@ -77,7 +77,7 @@ def _place(allocation: Allocation) -> tuple[float, ...]:
 def main() -> None:
     """All grids, or those named."""
     tables: dict[str, dict[str, float]] = {}
-    for name in sys.argv[1:] or GRIDS:
+    for name in sys.argv[1:] or choose(list(GRIDS), list(GRIDS), ["counts"]):
         rate = GRIDS[name].rate
         if rate and "SIZEWRIGHT_ADDRESS" not in os.environ:
             with Bed(NODES, rate, DELAY) as bed:

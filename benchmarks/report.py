@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright import api
 from sizewright.datasets.bank.files import load_bank
 from sizewright.datasets.finished import FinishedJob, Stretch
@@ -29,7 +29,7 @@ from sizewright.reporting.contents import Told
 from sizewright.reporting.page import page
 from sizewright.spec import Allocation, Estimate, Job, Outcome
 
-TRIALS, RUNS, TURNS = 1000, 20, 2 if QUICK else 5
+TRIALS, RUNS, TURNS = choose(1000, 1000, 40), choose(20, 20, 2), choose(5, 2, 1)
 TARGETS = {"report_1000_s": "≤ 3", "report_1000_mb": "≤ 5"}
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.datasets.bank.files import Bank, load_bank
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
@@ -32,10 +32,10 @@ from sizewright.retraining.lessons import Lessons, gather
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import retrain
 
-TRIALS = 1_000 if QUICK else 10_000
+TRIALS = choose(10_000, 1_000, 300)
 NEW_TRIALS = 200
 POISONED = 0.1
-TURNS = 1 if QUICK else 6
+TURNS = choose(6, 1, 1)
 SLOWER = 2.5
 TARGETS = {
     "retrain_10k_s": "≤ 120",
@@ -80,6 +80,7 @@ def new_families(bank: Bank, slower: float = 1.0) -> dict[str, float]:
     """
     whole = gather(None, bank)
     families = sorted({job.job.model.family for job in whole.jobs.values()})
+    families = families[: choose(len(families), len(families), 2)]
     errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for turn, new in itertools.product(range(TURNS), families):
         lessons = whole._replace(trials=[_slower(t, whole, new, slower) for t in whole.trials])

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks._philly import philly
-from benchmarks._report import QUICK, finish
+from benchmarks._report import choose, finish
 from sizewright.cluster.allocators.registry import ALLOCATORS
 from sizewright.cluster.simulator.curves import Elasticity
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.scenario import Scenario, simulated
 
-SIZES = (1_000, 3_000, 10_000) if QUICK else (5_000, 15_000, 50_000)
-POLICIES = ("default", "fifo", "slope") if QUICK else tuple(ALLOCATORS)
+SIZES = choose((5_000, 15_000, 50_000), (1_000, 3_000, 10_000), (50, 100))
+POLICIES = choose(tuple(ALLOCATORS), ("default", "fifo", "slope"), ("default",))
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 TARGETS = {"wall_50k_s": "<= 60", "memory_50k_gib": "<= 2", "growth_exponent": "<= 1.10"}
 

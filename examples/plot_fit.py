@@ -44,17 +44,16 @@ def draw_curves(axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch
         fixed = {"workers": workers, "ps": ps, "ps_cpu": ps_cpu, "batch_size": batch_size, "embedding_bytes": size}
         columns = {name: np.full(POINTS, value, float) for name, value in fixed.items()}
         columns["worker_cpu"] = cores / workers
-        lower, upper = model.predict_interval(columns)
-        axes.plot(
-            cores,
-            model.predict(columns),
-            color=color,
-            label=f"{workers} worker{'s' * (workers > 1)}, {ps} PS × {ps_cpu:g} cores",
-        )
-        axes.fill_between(cores, lower, upper, color=color, alpha=0.10, linewidth=0)
+        curve, (lower, upper) = model.predict(columns), model.predict_interval(columns)
         mine = [t for t in full if (t.workers, t.ps, t.ps_cpu) == (workers, ps, ps_cpu)]
         x = [t.workers * (t.worker_cpu or 1) for t in mine]
-        axes.plot(x, [t.throughput for t in mine], "o", color=color, markersize=6)
+        label = f"{workers} worker{'s' * (workers > 1)}, {ps} PS × {ps_cpu:g} cores"
+        inside = (cores >= min(x)) & (cores <= max(x))
+        axes.plot(cores, curve, color=color, linewidth=1, linestyle="--")
+        axes.plot(cores[inside], curve[inside], color=color)
+        axes.fill_between(cores, lower, upper, color=color, alpha=0.10, linewidth=0)
+        axes.plot(x, [t.throughput for t in mine], "o", color=color, markersize=6, label=label)
+    axes.plot([], [], color="#888888", linewidth=1, linestyle="--", label="predicted, nothing measured")
     axes.set(xlabel="cores of all workers", ylabel="samples/s", ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
     axes.grid(alpha=0.25)

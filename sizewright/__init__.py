@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sizewright.names import lazily
 
 if TYPE_CHECKING:
+    __version__: str
     from sizewright.api import (
         allocate,
         apply,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
 
 _HOMES = {
+    "__version__": "sizewright.names",
     "Allocation": "sizewright.spec",
     "Cluster": "sizewright.spec",
     "Job": "sizewright.spec",

@@ -3,6 +3,7 @@
     SizewrightError                    exit code 1
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
+    │   │   └── RecordError            a record made in Python of values that it cannot have (a ValueError, too)
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
     │   ├── StoreError                 trial store, trial file, bank or prior that cannot be read or written
     │   │   └── NoTrialsError          there is no trial store yet
@@ -18,6 +19,7 @@
         ├── ReplicaDiedError           a replica's process died (`oom` tells whether memory killed it)
         ├── TrialVoidError             measured, but against the rules (CPU above its quota, drift)
         └── TrialTimeoutError          no step finished in the time given
+            └── NoReportsError         a command does not say how many samples it trained
 
 Results that are not failures (`not_enough_data`, `infeasible`) are values of
 `Recommendation.status`, not exceptions. What is on its way out warns with
@@ -25,6 +27,8 @@ Results that are not failures (`not_enough_data`, `infeasible`) are values of
 """
 
 from __future__ import annotations
+
+from sizewright.redaction import redacted
 
 __all__ = [
     "ClickLogError",
@@ -34,8 +38,10 @@ __all__ = [
     "JobError",
     "LimitError",
     "MissingExtraError",
+    "NoReportsError",
     "NoTrialsError",
     "NotEnoughDataError",
+    "RecordError",
     "RegistryError",
     "ReplicaDiedError",
     "SizewrightDeprecationWarning",
@@ -50,14 +56,14 @@ __all__ = [
 
 
 class SizewrightError(Exception):
-    """Base of all errors; `message` is one sentence, `remedy` says what to do."""
+    """Base of all errors; `message` is one sentence, `remedy` says what to do. Neither shows the password of a URL."""
 
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = redacted(message)
+        self.remedy = redacted(remedy)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".strip()
@@ -79,6 +85,10 @@ class InputError(SizewrightError):
 
 class JobError(InputError):
     """A job or cluster file that is missing, malformed or impossible."""
+
+
+class RecordError(JobError, ValueError):
+    """A record that is made in Python of values that it cannot have."""
 
 
 class ClickLogError(InputError):
@@ -152,6 +162,14 @@ class TrialVoidError(TrialError):
 
 class TrialTimeoutError(TrialError):
     """No steady step finished in the time given."""
+
+
+class NoReportsError(TrialTimeoutError):
+    """A command does not say how many samples it trained; `recurs` tells whether other allocations cannot help."""
+
+    def __init__(self, message: str, remedy: str = "", *, recurs: bool = False) -> None:
+        super().__init__(message, remedy)
+        self.recurs = recurs
 
 
 class SizewrightDeprecationWarning(FutureWarning):

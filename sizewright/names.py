@@ -51,3 +51,15 @@ def warn_deprecated(what: str, *, since: str, instead: str, stacklevel: int = 3)
         SizewrightDeprecationWarning,
         stacklevel=stacklevel,
     )
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, which is looked up when somebody asks for it."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("sizewright")
+    except PackageNotFoundError:  # its source alone is on the path
+        return "0+unknown"

@@ -27,6 +27,8 @@ def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What names no store writes none beside the tests, and their runs are not found by others."""
     monkeypatch.setenv("SIZEWRIGHT_STORE", str(tmp_path / "sizewright.db"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIZEWRIGHT_SERIES_LOCK", f"sizewright-tests-{os.getpid()}")  # others may profile meanwhile
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_an_old_name_is_what_takes_its_place(package: Any) -> None:
     with pytest.warns(SizewrightDeprecationWarning, match=OLD_NAME) as caught:
-        assert package.read_bytes("1Ki") == 1024
+        assert package.read_bytes("4Ki") == 4096
     assert [Path(each.filename).name for each in caught] == [Path(__file__).name]
 
 
@@ -82,7 +82,7 @@ def test_an_old_name_can_be_imported_but_is_not_listed(package: Any) -> None:
 def test_new_names_do_not_warn(package: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert package.parse_bytes("1Ki") == 1024
+        assert package.parse_bytes("4Ki") == 4096
         assert package.measure(2.0) == 2.0
         assert package.Box(memory_bytes=1).memory_bytes == 1
         with pytest.raises(AttributeError, match="module 'going_out' has no attribute 'write_bytes'"):
@@ -115,11 +115,11 @@ def test_the_release_in_which_it_goes_is_two_minor_ones_later() -> None:
 
 def test_it_is_shown_unless_somebody_says_otherwise(package: Any, tmp_path: Path) -> None:
     """Also where the code that uses it is imported, in which Python hides a DeprecationWarning."""
-    (tmp_path / "pipeline.py").write_text("import going_out\nprint(going_out.read_bytes('1Ki'))\n", encoding="utf-8")
+    (tmp_path / "pipeline.py").write_text("import going_out\nprint(going_out.read_bytes('4Ki'))\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", "import pipeline"], capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
-    assert done.stdout == "1024\n"
+    assert done.stdout == "4096\n"
     assert "pipeline.py:2: SizewrightDeprecationWarning: going_out.read_bytes is deprecated" in done.stderr

@@ -148,7 +148,7 @@ for _ in range(100):
     assert "Traceback" not in failed.stderr
     refused = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5", "--ps", "1")
     assert refused.returncode == 1
-    assert "has no PS" in refused.stderr
+    assert "is a job without PS" in refused.stderr
     memory = sizewright("memory", "job.yaml")
     assert memory.returncode == 1
     assert "before it has run" in memory.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 
 _BEGIN = """# Command line
 
@@ -22,6 +22,7 @@ stderr.
 | 3 | infeasible within the bounds |
 | 4 | not enough data |
 | 5 | `models drift`: runs go unlike foretold |
+| 128 + n | stopped by signal n: 130 by Ctrl-C, 143 by SIGTERM; nothing is left running |
 """
 
 

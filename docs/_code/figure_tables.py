@@ -11,7 +11,7 @@ from typing import Any
 
 _BOUND = re.compile(r"(?:(\w+) )?(≤|<=|≥|>=|<|>) (-?[0-9.]+|[a-z]\w*)")
 _RANGE = re.compile(r"(-?[0-9.]+) to (-?[0-9.]+)")
-_NOT_FIGURES = ("benchmark", "quick", "targets", "host", "details", "tables")
+_NOT_FIGURES = ("benchmark", "quick", "targets", "commit", "host", "details", "tables")
 
 
 def figure_tables(benchmarks: Path) -> dict[str, str]:
@@ -66,6 +66,7 @@ def _table(told: dict[str, Any]) -> str:
     misses = ", ".join(f"`{name}`: {_number(value)} ({target})" for name, (value, target) in beyond.items())
     said = f"Beyond its target: {misses}." if beyond else "No figure is beyond its target."
     head = ["<details><summary>All figures as kept</summary>", "", "| figure | measured | target |", "|---|---|---|"]
+    said += f" Measured at commit `{told['commit']}`."
     return "\n".join([said, "", *head, *rows, "", "</details>", ""])
 
 

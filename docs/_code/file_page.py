@@ -23,8 +23,28 @@ _FILES: dict[str, tuple[str, type[BaseModel], bool]] = {
 _BEGIN = """# Files
 
 The keys of what Sizewright reads and writes, made from its records; `sizewright schema` prints them as JSON Schema for
-editors and pipelines. What is read takes units (`16Gi`, `4h`, `500m`); what is written is plain numbers in cores,
-bytes, seconds, samples/s and currency. Unknown keys are refused.
+editors and pipelines. What is written is plain numbers in cores, bytes, seconds, samples/s and currency. Unknown keys
+are refused, and so is a key that is given twice.
+
+## Numbers and units
+
+A number is read alike in every file, table, manifest and option:
+
+| of | such as | means |
+|---|---|---|
+| memory | `16Gi`, `16GiB`, `16 GB`, `1e9`, `1288490188800m` | bytes; less than 4 KiB is refused: `400m` is 0.4 bytes |
+| cores | `2`, `0.5`, `500m` | cores; `m` is a thousandth |
+| time | `4h`, `90 min`, `1h30m`, `4:00:00`, `60` | seconds |
+| counts and other numbers | `45840617`, `45_840_617`, `45,840,617`, `4.5e7`, `45M`, `1Ki` | a count is whole |
+
+Suffixes are those of Kubernetes: `k`, `M`, `G`, `T`, `P`, `E` are powers of 1000, `Ki` to `Ei` of 1024, and `m`, `u`,
+`n` are fractions, so that `m` is never a million. Other cases are read where they can mean one thing only (`16gb`,
+`16g`). A manifest must have what Kubernetes itself reads (`1Gi`, not `1GiB`); in Slurm's scripts `K`, `M`, `G` and `T`
+are powers of 1024, as Slurm has them. Commas, blanks, apostrophes and underscores group digits by three, and decimals
+follow a point: `1,5` and `1.000.000` are refused. Where semicolons or tabs separate the cells of a table, decimals may
+follow a comma.
+
+Files are YAML or JSON. `on`, `yes`, `12:30`, `010` and dates are text, as in YAML 1.2, and `010` is 10.
 """
 
 
@@ -73,12 +93,19 @@ def _kind(told: dict[str, Any], root: dict[str, Any]) -> str:
         (unit for sign, unit in _UNITS.items() for each in _options(told) if sign in each.get("pattern", "")), ""
     ):
         return unit
-    kinds = (_kind(option, root) if "anyOf" in option else _one_kind(option, root) for option in _options(told))
+    options = [option for option in _options(told) if not option.get("pattern", "").endswith(_PLAIN_NUMBER)]
+    kinds = (_kind(option, root) if "anyOf" in option else _one_kind(option, root) for option in options)
     return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null")) or "any"
 
 
-_UNITS = {"[KMGT]": "bytes, or such as 16Gi", "m?$": "cores, or such as 500m", "(ms|s|m|h|d)": "seconds, or such as 4h"}
+_UNITS = {
+    "[bB]": "bytes, or such as 16Gi",
+    "[numk]? *$": "cores, or such as 500m",
+    "[-0-9+:": "seconds, or such as 4h",
+}
 """By what a string must look like to be one."""
+_PLAIN_NUMBER = "][iI])? *$"
+"""So ends the pattern of a number without a unit."""
 
 
 def _one_kind(option: dict[str, Any], root: dict[str, Any]) -> str:

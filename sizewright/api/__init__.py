@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sizewright.api._records import JobLike
 from sizewright.api.applying import apply, manifest, remarks_on
 from sizewright.api.inputs import (
     DEFAULT_STORE,
     STORE_VARIABLE,
-    JobLike,
     assign_job,
     check_log,
     counted,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sizewright.api._records import ClusterLike, QueueLike, StoreLike, as_record
 from sizewright.api.inputs import load_cluster
 from sizewright.api.queues import tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
@@ -21,20 +22,23 @@ from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Cluster, Division, Estimate, Job, Plan, Queue, ResourceUse, Share
 from sizewright.spec.units import GIB
 
+if TYPE_CHECKING:
+    from sizewright.api.priors import PriorLike
+
 _UNITS = {"memory_bytes": float(GIB)}
 
 
 def allocate(
-    cluster: Cluster | str | Path,
-    jobs: Queue | str | Path,
+    cluster: ClusterLike,
+    jobs: QueueLike,
     *,
     policy: str | Allocator = "default",
     values: str | None = None,
     time_limit_s: float = 10.0,
     window_s: float = 900.0,
     mixes: bool = False,
-    store: str | None = None,
-    prior: str | None = None,
+    store: StoreLike | None = None,
+    prior: PriorLike = None,
 ) -> Division:
     """Divide a cluster over the jobs of a jobs file, or of its record: one plan for each job that gets something.
 
@@ -49,7 +53,7 @@ def allocate(
     """
     told = load_cluster(cluster)
     assert told is not None
-    queue = jobs if isinstance(jobs, Queue) else Queue.load(jobs)
+    queue = as_record(Queue, jobs, "queue of jobs")
     allocator = get_allocator(policy)
     if values and not allocator.by_value:
         able = [name for name in allocator_names() if get_allocator(name).by_value]

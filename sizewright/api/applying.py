@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from sizewright.api._records import PlanLike, RailsLike, as_record
 from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.attached import Attached
@@ -22,6 +23,8 @@ from sizewright.executors.watched import attached_to
 from sizewright.how_far import tell
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
+from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
@@ -31,10 +34,10 @@ _OF_JOBS = {"bounds", "command", "model", "training"}
 
 
 def apply(
-    plan: Plan | str | Path,
+    plan: PlanLike,
     *,
     executor: str | Executor,
-    rails: Rails | str | Path | None = None,
+    rails: RailsLike | None = None,
     ledger: str | Path | None = None,
     asked_by: str = "",
     dry_run: bool = False,
@@ -55,7 +58,7 @@ def apply(
     be written, EngineError where the platform does not answer, MissingExtraError without its client.
     """
     with ExitStack() as stack:
-        plan_or_path = plan if isinstance(plan, Plan) else Path(plan)
+        plan_or_path = _plan_or_path(plan)
         if executor == "local":
             made, loaded = _on_this_host(stack, plan_or_path, options)
         else:
@@ -74,10 +77,10 @@ def apply(
 
 
 def manifest(
-    plan: Plan | str | Path,
+    plan: PlanLike,
     *,
     executor: str | Executor,
-    rails: Rails | str | Path | None = None,
+    rails: RailsLike | None = None,
     asked_by: str = "",
     before: str = "",
     **options: object,
@@ -85,7 +88,7 @@ def manifest(
     """The manifest of a plan within its rails, how it differs from the text of `before`, and sentences on what a
     person has to look after in it."""
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    loaded = _loaded(plan if isinstance(plan, Plan) else Path(plan), made)
+    loaded = _loaded(_plan_or_path(plan), made)
     loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
     if loaded.kind != "keep":  # which render refuses
         Guarded(made, rails=load_rails(rails)).check(loaded)
@@ -97,6 +100,10 @@ def remarks_on(executor: Executor, plan: Plan) -> list[str]:
     """Sentences on what a person has to look after in what an executor renders of a plan."""
     remarks = getattr(executor, "remarks", None)
     return list(remarks(plan)) if remarks and plan.kind != "keep" else []
+
+
+def _plan_or_path(plan: PlanLike) -> Plan | Path:
+    return Path(absolute(plan)) if isinstance(plan, str | os.PathLike) else as_record(Plan, plan, "plan")
 
 
 def _apply(
@@ -143,9 +150,11 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
         return plan
     try:
         text = plan.read_text(encoding="utf-8")
-        data = yaml.safe_load(text)
+        data = read_yaml(text)
     except (OSError, UnicodeDecodeError):
         return Plan.load(plan)  # says what is wrong
+    except KeyTwiceError as error:
+        raise JobError(f"{plan}: {error}.", "Keep one of them.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         data = None
     if isinstance(data, dict) and "target" not in data and _OF_JOBS & data.keys():
@@ -159,10 +168,10 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
     return Plan.load(plan)
 
 
-def load_rails(rails: Rails | str | Path | None) -> Rails:
+def load_rails(rails: RailsLike | None) -> Rails:
     """As they are, from their file, or from that of $SIZEWRIGHT_RAILS; none otherwise."""
     rails = rails if rails is not None else os.environ.get(RAILS_VARIABLE) or Rails()
-    return rails if isinstance(rails, Rails) else Rails.load(rails)
+    return as_record(Rails, rails, "rails")
 
 
 def _found(executor: Executor, plan: Plan, ledger: Ledger) -> Handle | None:

@@ -11,10 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
 from sizewright.api.inputs import open_store, store_path
 from sizewright.errors import EngineError, LimitError, MissingExtraError, NoTrialsError, StoreError
+from sizewright.interrupts import uninterrupted
+from sizewright.profiler.interference import others_busy_s
 from sizewright.spec.checkup import Check, Checkup
-from sizewright.spec.units import GIB, format_bytes
+from sizewright.spec.units import GIB, format_bytes, format_count
 from sizewright.training.cgroups import find_cgroups
 from sizewright.training.host import available_memory_bytes, host_cores
 
@@ -28,10 +32,11 @@ EXTRAS = {
 }
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FILES = 4096
+_BUSY_LOOK_S, _BUSY_SHARE = 0.5, 0.25  # trials leave a fifth of the cores free
 
 
 def doctor(
-    *, store: str | None = None, address: str | None = None, progress: Callable[[str], None] = lambda _: None
+    *, store: str | Path | None = None, address: str | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> Checkup:
     """Look at cores, memory, control groups, shared memory, ports, packages, GPU, Ray and the store.
 
@@ -40,6 +45,7 @@ def doctor(
     """
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("cores", _cores),
+        ("other work", _other_work),
         ("memory", _memory),
         ("control groups", _control_groups),
         ("shared memory", _shared_memory),
@@ -63,6 +69,18 @@ def _cores() -> Check:
         return Check(name="cores", level="ok", found=f"{cores:g}")
     means = "Workers and PS share a core, so trials are slow and tell little of more than one worker."
     return Check(name="cores", level="lacking", found=f"{cores:g}", means=means, remedy="Measure on two cores or more.")
+
+
+def _other_work() -> Check:
+    name, cores = "other work", host_cores()
+    began, busy_s = time.monotonic(), others_busy_s()
+    time.sleep(_BUSY_LOOK_S)
+    used = max(0.0, (others_busy_s() - busy_s) / (time.monotonic() - began))
+    found = f"it uses {used:.1f} of this host's {psutil.cpu_count() or 1} cores"
+    if used <= _BUSY_SHARE * cores:
+        return Check(name=name, level="ok", found=found)
+    means = "Trials that are measured now are void, or imprecise: other work takes their cores."
+    return Check(name=name, level="lacking", found=found, means=means, remedy="Measure when nothing else runs.")
 
 
 def _memory() -> Check:
@@ -154,26 +172,27 @@ def _ray(address: str | None) -> Check:
 
     began = time.perf_counter()
     try:
-        engine = Engine(address=address)
+        with uninterrupted():
+            engine = Engine(address=address)
+            try:
+                version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
+            finally:
+                engine.stop()
     except MissingExtraError as error:
         return Check(name="Ray", level="lacking", found="not installed", means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
     except EngineError as error:
         return Check(name="Ray", level="lacking", found=error.message, means=EXTRAS["profile"][1],
                      remedy=error.remedy)  # fmt: skip
-    try:
-        version, cores = engine.ray.__version__, engine.ray.cluster_resources().get("CPU", 0)
-    finally:
-        engine.stop()
     where = f"joined at {address}" if address else "started here"
     took = time.perf_counter() - began
-    return Check(name="Ray", level="ok", found=f"{version}, {where} with {cores:g} cores in {took:.1f} s")
+    return Check(name="Ray", level="ok", found=f"{version}, {where} with {format_count(cores, 'core')} in {took:.1f} s")
 
 
-def _store(url: str | None) -> Check:
+def _store(url: str | Path | None) -> Check:
     try:
         with contextlib.closing(open_store(url)) as opened, opened.exclusively("check"):
-            return Check(name="store", level="ok", found=f"{opened.name}: {opened.count()} trials")
+            return Check(name="store", level="ok", found=f"{opened.name}: {format_count(opened.count(), 'trial')}")
     except NoTrialsError as error:
         folder = store_path(url).absolute().parent
         if os.access(folder, os.W_OK):

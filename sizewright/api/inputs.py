@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike, as_record, as_trials
 from sizewright.datasets.database import is_in_memory
 from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial
-from sizewright.errors import NoTrialsError, StoreError
+from sizewright.datasets.trials import Trial, Trials
+from sizewright.errors import JobError, NoTrialsError, StoreError
 from sizewright.spec import Cluster, Job
+from sizewright.spec._paths import absolute
 
 if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
@@ -24,25 +25,38 @@ TRIAL_SHARE_OF_CORES = 0.8
 """The rest is for Ray, this process and the host itself."""
 _CHECKED_ROWS = 100_000
 
-JobLike = Job | str | Path
 
+def load_job(
+    job: JobLike,
+    data: str | Path | None = None,
+    *,
+    samples: int | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
+) -> Job:
+    """A job as it is, of a mapping, or read from its file; with `data`, over that click log instead of its own data.
 
-def load_job(job: JobLike, data: str | None = None) -> Job:
-    """A job as it is, or read from its file; with `data`, over that click log instead of its own data.
-
-    Raises JobError for the file and ClickLogError for the log.
+    So many `samples`, an `objective` and a `deadline`, such as "4h", take the place of the job's own. Raises JobError
+    for the job and ClickLogError for the log.
     """
-    loaded = job if isinstance(job, Job) else Job.load(job)
-    if data is None:
-        return loaded
-    from sizewright.datasets.source import open_log
+    loaded = as_record(Job, job, "job")
+    if data is not None:
+        if loaded.command:
+            raise JobError(f"{loaded.name} runs a command, which reads data of its own.", "Leave out data.")
+        from sizewright.datasets.source import open_log
 
-    loaded = loaded.with_data(data)
-    open_log(loaded)
+        loaded = loaded.with_data(data)
+        open_log(loaded)
+    if samples is not None:
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise JobError(f"{samples!r} is no number of samples.", "Give a whole number from 1.")
+        loaded = loaded.with_samples(samples)
+    if objective is not None or deadline is not None:
+        loaded = loaded.with_objective(objective, None if deadline is None else str(deadline))
     return loaded
 
 
-def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
+def open_store(url: str | Path | None = None, *, create: bool = False) -> TrialStore:
     """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder.
 
     Raises NoTrialsError where there is none and it is not to be made (`create`), StoreError for one that cannot be
@@ -54,13 +68,17 @@ def open_store(url: str | None = None, *, create: bool = False) -> TrialStore:
     return TrialStore(url, create=create)
 
 
-def store_path(url: str | None = None) -> Path:
+def store_path(url: str | Path | None = None) -> Path:
     """Of the file of a store that is one."""
-    return Path(_store_url(url).removeprefix("sqlite:///"))
+    return Path(absolute(_store_url(url).removeprefix("sqlite:///")))
 
 
-def _store_url(url: str | None) -> str:
-    return url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+def _store_url(url: str | Path | None) -> str:
+    if url is not None and not isinstance(url, str | os.PathLike):
+        raise StoreError(
+            f"The store is of type {type(url).__name__}.", "Pass a path, an SQLAlchemy URL, or an open TrialStore."
+        )
+    return str(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
 def counted(job: JobLike) -> Job:
@@ -91,42 +109,43 @@ def check_log(job: Job) -> ReadReport | None:
 
 def job_hash(job: JobLike) -> str:
     """The hash under which the store keeps the trials of a job."""
-    return counted(job).hash
+    return load_job(job).hash
 
 
-def assign_job(trials: Sequence[Trial], job: JobLike) -> list[Trial]:
+def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
     """The same trials as measurements of `job`; batch size and mode are taken from it where a row has none."""
-    job = counted(job)
-    return [
+    job = load_job(job)
+    key = job.hash
+    return Trials(
         trial.model_copy(
             update={
                 "job": job.name,
-                "job_hash": job.hash,
+                "job_hash": key,
                 "batch_size": trial.batch_size or job.training.batch_size,
                 "sync": trial.sync or job.training.sync,
             }
         )
-        for trial in trials
-    ]
+        for trial in as_trials(trials)
+    )
 
 
-def its_store(store: str | TrialStore | None, *, create: bool) -> AbstractContextManager[TrialStore]:
+def its_store(store: StoreLike | None, *, create: bool) -> AbstractContextManager[TrialStore]:
     """A caller's own store stays open."""
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
 
 
-def evidence_of(job: Job, store: str | TrialStore | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
+def evidence_of(job: Job, store: StoreLike | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
     """Its trials in the store; runs of all jobs, or of it alone where its trials are needed since nothing else tells
     of it. None where there is no store and they are not needed."""
     try:
         with its_store(store, create=False) as opened:
-            return opened.trials(job_hash=job.hash), opened.history.finished(job_hash=job.hash if needed else None)
+            return opened.trials(job=job), opened.history.finished(job=job if needed else None)
     except NoTrialsError:
         if needed:
             raise
         return [], []
 
 
-def load_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
-    """As it is, or from its file."""
-    return Cluster.load(cluster) if isinstance(cluster, (str, Path)) else cluster
+def load_cluster(cluster: ClusterLike | None) -> Cluster | None:
+    """As it is, of a mapping, or from its file."""
+    return None if cluster is None else as_record(Cluster, cluster, "cluster")

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sizewright.api._records import StoreLike
 from sizewright.api.inputs import its_store
-from sizewright.datasets.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute_url
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -31,11 +32,16 @@ TRACKING_VARIABLE = "SIZEWRIGHT_TRACKING_URI"
 
 
 def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior:
-    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot be read."""
+    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot
+    be read, InputError for what is no prior."""
     from sizewright.models.prior import LearnedPrior
 
     if isinstance(prior, LearnedPrior):
         return prior
+    if not isinstance(prior, str | os.PathLike):
+        raise InputError(
+            f"The prior is of type {type(prior).__name__}.", "Pass `shipped`, its file, or a LearnedPrior."
+        )
     return LearnedPrior.load(None if prior == SHIPPED_PRIOR else prior)
 
 
@@ -61,12 +67,12 @@ def open_registry(tracking_uri: str | None = None) -> Registry:
     """The registry of learned priors at an MLflow URI, that of SIZEWRIGHT_TRACKING_URI, or a file here."""
     from sizewright.retraining.registry import Registry
 
-    return Registry(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING)
+    return Registry(absolute_url(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING))
 
 
 def retrain(
     *,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     tracking_uri: str | None = None,
     bank: str | Path | None = SHIPPED_BANK,
     dry_run: bool = False,
@@ -95,7 +101,7 @@ def retrain(
 
 
 def compare_priors(
-    which: Sequence[str], *, store: str | TrialStore | None = None, tracking_uri: str | None = None
+    which: Sequence[str], *, store: StoreLike | None = None, tracking_uri: str | None = None
 ) -> list[PriorScore]:
     """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
 
@@ -117,7 +123,7 @@ def compare_priors(
     return compare_versions(registry, versions, lessons)
 
 
-def drift(*, store: str | TrialStore | None = None, tracking_uri: str | None = None) -> Drift:
+def drift(*, store: StoreLike | None = None, tracking_uri: str | None = None) -> Drift:
     """Whether runs in the store still go as foretold: by the champion of the registry at `tracking_uri`, or by whatever
     foretold them where there is none.
 
@@ -163,7 +169,7 @@ def prior_asked_for(
         return (load_prior(prior) if prior is not None else None), ""
     from sizewright.retraining.champion import champion_prior
 
-    return champion_prior(uri)
+    return champion_prior(absolute_url(uri))
 
 
 def foretold_by(prior: PriorLike, job: Job) -> JobCurve | None:

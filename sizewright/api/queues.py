@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sizewright.api._records import StoreLike
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
+from sizewright.datasets._columns import plain_type
+from sizewright.datasets.table_files import read_table
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.how_far import part
 from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
 from sizewright.spec._base import load_yaml, parse
 from sizewright.spec.queue import CandidateRow
 
+if TYPE_CHECKING:
+    from sizewright.api.priors import PriorLike
 
-def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | None) -> tuple[
+
+def tables_in(queue: Queue, cluster: Cluster, store: StoreLike | None, prior: PriorLike) -> tuple[
     list[JobTable], dict[str, Job], list[LeftOut]
 ]:  # fmt: skip
     """Tables and jobs by name; jobs that nothing is known of are left out, or go on with what they have.
@@ -50,7 +55,7 @@ def tables_in(queue: Queue, cluster: Cluster, store: str | None, prior: str | No
 
 
 def _answer(
-    job: Job, queued: QueuedJob, cluster: Cluster, store: str | None, prior: str | None
+    job: Job, queued: QueuedJob, cluster: Cluster, store: StoreLike | None, prior: PriorLike
 ) -> tuple[tuple[Candidate, ...], Allocation | None] | LeftOut:
     """Candidates, and the one that is asked for."""
     if queued.candidates:
@@ -84,17 +89,13 @@ def _read(path: str, job: Job) -> Recommendation:
 
 def _rows(path: str, job: Job) -> tuple[Candidate, ...]:
     """Empty cells are absent."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"Cannot read the table {path} of {job.name}: {error}.", "Check the path.") from None
-    if long := [number for number, row in enumerate(rows, 1) if None in row]:
-        raise InputError(f"{path} has more cells in row {long[0]} than columns.", "Correct that row.")
+    types = {name: plain_type(field.annotation) for name, field in CandidateRow.model_fields.items()}
+    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
     return tuple(
-        parse(CandidateRow, row, f"{path}, row {number}").candidate(job.training.batch_size)
-        for number, row in enumerate(rows, 1)
-    )
+        parse(CandidateRow, {name: cell for name, cell in row.cells.items() if cell not in ("", None)},
+              f"{path}, {row.where}").candidate(job.training.batch_size)
+        for row in table.rows
+    )  # fmt: skip
 
 
 def _current(queued: QueuedJob, job: Job) -> Allocation | None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike
 from sizewright.api.applying import LEDGER_VARIABLE
-from sizewright.api.inputs import JobLike, its_store, load_job
+from sizewright.api.inputs import its_store, load_job
 from sizewright.api.sizing import size
 from sizewright.datasets.json_lines import JsonLines
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial, now
+from sizewright.datasets.trials import now
+from sizewright.datasets.whole_files import whole_file, write_whole
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
 from sizewright.recommender.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
-from sizewright.spec import Cluster, Job
+from sizewright.spec import Job
+from sizewright.spec._paths import absolute
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -34,9 +35,9 @@ R = TypeVar("R", bound=BaseModel)
 def report(
     job: JobLike | None = None,
     *,
-    trials: Sequence[Trial] | None = None,
-    store: str | TrialStore | None = None,
-    cluster: Cluster | str | Path | None = None,
+    trials: TrialsLike | None = None,
+    store: StoreLike | None = None,
+    cluster: ClusterLike | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
@@ -44,8 +45,10 @@ def report(
     metrics: str | Path | None = None,
     decisions: str | Path | None = None,
     ledger: str | Path | None = None,
+    data: str | Path | None = None,
+    samples: int | None = None,
     objective: str | None = None,
-    deadline: str | None = None,
+    deadline: str | float | None = None,
     form: str = "html",
     out: str | Path | None = None,
 ) -> tuple[list[Path], list[str]]:
@@ -55,8 +58,8 @@ def report(
     `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
     folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
     the store holds. `metrics` and `decisions` are files that `run` or `tune` kept of a run; of the `ledger`
-    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `objective` and `deadline`, such as "4h", take the place of the
-    job's own.
+    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `data`, `samples`, `objective` and `deadline`, such
+    as "4h", take the place of the job's own.
 
     Raises InputError where the store holds several jobs, for another form, for a file of what it should not be or of
     another job, or for what cannot be written;
@@ -64,11 +67,14 @@ def report(
     """
     if form not in ("html", *PICTURES):
         raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
+    named = Path(out or "").suffix.lower()
+    if form == "html" and named in (".json", ".yaml", ".yml", ".csv", ".parquet", ".png", ".svg", ".pdf"):
+        raise InputError(f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose a --format.")
     if job is None and trials is not None:
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
-    described = its_only_job(store) if job is None else load_job(job)
-    if objective or deadline:
-        described = described.with_objective(objective, deadline)
+    described = load_job(
+        its_only_job(store) if job is None else job, data, samples=samples, objective=objective, deadline=deadline
+    )
     sized = size(
         described, trials=trials, store=store, cluster=cluster,
         extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
@@ -77,7 +83,9 @@ def report(
         sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
         plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
-    path = Path(out or ("report.html" if form == "html" else "report"))
+    path = Path(out or ("report.html" if form == "html" else "report")).expanduser()
+    if form == "html" and path.is_dir():
+        path /= "report.html"
     try:
         return _page(told, path) if form == "html" else _pictures(told, path, form)
     except OSError as error:
@@ -86,8 +94,7 @@ def report(
 
 def _page(told: Told, path: Path) -> tuple[list[Path], list[str]]:
     text = page(told, now())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return [path], []
 
 
@@ -99,7 +106,8 @@ def _pictures(told: Told, folder: Path, form: str) -> tuple[list[Path], list[str
         if figure.picture is not None:
             files.append(folder / f"{figure.name}.{form}")
             about = {"Title": figure.title, "Description": figure.picture.alt}
-            figure.picture.savefig(files[-1], dpi=150, metadata=about)
+            with whole_file(files[-1]) as file:
+                figure.picture.savefig(file, dpi=150, metadata=about)
     return files, [f"{figure.title}: {figure.why_not}" for figure in drawn if figure.picture is None]
 
 
@@ -114,7 +122,7 @@ def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
 def _decided(job: Job, path: str | Path) -> list[Decision]:
     """Raises InputError for decisions about another job."""
     read = _kept(DecisionLog(_there(path)), "--decisions")
-    mine = [decision for decision in read if decision.job_hash == job.hash]
+    mine = [decision for decision in read if decision.job_hash in job.hashes]
     if not mine:
         raise InputError(f"{path} holds decisions about another job than {job.name}.", "Name the file of its run.")
     return mine
@@ -130,12 +138,12 @@ def _kept(log: JsonLines[R], option: str) -> list[R]:
 
 def _there(path: str | Path) -> str | Path:
     """Raises InputError for a file that there is not."""
-    if not Path(path).is_file():
+    if not Path(absolute(path)).is_file():
         raise InputError(f"There is no file {path}.", "Name one that a run or an apply wrote.")
     return path
 
 
-def its_only_job(store: str | TrialStore | None) -> Job:
+def its_only_job(store: StoreLike | None) -> Job:
     """The job that the store holds trials or runs of. Raises InputError where there are several, or none."""
     with its_store(store, create=False) as opened:
         jobs, name = opened.history.jobs(), opened.name

@@ -5,15 +5,15 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, StoreLike, as_record
 from sizewright.api.applying import LEDGER_VARIABLE, load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
-    JobLike,
     counted,
     evidence_of,
     its_store,
@@ -44,20 +44,23 @@ _LOG = logging.getLogger(__name__)
 
 
 def run(
-    plan: Plan | Job | str | Path,
+    plan: PlanLike | JobLike,
     *,
     executor: str | Executor = "local",
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     record: bool = True,
     tune: bool | Tuning | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
-    cluster: Cluster | str | Path | None = None,
-    rails: Rails | str | Path | None = None,
+    cluster: ClusterLike | None = None,
+    rails: RailsLike | None = None,
     ledger: str | Path | None = None,
     metrics: str | Path | None = None,
     metrics_port: int | None = None,
     metrics_host: str = LOCALHOST,
+    data: str | Path | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
     progress: Callable[[RunProgress], None] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
     sized: Callable[[Recommendation], None] = lambda _: None,
@@ -65,9 +68,9 @@ def run(
 ) -> Outcome:
     """Train a plan's job at its target until all samples are trained, and say what became of it.
 
-    A job, or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for, which
-    `sized` is told, and tuned while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is called with
-    every decision.
+    A job, its dict or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for,
+    which `sized` is told, and tuned while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is
+    called with every decision. `data`, `objective` and `deadline` take the place of a job's own.
     Without a `cluster` what the local executor may use is what this host has. Meanwhile it is reached by `tune` in
     other processes; each look is appended to the file `metrics`, and told to whoever asks at `metrics_port`.
 
@@ -93,9 +96,9 @@ def run(
     made = _guarded(made, held, ledger)
     room = load_cluster(cluster) or (this_host() if made.name == "local" else None)
     told, _ = prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
-    is_job = isinstance(plan, Job) or (not isinstance(plan, Plan) and not is_plan(plan))
-    chosen = _sized(held.narrow(load_job(plan)), store, told, room, sized) if is_job else plan  # type: ignore[arg-type]
-    chosen = chosen if isinstance(chosen, Plan) else Plan.load(chosen)  # type: ignore[arg-type]
+    loaded = _plan_or_job(plan, data, objective, deadline)
+    is_job = isinstance(loaded, Job)
+    chosen = _sized(held.narrow(loaded), store, told, room, sized) if isinstance(loaded, Job) else loaded
     chosen = chosen.model_copy(update={"job": held.narrow(counted(chosen.job))})
     with ExitStack() as stack:
         opened = stack.enter_context(its_store(store, create=True)) if record else None
@@ -108,6 +111,18 @@ def run(
         return run_plan(
             made, chosen, progress=progress, tune=beside, decided=decided, companions=companions, record=keep
         )
+
+
+def _plan_or_job(
+    given: PlanLike | JobLike, data: str | Path | None, objective: str | None, deadline: str | float | None
+) -> Plan | Job:
+    """Raises InputError for a plan that is to have other data or another objective."""
+    is_file = isinstance(given, str | os.PathLike) and is_plan(given)
+    if not (is_file or isinstance(given, Plan) or (isinstance(given, Mapping) and "target" in given)):
+        return load_job(given, data, objective=objective, deadline=deadline)
+    if data is not None or objective is not None or deadline is not None:
+        raise InputError("A plan has data and an objective already.", "Pass the job, or leave them out.")
+    return as_record(Plan, given, "plan")
 
 
 def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Executor:
@@ -150,10 +165,10 @@ def tune(
     prometheus: str | None = None,
     plans: str | Path | None = None,
     how: Tuning | None = None,
-    store: str | TrialStore | None = None,
+    store: StoreLike | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     metrics_port: int | None = None,
     metrics_host: str = LOCALHOST,
     progress: Callable[[RunProgress], None] = lambda _: None,
@@ -174,6 +189,7 @@ def tune(
     from sizewright.executors.watch import watch
     from sizewright.executors.watched import watched
 
+    job = job if isinstance(job, str | Path) else load_job(job)
     told, _ = prior_asked_for(prior, tracking_uri)
     decisions: list[Decision] = []
     with ExitStack() as stack:
@@ -196,7 +212,7 @@ def tune(
 
 def _sized(
     job: JobLike,
-    store: str | TrialStore | None,
+    store: StoreLike | None,
     prior: LearnedPrior | None,
     room: Cluster | None,
     sized: Callable[[Recommendation], None],
@@ -205,7 +221,7 @@ def _sized(
     job = load_job(job)
     found = recommend(job, store=store, prior=prior, cluster=room)
     if found.target is None:
-        why = found.reasons[0] if found.reasons else f"It is {found.status}."
+        why = " ".join(found.reasons) if found.reasons else f"It is {found.status}."
         todo = found.remedies[0].text if found.remedies else "Give it sizes: --workers, --ps, ..."
         raise InputError(f"{job.name} cannot be sized: {why}", todo)
     sized(found)
@@ -216,7 +232,7 @@ def _beside(
     job: Job,
     executor: Executor,
     how: Tuning,
-    store: str | TrialStore | None,
+    store: StoreLike | None,
     prior: LearnedPrior | None,
     room: Cluster | None,
     **times: Any,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from sizewright.api._records import ClusterLike
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.candidates import GPU
@@ -27,6 +29,10 @@ from sizewright.errors import InputError
 from sizewright.how_far import part, tell
 from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, Simulation
+from sizewright.spec.units import format_count
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 Progress = Callable[[SimulatedRun, int], None]
@@ -34,7 +40,7 @@ _RUNS = "simulating"
 
 
 def simulate(
-    trace: Trace | str | Path,
+    trace: Trace | pd.DataFrame | str | Path,
     *,
     policies: Sequence[str | Allocator] = ("default", "slope", "sjf", "fifo"),
     loads: Sequence[float] | None = None,
@@ -42,7 +48,7 @@ def simulate(
     jobs: int | None = None,
     kind: str | None = None,
     days: tuple[float, float] | None = None,
-    cluster: Cluster | str | Path | None = None,
+    cluster: ClusterLike | None = None,
     mixes: bool = False,
     elasticity: Elasticity | None = None,
     curves: Sequence[Curve] | str | Path | None = None,
@@ -53,7 +59,7 @@ def simulate(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Replay a trace, or its file, under each policy, at each load, with each of `seeds` seeds.
+    """Replay a trace, its data frame, or its file, under each policy, at each load, with each of `seeds` seeds.
 
     `policies` are names of `sizewright.cluster.allocators.allocator_names`, or allocators of your own, of which each
     run has a copy. `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the
@@ -65,7 +71,7 @@ def simulate(
 
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
-    told = _part_of(trace if isinstance(trace, Trace) else read_trace(trace, kind), days)
+    told = _part_of(_trace_of(trace, kind), days)
     allocators, loads = _allocators(policies), None if loads is None else tuple(dict.fromkeys(loads))
     if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
@@ -97,9 +103,27 @@ def simulate(
         found = _in_turn(run, scenarios)
     runs, notes = _collected(found, scenarios, progress)
     return Simulation(
-        trace=str(trace) if not isinstance(trace, Trace) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
+        trace=str(trace) if isinstance(trace, str | Path) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
         runs=tuple(runs), assumptions=_assumptions(told, base, bool(shapes)), notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
+
+
+def _trace_of(given: object, kind: str | None) -> Trace:
+    """A trace as it is, of a data frame, or from its file."""
+    if isinstance(given, Trace):
+        return given
+    if isinstance(given, str | Path):
+        return read_trace(given, kind)
+    write = getattr(given, "to_csv", None)
+    if write is None:
+        raise InputError(f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, or a Trace.")
+    with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
+        path = Path(folder) / "trace.csv"
+        write(path, index=False)
+        try:
+            return read_trace(path, kind)
+        except InputError as error:
+            raise InputError(error.message.replace(str(path), "The trace"), error.remedy) from None
 
 
 def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:
@@ -183,7 +207,8 @@ def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
     told.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
     if base.jobs:
         told.append(
-            f"{base.jobs:,} jobs are drawn from {len(trace):,}: a rate of {base.jobs / len(trace):.3g} × its own"
+            f"{format_count(base.jobs, 'job')} drawn from {len(trace):,}: "
+            f"a rate of {base.jobs / len(trace):.3g} × its own"
         )
     if base.servers and not trace.arrived_s[-1] > 0:
         told.append("all jobs come at once: the load is that while the longest runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -22,9 +23,10 @@ def on_ray(run: Callable[[Any], T], cases: Sequence[Any], address: str | None) -
     engine = Engine(address=address)
     ray = engine.ray
     try:
+        path = [os.path.abspath(each) for each in sys.path]  # an empty one is the working folder here
         shared = ray.put(run)  # with its trace, once
         remote = ray.remote(num_cpus=1, max_retries=2)(_called)
-        waiting = [remote.remote([shared, ray.put(case)], sys.path) for case in cases]
+        waiting = [remote.remote([shared, ray.put(case)], path) for case in cases]
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1)
             yield _got(ray, done[0])

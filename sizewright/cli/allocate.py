@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sizewright.cli.choices import VALUES, among, named
-from sizewright.cli.options import POLICY_HELP, Executor, MixGpus, Out, Output, Prior, Store, Text, policies
+from sizewright.cli.options import (
+    POLICY_HELP,
+    Executor,
+    MixGpus,
+    Out,
+    Output,
+    Prior,
+    Store,
+    Text,
+    policies,
+    read_seconds,
+)
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +48,15 @@ def allocate(
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for the search; a first answer takes its time.")
     ] = 10.0,
-    window: Annotated[float, typer.Option("--window", min=1, help="Seconds that progress is counted over.")] = 900.0,
+    window: Annotated[
+        float,
+        typer.Option(
+            "--window",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            help="Time that progress is counted over, such as 15m.",
+        ),
+    ] = 900.0,
     mixes: MixGpus = False,
     store: Store = None,
     prior: Prior = None,
@@ -50,9 +71,12 @@ def allocate(
     from sizewright.cli.output import show
     from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
+    from sizewright.spec._paths import absolute
 
     if executor and not out:
         raise InputError("There is a plan for each job.", "Name a folder for them: --out plans.")
+    if out and (out.lower().endswith((".json", ".yaml", ".yml", ".sh", ".csv")) or os.path.isfile(absolute(out))):
+        raise InputError(f"There is a plan for each job, and {out} is a file.", "Name a folder: --out plans.")
     with Bar("dividing"):
         division = api.allocate(
             cluster, jobs, policy=policy, values=value, time_limit_s=time_limit, window_s=window, mixes=mixes,
@@ -84,7 +108,8 @@ def _write(division: Division, folder: str, executor: str) -> None:
         stderr().print(f"To be stopped first, by hand: {stopped}", style="yellow")
     kept = len(division.plans) - len(texts)
     stderr().print(
-        f"{len(texts)} {executor} plans are in {folder}" + (f"; {kept} jobs stay as they are" if kept else "")
+        f"{format_count(len(texts), f'{executor} plan')} in {folder}"
+        + (f"; unchanged: {format_count(kept, 'job')}" if kept else "")
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from sizewright.cli.options import (
     Text,
     executors,
     of_base,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -50,7 +52,15 @@ def apply(
     rails: RailsFile = None,
     ledger: LedgerFile = None,
     asked_by: Annotated[Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
-    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the first step after it.")] = 0.0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="How long to wait for the first step after it, such as 5m.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Apply a plan: the difference is shown first, and who asked is recorded, in sizewright-plans.jsonl where no ledger
     is named. A plan is carried out once.
@@ -97,10 +107,15 @@ def _written(
     from pathlib import Path
 
     from sizewright import api
-    from sizewright.cli.output import write_file
+    from sizewright.cli.output import as_named, place_of, write_file
+    from sizewright.executors.difference import text_difference
+    from sizewright.spec._paths import absolute
 
-    before = Path(out).read_text(encoding="utf-8", errors="replace") if Path(out).is_file() else ""
-    text, changes, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    out = place_of(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
+    before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
+    text, _, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
+    text = as_named(out, text)
+    changes = text_difference(before, text)
     became = "unchanged"
     if changes:
         became = "dry run" if dry_run else "written" if yes or _confirmed(changes) else "declined"

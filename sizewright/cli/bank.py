@@ -55,7 +55,7 @@ def measure(
             stderr().print("Stopped. Finished trials are kept; --resume goes on with the rest.")
             raise typer.Exit(_INTERRUPTED) from None
     text = f"{card['trials']} trials of {len(card['jobs'])} jobs in {folder}."
-    show_data(card, output, lambda console: console.print(text, soft_wrap=True))
+    show_data(card, output, lambda console: console.print(text))
     stderr().print(f"Next: sizewright bank learn prior.json --bank {folder}", soft_wrap=True)
 
 
@@ -104,7 +104,7 @@ def learn(
     jobs, bases = len(prior.experience.names), len(set(prior.experience.bases))
     told = {"file": file, "trials": prior.trials, "jobs": jobs, "base_shapes": bases, "left_out": [*prior.flagged]}
     text = f"{file} has learned from {prior.trials} trials of {jobs} jobs ({bases} base shapes)."
-    show_data(told, output, lambda console: console.print(text, soft_wrap=True))
+    show_data(told, output, lambda console: console.print(text))
     stderr().print(f"Next: sizewright recommend JOB --prior {file}", soft_wrap=True)
 
 

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.columns import Columns
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TimeElapsedColumn
-from rich.table import Column
 from rich.text import Text
 
 from sizewright.spec.units import format_seconds
 
 _BAR_WIDTH = 20
+_BAR_AND_TIMES = _BAR_WIDTH + len(" 100% 0:00:00 59.9 min left")
 
 
 def new_bar(console: Console, *, transient: bool = False) -> Progress:
     """A task's field `ends_at` says when it is expected to end, by `time.monotonic`; None where nobody knows."""
-    return Progress(
-        _What(table_column=Column()), BarColumn(_BAR_WIDTH), TaskProgressColumn(), TimeElapsedColumn(), _TimeLeft(),
+    return _Bar(
+        BarColumn(_BAR_WIDTH), TaskProgressColumn(), TimeElapsedColumn(), _TimeLeft(),
         console=console, transient=transient, redirect_stdout=False,
     )  # fmt: skip
 
 
-class _What(ProgressColumn):
-    """Cut short where there is no room, before anything else is."""
+class _Bar(Progress):
+    """What is done stands before the bar, or above it where there is no room beside it; without room for the bar, the
+    times stand alone."""
 
-    def render(self, task: Task) -> Text:
-        return Text(task.description, no_wrap=True, overflow="ellipsis")
+    def get_renderables(self) -> Iterable[RenderableType]:
+        for task in self.tasks:
+            bar: RenderableType = self.make_tasks_table([task])
+            if self.console.width < _BAR_AND_TIMES:
+                times = (column(task) for column in self.columns[1:] if isinstance(column, ProgressColumn))
+                bar = Text(" ").join(text for text in times if isinstance(text, Text))
+            if cell_len(task.description) + _BAR_AND_TIMES <= self.console.width:
+                yield Columns([Text(task.description), bar])
+            else:
+                yield from (Text(task.description), bar)
 
 
 class _TimeLeft(ProgressColumn):

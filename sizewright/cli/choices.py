@@ -16,7 +16,7 @@ SCHEMAS = (
     "job", "cluster", "recommendation", "plan", "trial", "memory", "rails", "jobs", "division", "simulation", "checkup",
 )  # fmt: skip
 RECLAIMS = ("least-cost", "smallest-count", "random", "exact")
-TRACES = ("plain", "philly", "alibaba")
+TRACES = ("plain", "philly", "alibaba", "openb", "helios")
 VALUES = ("progress", "completion", "own")
 VERSIONS = ("champion", "challenger")
 

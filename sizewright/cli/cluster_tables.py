@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from sizewright.cli.tables import new_table, sized_role
+from sizewright.cli.layout import DataTable
+from sizewright.cli.tables import sized_role
 from sizewright.cluster.candidates import amount, named
-from sizewright.spec.units import format_seconds
+from sizewright.spec.units import format_number, format_seconds
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from sizewright.spec import Division
     from sizewright.spec.simulation import Simulation
 
 
-def shares_table(division: Division) -> Table:
+def shares_table(division: Division) -> DataTable:
     """One row a job."""
-    made = new_table(
-        "Who gets what (replicas × cores)", "job", "decision", "workers", "PS", "batch", "samples/s", "candidates"
-    )
+    made = DataTable(
+        "Who gets what (replicas × cores)", "job", "decision", "workers", "PS", "batch", "samples/s", "candidates",
+        text=("job", "decision"),
+    )  # fmt: skip
     for share in division.shares:
         sizes = (
             [sized_role(share.allocation, "worker"), sized_role(share.allocation, "ps")]
@@ -28,7 +28,7 @@ def shares_table(division: Division) -> Table:
             else ["–", "–"]
         )
         batch = str(share.allocation.batch_size) if share.allocation else "–"
-        rate = f"{share.throughput:,.0f}" if share.throughput is not None else "–"
+        rate = format_number(share.throughput) if share.throughput is not None else "–"
         waits = share.decision in ("wait", "suspend")
         made.add_row(
             share.job, share.decision, *sizes, batch, rate, str(share.candidates), style="yellow" if waits else ""
@@ -36,9 +36,9 @@ def shares_table(division: Division) -> Table:
     return made
 
 
-def resources_table(division: Division) -> Table:
+def resources_table(division: Division) -> DataTable:
     """One row a resource; the next unit is a core, a GiB, a GPU."""
-    made = new_table("The capacity", "resource", "there", "given", "use", "next unit brings")
+    made = DataTable("The capacity", "resource", "there", "given", "use", "next unit brings", text=("resource",))
     for each in division.resources:
         use = f"{each.used / each.capacity:.0%}" if each.capacity else "–"
         brings = f"{each.next_unit:+.3%}" if each.next_unit else "nothing" if each.next_unit == 0 else "–"
@@ -48,30 +48,24 @@ def resources_table(division: Division) -> Table:
     return made
 
 
-def seconds(value: float) -> str:
-    """A dash where no job was done."""
-    return format_seconds(value) if math.isfinite(value) else "–"
-
-
-def simulation_table(simulation: Simulation) -> Table:
+def simulation_table(simulation: Simulation) -> DataTable:
     """One row a policy and load; ± is half the 95 % interval over the seeds."""
     several = any(row.seeds > 1 for row in simulation.rows)
-    made = new_table(
+    made = DataTable(
         f"{simulation.jobs:,} jobs replayed: how long they wait and take, what is used, what is done to them",
         "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
-        "stopped", "changed", "decides",
+        "stopped", "changed", "decides", text=("policy",),
     )  # fmt: skip
-    made.collapse_padding = True
     for row in simulation.rows:
         told = {name: each.value for name, each in row.figures.items()}
         half = (row.figures["jct_s"].upper - told["jct_s"]) / told["jct_s"] if told["jct_s"] else 0.0
         within = f"{half:.0%}" if row.seeds > 1 and math.isfinite(half) else "–"
-        times = [seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
+        times = [format_seconds(told[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")]
         made.add_row(
-            row.policy, f"{row.load:g}", seconds(told["queueing_s"]), seconds(told["jct_s"]),
+            row.policy, f"{row.load:g}", format_seconds(told["queueing_s"]), format_seconds(told["jct_s"]),
             *([within] if several else []), *times, f"{told['use']:.0%}",
             f"{told['fairness']:.2f}", f"{told['preemptions']:,.0f}", f"{told['changes']:,.0f}",
-            f"{told['decision_p99_s'] * 1e3:.1f} ms",
+            f"{told['decision_p99_s'] * 1e3:,.1f} ms",
         )  # fmt: skip
     return made
 

@@ -35,17 +35,12 @@ def doctor(output: Output = Format.table, store: Store = None, address: RayAddre
 
 
 def _print(console: Console, told: Checkup) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from sizewright.cli.layout import DataTable
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = DataTable("", "", "", "", text=("",))
     for check in told.checks:
         rest = [text for text in (check.means, check.remedy) if text]
-        lines = "\n".join([check.found, *rest])
-        table.add_row(Text(check.level, style=_STYLES[check.level]), check.name, lines)
+        table.add_row(check.level, check.name, "\n".join([check.found, *rest]), styles=(_STYLES[check.level],))
     console.print(table)
     lacks = sum(check.level == "lacking" for check in told.checks)
     verdicts = {

@@ -55,7 +55,7 @@ def export_(
         runs = opened.history.finished()
     export_history(runs, file)
     text = f"Wrote {format_count(len(runs), 'finished job')} to {file}"
-    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "finished_jobs": len(runs)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
@@ -155,8 +155,10 @@ def _show(told: dict[str, Any], output: Format) -> None:
     from sizewright.cli.output import show_data
     from sizewright.spec.units import format_count
 
-    text = (
-        f"{format_count(told['added'], 'finished job')} to {told['store']} ({told['already_there']} were there already)"
-    )
-    text = f"Would add {text}" if told["dry_run"] else f"Added {text}"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+    new, there = told["added"], told["already_there"]
+    if new:
+        verb = "Would add" if told["dry_run"] else "Added"
+        text = f"{verb} {format_count(new, 'finished job')} to {told['store']} ({there} were there already)"
+    else:
+        text = f"Nothing to add: {format_count(there, 'finished job')} found, and {told['store']} has them all"
+    show_data(told, output, lambda out: out.print(text))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from sizewright.cli.bars import new_bar
+from sizewright.cli.layout import DataTable
 from sizewright.how_far import heard_by
-from sizewright.spec.units import format_bytes, format_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from sizewright.executors.run import RunProgress
@@ -56,9 +56,9 @@ class LiveView:
     def sized(self, found: Recommendation) -> None:
         """What the job is launched at, and what that rests on."""
         if found.target is not None:
-            self._console.print(f"Sized: {found.target.describe()}", style="bold", soft_wrap=True)
+            self._console.print(f"Sized: {found.target.describe()}", style="bold")
         for reason in found.reasons:
-            self._console.print(f"• {reason}", soft_wrap=True)
+            self._console.print(f"• {reason}")
 
     def progressed(self, now: RunProgress) -> None:
         """Another look at the job."""
@@ -94,7 +94,8 @@ class LiveView:
     def _drawn(self) -> RenderableType:
         parts: list[RenderableType] = [self._bar]
         if any(self._rates):
-            parts.append(Text(f"samples/s  {sparks(list(self._rates))}", style="cyan", no_wrap=True))
+            room = max(1, self._console.width - len("samples/s  "))
+            parts.append(Text(f"samples/s  {sparks(list(self._rates)[-room:])}", style="cyan", no_wrap=True))
         if self._latest:
             parts += [Text(f"at         {self._latest.allocation.describe()}"), Text(_going(self._latest))]
         if self._told:
@@ -104,8 +105,7 @@ class LiveView:
 
 def describe(now: RunProgress) -> str:
     """How far a job is, in a few words."""
-    plural = "" if now.workers == 1 else "s"
-    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {now.workers} worker{plural} + {now.ps} PS"
+    return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {format_count(now.workers, 'worker')} + {now.ps} PS"
 
 
 def told(decision: Decision) -> str:
@@ -134,15 +134,15 @@ def _going(decision: Decision) -> str:
     return f"forecast   {'; '.join(parts) or 'nothing yet'}"
 
 
-def _table(decisions: list[Decision]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+def _table(decisions: list[Decision]) -> DataTable:
+    table = DataTable("", "", "", "", text=("",))
     for decision in decisions:
         style = "bold green" if decision.applied else "yellow" if decision.kind != "keep" else "dim"
-        table.add_row(Text(_when(decision.at), style="dim"), Text(decision.kind, style=style), Text(told(decision)))
+        table.add_row(_when(decision.at), decision.kind, told(decision), styles=("dim", style))
     return table
 
 
-def changes_table(decisions: list[Decision]) -> Table:
+def changes_table(decisions: list[Decision]) -> DataTable:
     """Every change that was made or wanted, one that was wanted again and again once."""
     changes = [decision for decision in decisions if decision.kind == "adjust"]
     return _table([one for one, last in zip(changes, [None, *changes], strict=False) if not last or _is_new(one, last)])

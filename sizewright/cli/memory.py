@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output
+from sizewright.cli.options import ClusterFile, DataPath, JobFile, Output, Store
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 
@@ -16,8 +16,13 @@ _INFEASIBLE = 3
     "sizewright memory job.yaml --data 'day_*.gz' --cluster cluster.yaml",
     "sizewright memory job.yaml --output json",
 )
-def memory(job: JobFile, output: Output = Format.table, cluster: ClusterFile = None, data: DataPath = None) -> None:
-    """Say how much memory the job's tables need, table by table, and on how many servers."""
+def memory(
+    job: JobFile, store: Store = None, output: Output = Format.table, cluster: ClusterFile = None, data: DataPath = None
+) -> None:
+    """Say how much memory the job's tables need, table by table, and on how many servers.
+
+    Peaks of its trials and runs in the store correct what is counted.
+    """
     from sizewright import api
     from sizewright.cli.output import describe_log, show, stderr
     from sizewright.cli.progress import Bar
@@ -27,6 +32,6 @@ def memory(job: JobFile, output: Output = Format.table, cluster: ClusterFile = N
     if log := api.check_log(described):
         stderr().print(describe_log(log))
     with Bar("reckoning"):
-        report = api.memory(described, cluster=cluster)
+        report = api.memory(described, store=store, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

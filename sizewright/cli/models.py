@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from sizewright.cli.choices import MODEL_GROUP, MODELS, VERSIONS, among
-from sizewright.cli.options import SEEDS_HELP, DryRun, Output, Store, Tracking
+from sizewright.cli.options import SEEDS_HELP, ColumnMap, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
 
@@ -45,6 +45,7 @@ def compare(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--model", help="Only this one; may be given again.", autocompletion=among(MODELS, MODEL_GROUP)),
     ] = None,
+    map_: ColumnMap = None,
     store: Store = None,
     tracking_uri: Tracking = None,
     output: Output = Format.table,
@@ -60,6 +61,7 @@ def compare(
             told = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
         show_data(told, output, lambda console: console.print(priors_table(told)))
         return
+    from sizewright.datasets.column_names import read_mapping
     from sizewright.models.registry import get_model, model_names
     from sizewright.profiler.evaluation import compare_models
     from sizewright.profiler.measured_table import read_tables
@@ -68,7 +70,7 @@ def compare(
     for name in names:
         get_model(name)
     with Bar("comparing"):
-        rows = compare_models(read_tables(tables), names, trials, range(seeds))
+        rows = compare_models(read_tables(tables, read_mapping(map_ or [])), names, trials, range(seeds))
     show_data(rows, output, lambda console: console.print(models_table(rows, trials)))
 
 
@@ -143,7 +145,7 @@ def _show_change(before: Version | None, now: Version, word: str, dry_run: bool,
 
     told = {"champion": now.number, "before": before.number if before else None, "dry_run": dry_run}
     text = f"{now.source} {'would be' if dry_run else 'is'} the champion {word}."
-    show_data(told, output, lambda console: console.print(text, soft_wrap=True))
+    show_data(told, output, lambda console: console.print(text))
 
 
 @app.command("drift")
@@ -157,7 +159,7 @@ def drift(store: Store = None, tracking_uri: Tracking = None, output: Output = F
     with Bar("asking the registry"):
         told = api.drift(store=store, tracking_uri=tracking_uri)
     word = "Drifted" if told.drifted else "No drift"
-    show(told, output, lambda console: console.print(f"{word}: {told.reason}", soft_wrap=True))
+    show(told, output, lambda console: console.print(f"{word}: {told.reason}"))
     raise typer.Exit(5 if told.drifted else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Optional
 
@@ -9,6 +10,36 @@ import typer
 
 from sizewright.cli.choices import EXECUTOR_GROUP, EXECUTORS, MODEL_GROUP, MODELS, POLICIES, POLICY_GROUP, among, named
 from sizewright.cli.output import Format
+
+
+def read_count(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a reader of whole numbers as files have them: 4.5e7, 45M or 45,000,000."""
+
+    def read(text: str) -> int:
+        from sizewright.spec.units import parse_count
+
+        value = parse_count(text)
+        if value < least or (most is not None and value > most):
+            limit = f"at least {least:,}" if value < least else f"at most {most:,}"
+            raise ValueError(f"must be {limit}, got {value:,}")
+        return value
+
+    return read
+
+
+def read_seconds(least: float = 0.0) -> Callable[[str], float]:
+    """Return a reader of durations as files have them: 90, 90s, 5m or 1h30m."""
+
+    def read(text: str) -> float:
+        from sizewright.spec.units import parse_seconds
+
+        value = parse_seconds(text)
+        if value < least:
+            raise ValueError(f"must be at least {least:g} s, got {value:g}")
+        return value
+
+    return read
+
 
 Text = Optional[str]  # noqa: UP045 (typer reads it at run time)
 Count = Optional[int]  # noqa: UP045
@@ -23,7 +54,12 @@ JobFile = Annotated[str, typer.Argument(metavar="JOB", help="The job file (sizew
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Decide and tell, but change nothing.")]
 Out = Annotated[
-    Text, typer.Option("--out", metavar="PATH", help="Write it to this file, or folder where it is several files.")
+    Text,
+    typer.Option(
+        "--out",
+        metavar="PATH",
+        help="Write it to this file, as its name says (.yaml, .json), or into this folder.",
+    ),
 ]
 Store = Annotated[
     Text,
@@ -32,7 +68,16 @@ Store = Annotated[
     ),
 ]
 TrialsFile = Annotated[
-    Text, typer.Option("--trials", metavar="FILE", help="A CSV or Parquet file of trials instead of the store.")
+    Text, typer.Option("--trials", metavar="FILE", help="A CSV, JSON or Parquet file of trials instead of the store.")
+]
+ColumnMap = Annotated[
+    Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+    typer.Option(
+        "--map",
+        metavar="THEIRS=OURS",
+        help="A column of the file of trials and what it is in the trial table: samples_per_sec=throughput; "
+        "`note=` leaves one out. May be given again.",
+    ),
 ]
 DescribedBy = Annotated[
     Text,
@@ -117,7 +162,9 @@ DecisionsFile = Annotated[
 DataPath = Annotated[
     Text,
     typer.Option(
-        "--data", metavar="PATH", help="A Criteo click log, or a glob of them, instead of the job's own data."
+        "--data",
+        metavar="PATH",
+        help="A click log (text or Parquet) or a glob of them, instead of the job's own data.",
     ),
 ]
 Tracking = Annotated[

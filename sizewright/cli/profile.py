@@ -9,6 +9,7 @@ import typer
 from sizewright.cli.options import DataPath, JobFile, Output, Prior, RayAddress, Store
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.profiler.series import SeriesStep as Step
@@ -30,7 +31,10 @@ def profile(
     trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 9,
     accept_drift: Annotated[
         bool,
-        typer.Option("--accept-drift", help="Keep a series during which the host's speed changed, with wider errors."),
+        typer.Option(
+            "--accept-drift",
+            help="Keep trials during which the host's speed changed or other work ran, with wider errors.",
+        ),
     ] = False,
     address: RayAddress = None,
     fresh: Annotated[
@@ -83,13 +87,15 @@ def profile(
     bad = sum(not t.usable for t in finished)
     if bad:
         raise TrialError(
-            f"{bad} of {len(finished)} trials did not end well; the others are in {where}.",
+            f"{bad} of {format_count(len(finished), 'trial')} did not end well; the others are in {where}.",
             "The same command measures what is missing.",
         )
     again = "".join(
         f" {name} {value}" for name, value in (("--store", store), ("--data", data), ("--prior", prior)) if value
     )
-    console.print(f"{len(finished)} trials in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True)
+    console.print(
+        f"{format_count(len(finished), 'trial')} in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True
+    )
 
 
 def _describe(step: Step, count: str) -> str:

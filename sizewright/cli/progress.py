@@ -69,7 +69,7 @@ class Bar:
 
     def line(self, text: str) -> None:
         """A line that stays, on a terminal or not."""
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text)
 
     def _begin(self, what: str, done: float, total: float, now: float) -> None:
         """The clock begins anew with other work; the first began with this, unless it says that it begins now."""

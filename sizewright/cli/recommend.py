@@ -7,6 +7,7 @@ import typer
 from sizewright.cli.options import (
     Base,
     ClusterFile,
+    ColumnMap,
     DataPath,
     Deadline,
     Executor,
@@ -39,6 +40,7 @@ def recommend(
     output: Output = Format.table,
     store: Store = None,
     trials: TrialsFile = None,
+    map_: ColumnMap = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
     model: Model = None,
@@ -57,7 +59,7 @@ def recommend(
     With --executor its plan is printed instead; with --out it is written, beside the answer.
     """
     from sizewright import api
-    from sizewright.cli.output import show, stderr, write_file
+    from sizewright.cli.output import as_named, manifest_data, place_of, show, show_data, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.errors import InputError
@@ -71,9 +73,11 @@ def recommend(
         described = described.with_objective(objective and objective.value, deadline)
     given = None
     if trials:
-        from sizewright.datasets.trial_files import import_trials
+        from sizewright.cli.trials import read_given
 
-        given = import_trials(trials)
+        given, columns = read_given(trials, map_ or [], described)
+        if notes := columns.describe():
+            stderr().print(f"{trials}: {notes}")
     with Bar("sizing"):
         answer = api.recommend(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
@@ -81,15 +85,19 @@ def recommend(
         )  # fmt: skip
     plan = api.plan(described, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
-    if manifest and out:
-        write_file(out, manifest)
-    if manifest and not out:
-        typer.echo(manifest, nl=False)
-    else:
+    place = place_of(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    if manifest and place:
+        write_file(place, as_named(place, manifest))
+    if manifest is None or place:
         show(answer, output, lambda console: print_recommendation(console, answer, described))
+    elif output is Format.json or manifest.startswith("#!"):
+        show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
+    else:
+        typer.echo(manifest, nl=False)
     if renderer and plan:
         for remark in api.remarks_on(renderer, plan):
             stderr().print(remark, style="yellow", soft_wrap=True)
-    if manifest and out:
-        stderr().print(f"The {executor or 'local'} plan is in {out}")
+    if place:
+        told = f"The {executor or 'local'} plan is in {place}" if manifest else f"Nothing is written to {place}."
+        stderr().print(told, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])

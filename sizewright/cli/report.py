@@ -9,6 +9,7 @@ import typer
 
 from sizewright.cli.options import (
     ClusterFile,
+    ColumnMap,
     DataPath,
     Deadline,
     Extrapolate,
@@ -47,6 +48,7 @@ def report(
     output: Output = Format.table,
     store: Store = None,
     trials: TrialsFile = None,
+    map_: ColumnMap = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
     model: Model = None,
@@ -72,12 +74,14 @@ def report(
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
 
+    described = api.load_job(job, data) if job else None
     given = None
     if trials:
-        from sizewright.datasets.trial_files import import_trials
+        from sizewright.cli.trials import read_given
 
-        given = import_trials(trials)
-    described = api.load_job(job, data) if job else None
+        given, columns = read_given(trials, map_ or [], described)
+        if notes := columns.describe():
+            stderr().print(f"{trials}: {notes}")
     with Bar("sizing"):
         files, why_not = api.report(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,

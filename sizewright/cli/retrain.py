@@ -9,6 +9,7 @@ import typer
 from sizewright.cli.options import BankFolder, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.redaction import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,9 +50,9 @@ def retrain(
     if if_drifted:
         drift = api.drift(store=store, tracking_uri=tracking_uri)
         if not drift.drifted:
-            show(drift, output, lambda out: out.print(f"Nothing is retrained. {drift.reason}", soft_wrap=True))
+            show(drift, output, lambda out: out.print(f"Nothing is retrained. {drift.reason}"))
             return
-        console.print(drift.reason, soft_wrap=True)
+        console.print(drift.reason)
     with Bar("looking at what there is") as bar:
         told = api.retrain(
             store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
@@ -67,13 +68,13 @@ def _bank(name: str | None) -> str | None:
 def _print(console: Console, told: Retraining, uri: str) -> None:
     who = f"{'Champion' if told.promoted else 'Challenger'}: version {told.version}"
     console.print(who if told.version else "Nothing was registered.", style="bold")
-    console.print(told.reason, soft_wrap=True)
+    console.print(told.reason)
     console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")
     for why, count in told.passed_over.items():
         console.print(f"passed over: {count} × {why}", style="dim")
     for text in told.flagged[:_MOST_FLAGGED]:
-        console.print(f"left out: {text}", style="yellow", soft_wrap=True)
+        console.print(f"left out: {text}", style="yellow")
     if len(told.flagged) > _MOST_FLAGGED:
         console.print(f"left out: {len(told.flagged) - _MOST_FLAGGED} more (--output json has all)", style="yellow")
     if told.promoted:
-        console.print(f"Next: sizewright recommend JOB --tracking-uri {uri}", soft_wrap=True)
+        console.print(f"Next: sizewright recommend JOB --tracking-uri {redacted(uri)}", soft_wrap=True)

@@ -21,6 +21,7 @@ from sizewright.cli.options import (
     Store,
     Text,
     Tracking,
+    read_count,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -47,9 +48,15 @@ def run(
     address: RayAddress = None,
     folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
     resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
-    samples: Annotated[Count, typer.Option("--samples", min=1, help="Train so many, not the job's own.")] = None,
-    workers: Annotated[Count, typer.Option("--workers", min=1, help="For a job file: how many workers.")] = None,
-    ps: Annotated[Count, typer.Option("--ps", min=1, help="For a job file: how many PS.")] = None,
+    samples: Annotated[
+        Count, typer.Option("--samples", metavar="N", parser=read_count(1), help="Train so many, not the job's own.")
+    ] = None,
+    workers: Annotated[
+        Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: how many workers.")
+    ] = None,
+    ps: Annotated[
+        Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="For a job file: how many PS.")
+    ] = None,
     worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
     ps_cpu: Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
     worker_memory: Annotated[Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
@@ -76,7 +83,7 @@ def run(
     """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
 
     A job that was sized here is tuned while it trains; in a dry run it trains as it was launched. Exits 1 when it
-    failed, 130 when it was stopped by Ctrl-C.
+    failed, and with 128 and the number of a signal that stopped it: 130 after Ctrl-C, 143 after SIGTERM.
     """
     import sys
     from contextlib import redirect_stdout
@@ -132,9 +139,8 @@ def _print(console: Console, outcome: Outcome) -> None:
     """The outcome in sentences; failures and changes as tables, where there are any."""
     from sizewright.spec.units import format_count, format_seconds
 
-    trained = outcome.samples - outcome.samples_resumed
-    rate = trained / outcome.duration_s if outcome.duration_s else 0.0
-    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)} ({rate:,.0f} samples/s)"
+    rate = f", {outcome.samples_per_s:,.0f} samples/s while it trained" if outcome.samples_per_s else ""
+    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)}{rate}"
     console.print(f"{outcome.status.capitalize()}: {text}", style="bold red" if outcome.status == "failed" else "bold")
     if outcome.message:
         console.print(outcome.message)

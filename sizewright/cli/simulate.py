@@ -18,9 +18,12 @@ from sizewright.cli.options import (
     Output,
     RayAddress,
     Text,
+    read_count,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
     "sizewright simulate trace.csv --inference 520 --elastic 0.05 --figure out.png",
 )
 def simulate(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A CSV file, plain, of Philly or of Alibaba's PAI.")],
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="CSV, JSON or Parquet: plain, of Philly, Alibaba, Helios or Acme.")
+    ],
     policy: Annotated[
         str,
         typer.Option("--policy", help=POLICY_HELP, autocompletion=among((*POLICIES, "all"), POLICY_GROUP)),
@@ -46,7 +51,9 @@ def simulate(
     ] = None,
     cluster: ClusterFile = None,
     mixes: MixGpus = False,
-    jobs: Annotated[Count, typer.Option("--jobs", min=1, help="Draw so many jobs of the trace.")] = None,
+    jobs: Annotated[
+        Count, typer.Option("--jobs", metavar="N", parser=read_count(1), help="Draw so many jobs of the trace.")
+    ] = None,
     days: Annotated[Text, typer.Option("--days", help="A part of the trace, such as 30-45.")] = None,
     kind: Annotated[
         Text,
@@ -61,7 +68,10 @@ def simulate(
     curves: Annotated[
         Text, typer.Option("--curves", help="Speeds: CSV (size, throughput), or an answer's JSON.")
     ] = None,
-    every: Annotated[float, typer.Option("--every", min=0, help="Seconds between decisions.")] = 300.0,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="TIME", parser=read_seconds(), help="Time between decisions, such as 5m."),
+    ] = 300.0,
     until: Annotated[Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
     keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
     failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,
@@ -116,10 +126,10 @@ class _Shown:
         self.bar, self.number = bar, 0
 
     def __call__(self, run: SimulatedRun, count: int) -> None:
-        from sizewright.cli.cluster_tables import seconds
+        from sizewright.spec.units import format_seconds
 
         self.number += 1
-        took = seconds(run.figures["jct_s"])
+        took = format_seconds(run.figures["jct_s"])
         self.bar.line(f"{self.number}/{count} {run.policy}, load {run.load:g}, seed {run.seed}: jobs take {took}")
 
 
@@ -177,7 +187,7 @@ def _apart(told: Simulation, path: str) -> Simulation:
         for each in run.decisions
     ]
     write_file(path, "".join(line + "\n" for line in lines))
-    stderr().print(f"{len(lines)} decisions are in {path}")
+    stderr().print(f"{format_count(len(lines), 'decision')} in {path}")
     return told.model_copy(update={"runs": tuple(run.model_copy(update={"decisions": ()}) for run in told.runs)})
 
 
@@ -190,17 +200,18 @@ def _check_figure(path: str) -> None:
 
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{path} is no picture that can be drawn.", "Name it .png, .svg or .pdf.")
-    if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"There is no folder for {path}.", "Make it, or name another.")
+    if any(each.exists() and not each.is_dir() for each in Path(path).expanduser().absolute().parents):
+        raise InputError(f"Cannot write {path}: what is above it is no folder.", "Name another file.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plots", "matplotlib")
 
 
 def _draw(told: Simulation, path: str) -> None:
-    from sizewright.cli.output import stderr
+    from sizewright.cli.output import stderr, writing
     from sizewright.plots import simulation
 
-    simulation(told).savefig(path, dpi=150)
+    with writing(path) as file:
+        simulation(told).savefig(file, dpi=150)
     stderr().print(f"The figure is in {path}")
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
-
-from sizewright.spec.units import format_bytes, format_seconds
+from sizewright.cli.layout import DataTable
+from sizewright.spec.units import (
+    describe_interval,
+    describe_prices,
+    format_bytes,
+    format_cost,
+    format_interval,
+    format_number,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,36 +25,14 @@ if TYPE_CHECKING:
     from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
 
 
-_WORDS = (
-    "",
-    "job",
-    "decision",
-    "resource",
-    "policy",
-    "started",
-    "aliases",
-    "made",
-    "status",
-    "held by",
-    "record",
-    "key",
-    "meaning",
-    "table",
-    "model",
-    "base shape",
-    "family",
-    "modes",
-)
-"""Columns that hold no numbers."""
-
-
-def trials_table(trials: Sequence[Trial]) -> Table:
+def trials_table(trials: Sequence[Trial]) -> DataTable:
     """One row a trial."""
-    table = new_table(
-        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "held by", "status"
-    )
+    table = DataTable(
+        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "held by", "status",
+        text=("held by", "status"),
+    )  # fmt: skip
     for t in trials:
-        rate = f"{t.throughput:,.0f}" if t.throughput else "–"
+        rate = format_number(t.throughput) if t.throughput else "–"
         error = f"{t.throughput_se / t.throughput:.1%}" if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
         servers = _sized(t.ps, t.ps_cpu) if t.ps else "–"
@@ -57,11 +41,12 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     return table
 
 
-def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
+def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> DataTable:
     """One row a table and model; the least error of each table is marked."""
-    table = new_table(
+    table = DataTable(
         f"Models from {trials} space-filling trials (median error; 90 % intervals)",
         "table", "model", "error near the best", "anywhere", "coverage", "interval score", "fitted",
+        text=("table", "model"),
     )  # fmt: skip
     for row in rows:
         errors = [r["anywhere"] for r in rows if r["table"] == row["table"] and r["anywhere"] is not None]
@@ -69,22 +54,26 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> Table:
             table.add_row(row["table"], row["model"], "–", "–", "–", "–", "0 %")
             continue
         shares = ["–" if row[key] is None else f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
-        score = "–" if row["interval_score"] is None else f"{row['interval_score']:.2f}"
+        score = "–" if row["interval_score"] is None else format_number(row["interval_score"])
         name = ("→ " if row["anywhere"] == min(errors) else "") + row["model"]
         table.add_row(row["table"], name, *shares, score, f"{row['fitted']:.0%}")
     return table
 
 
-def history_table(runs: Sequence[FinishedJob]) -> Table:
+def history_table(runs: Sequence[FinishedJob]) -> DataTable:
     """One row a finished job."""
-    table = new_table(
+    table = DataTable(
         "Finished jobs (replicas × cores)", "job", "started", "status", "workers", "PS", "samples/s", "expected",
-        "peak of a worker", "of a PS",
+        "peak of a worker", "of a PS", text=("job", "started", "status"),
     )  # fmt: skip
     for run in runs:
         longest = max(run.stretches, key=lambda stretch: stretch.duration_s, default=None)
         sizes = [sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
-        rates = [f"{rate:,.0f}" if rate else "–" for rate in (run.throughput, run.expected and run.expected.value)]
+        e = run.expected
+        rates = [
+            format_number(run.throughput) if run.throughput else "–",
+            format_interval(e.value, e.lower, e.upper)[0] if e else "–",
+        ]
         peaks = (run.worker.memory_peak_bytes, run.ps.memory_peak_bytes)
         bytes_ = [format_bytes(peak) if peak else "–" for peak in peaks]
         started = f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–"
@@ -92,9 +81,12 @@ def history_table(runs: Sequence[FinishedJob]) -> Table:
     return table
 
 
-def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def versions_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
     """One row a registered prior, the newest first."""
-    table = new_table("Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning")
+    table = DataTable(
+        "Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning",
+        text=("aliases", "made", "meaning"),
+    )  # fmt: skip
     for row in rows:
         errors = (row.get(f"metric.held_out_{name}") for name in ("job_mdape", "coverage"))
         shares = ["–" if told is None else f"{float(told):.1%}" for told in errors]
@@ -103,18 +95,19 @@ def versions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def priors_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def priors_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
     """One row a registered prior and family."""
-    table = new_table(
-        "Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage"
-    )
+    table = DataTable(
+        "Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage",
+        text=("family",),
+    )  # fmt: skip
     for row in rows:
         shares = [f"{row[name]:.1%}" for name in ("mdape", "regret", "coverage")]
         table.add_row(str(row["version"]), row["family"], f"{row['jobs']:.0f}", *shares)
     return table
 
 
-def print_recommendation(console: Console, answer: Recommendation, job: Job) -> None:
+def print_recommendation(console: Console, answer: Recommendation, job: Job | None = None) -> None:
     """The whole answer; the candidates' table marks the chosen row."""
     if answer.target is None or answer.predicted is None:
         console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
@@ -125,7 +118,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         return
     console.print(_candidates(answer, job))
     console.print(_sizes(answer))
-    _print_expected(console, answer)
+    _print_expected(console, answer, job)
     for reason in answer.reasons:
         console.print(f"• {reason}")
     e = answer.evidence
@@ -139,73 +132,85 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job) -> 
         console.print(f"to be surer: {text}", style="dim")
 
 
-def _candidates(answer: Recommendation, job: Job) -> Table:
-    title = f"{answer.job}: throughput against cost ({job.objective}; replicas × cores)"
-    table = new_table(title, "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost")
+def _candidates(answer: Recommendation, job: Job | None) -> DataTable:
+    table = DataTable(
+        f"{answer.job}: throughput against cost ({f'{job.objective}; ' if job else ''}replicas × cores)",
+        "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost",
+    )  # fmt: skip
     for row in answer.alternatives:
         rate = row.throughput
+        value, lower, upper = format_interval(rate.value, rate.lower, rate.upper)
         table.add_row(
             "→" if row.chosen else "",
             *(sized_role(row.allocation, role) for role in ("worker", "ps")),
             str(row.allocation.batch_size),
-            f"{rate.value:,.0f}",
-            f"{rate.lower:,.0f}–{rate.upper:,.0f}",
+            value,
+            f"{lower}–{upper}",
             format_seconds(row.completion_time_s),
-            f"{row.cost:.3g}",
+            format_cost(row.cost, rate.value, rate.lower, rate.upper),
             style="bold green" if row.chosen else "",
         )
     return table
 
 
-def _sizes(answer: Recommendation) -> Table:
-    table = new_table("What to ask for (replicas × cores)", "", "workers", "memory of each", "PS", "memory of each")
+def _sizes(answer: Recommendation) -> DataTable:
+    table = DataTable(
+        "What to ask for (replicas × cores)", "", "workers", "memory a worker", "PS", "memory a PS", text=("",)
+    )
     for name in ("target", "lower", "upper", "uncapped"):
-        allocation: Allocation = getattr(answer, name)
+        allocation: Allocation | None = getattr(answer, name)
+        if allocation is None:
+            continue
         cells = []
         for role in ("worker", "ps"):
             groups = getattr(allocation, role)
-            cells += [sized_role(allocation, role), format_bytes(groups[0].memory_bytes) if groups else "–"]
+            cells += [sized_role(allocation, role), " + ".join(g.describe_memory() for g in groups) or "–"]
         table.add_row(name, *cells, style="bold green" if name == "target" else "")
     return table
 
 
-def _print_expected(console: Console, answer: Recommendation) -> None:
+def _print_expected(console: Console, answer: Recommendation, job: Job | None) -> None:
     p = answer.predicted
     assert p is not None
-    time = p.completion_time_s
+    time, cost = p.completion_time_s, p.cost
     shares = ((name, share) for name, share in (("workers", p.worker_utilization), ("PS", p.ps_utilization)) if share)
     busy = "".join(f"; {name} {share:.0%} busy" for name, share in shares)
     console.print(
-        f"Expect {_range(p.throughput)} samples/s: done in {format_seconds(time.value)} "
-        f"({format_seconds(time.lower)} to {format_seconds(time.upper)}) for {p.cost.value:.3g} "
-        f"({p.cost.lower:.3g} to {p.cost.upper:.3g}){busy}.",
+        f"Expect {_interval(p.throughput)} samples/s: done in {format_seconds(time.value)} "
+        f"({format_seconds(time.lower)} to {format_seconds(time.upper)}) for a cost of {_interval(cost)}{busy}.",
         style="bold",
     )
+    gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
+    if job:
+        console.print(f"Cost is counted at {describe_prices(job.prices, gpus=gpus)}.")
 
 
 def print_memory(console: Console, report: MemoryReport) -> None:
     """Table by table, then per server."""
-    table = new_table(f"{report.job}: memory of the tables ({report.optimizer})", *_MEMORY_COLUMNS)
+    counted = any(t.rows_lower != t.rows_upper for t in report.tables)
+    table = DataTable(
+        f"{report.job}: memory of the tables ({report.optimizer})",
+        "table", "rows", *(["90 % interval"] if counted else []), "weights", "state", "index", "total", text=("table",),
+    )  # fmt: skip
     for t in report.tables:
-        rows = f"{t.rows:,}" if t.rows_lower == t.rows_upper else f"{t.rows:,} ({t.rows_lower:,}–{t.rows_upper:,})"
+        ends = [f"{t.rows_lower:,}–{t.rows_upper:,}" if t.rows_lower != t.rows_upper else "–"] if counted else []
         sizes = (t.weight_bytes, t.state_bytes, t.index_bytes, t.total_bytes)
-        table.add_row(str(t.table), rows, *(format_bytes(size) for size in sizes))
+        table.add_row(str(t.table), f"{t.rows:,}", *ends, *(format_bytes(size) for size in sizes))
     total = report.embedding_bytes + report.index_bytes
+    rows = f"{sum(t.rows for t in report.tables):,}"
     table.add_section()
-    table.add_row("all", f"{sum(t.rows for t in report.tables):,}", "", "", "", format_bytes(total), style="bold")
+    table.add_row("all", rows, *([""] if counted else []), "", "", "", format_bytes(total), style="bold")
     console.print(table)
-    servers = new_table("Per server, margin included", "PS", "memory of each", "")
+    servers = DataTable("Per server, margin included", "PS", "memory of each", "", text=("",))
     for option in report.servers:
         least = option.ps == report.least_ps
-        note = "fewest that fit" if least else "" if option.fits else "does not fit the bounds"
+        note = "fewest that fit" if least else option.reason
         if option.oom_probability is not None:
             note = f"{note}{', ' if note else ''}too little with a chance of {option.oom_probability:.0%}"
         servers.add_row(str(option.ps), format_bytes(option.memory_bytes), note, style="bold green" if least else "")
     console.print(servers)
     if report.least_ps is None and report.needed_ps:
-        console.print(
-            f"{report.needed_ps} PS would fit the memory bounds: raise bounds.ps.replicas or bounds.ps.memory."
-        )
+        console.print(f"{report.needed_ps} PS would fit: let bounds.ps.replicas allow them, or raise bounds.ps.memory.")
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
@@ -213,7 +218,10 @@ def print_memory(console: Console, report: MemoryReport) -> None:
 
 def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) -> None:
     """The data card, then one row a base shape."""
-    table = new_table("Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes")
+    table = DataTable(
+        "Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes",
+        text=("base shape", "family", "batch sizes", "table scales", "modes"),
+    )  # fmt: skip
     jobs = list(card["jobs"].values())
     for base in dict.fromkeys(told["base"] for told in jobs):
         mine = [told for told in jobs if told["base"] == base]
@@ -244,28 +252,13 @@ def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) ->
         console.print(f"discarded: {told['trials']} × {told['reason']}", style="dim")
 
 
-def keys_table(schema: dict[str, Any]) -> Table:
+def keys_table(schema: dict[str, Any]) -> DataTable:
     """Every key of every record of a JSON Schema, with what it means."""
-    table = new_table(str(schema["title"]), "record", "key", "meaning")
+    table = DataTable(str(schema["title"]), "record", "key", "meaning", text=("record", "key", "meaning"))
     records = {schema["title"]: schema} | schema.get("$defs", {})
     for name, record in records.items():
         for key, told in record.get("properties", {}).items():
             table.add_row(name, key, str(told.get("description", "")))
-    return table
-
-
-_MEMORY_COLUMNS = ("table", "rows", "weights", "state", "index", "total")
-
-
-def new_table(title: str, *columns: str) -> Table:
-    """Numbers to the right, words to the left."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(
-            column,
-            justify="left" if column in _WORDS else "right",
-            no_wrap=column != "meaning",
-        )
     return table
 
 
@@ -284,5 +277,5 @@ def sized_role(allocation: Allocation, role: str) -> str:
     )
 
 
-def _range(estimate: Estimate) -> str:
-    return f"{estimate.value:,.0f} ({estimate.lower:,.0f} to {estimate.upper:,.0f})"
+def _interval(estimate: Estimate) -> str:
+    return describe_interval(estimate.value, estimate.lower, estimate.upper)

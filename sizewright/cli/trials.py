@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizewright.cli.options import DescribedBy, DryRun, Output, Store, Text
+from sizewright.cli.options import ColumnMap, DescribedBy, DryRun, Output, Store, Text
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
+
+if TYPE_CHECKING:
+    from sizewright.datasets.trial_files import TrialTable
+    from sizewright.spec import Job
 
 app = Verbs(
     "List, export and import trials.",
@@ -18,6 +22,10 @@ app = Verbs(
 
 OfJob = Annotated[Text, typer.Option("--job", help="Only trials of this job file.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv or .parquet file.")]
+Measurements = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A .csv, .tsv, .json, .jsonl or .parquet file; text may be packed (.gz)."),
+]
 
 
 @app.command("list")
@@ -29,7 +37,7 @@ def list_trials(store: Store = None, job: OfJob = None, output: Output = Format.
     from sizewright.cli.tables import trials_table
 
     with api.open_store(store) as opened:
-        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+        trials = opened.trials(job=api.load_job(job) if job else None)
     show_data([t.model_dump(mode="json") for t in trials], output, lambda out: out.print(trials_table(trials)))
 
 
@@ -43,47 +51,61 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
     from sizewright.spec.units import format_count
 
     with api.open_store(store) as opened:
-        trials = opened.trials(job_hash=api.job_hash(job) if job else None)
+        trials = opened.trials(job=api.load_job(job) if job else None)
     export_trials(trials, file)
     text = f"Wrote {format_count(len(trials), 'trial')} to {file}"
-    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text, soft_wrap=True))
+    show_data({"file": file, "trials": len(trials)}, output, lambda out: out.print(text))
 
 
 @app.command("import")
 @examples(
     "sizewright trials import mine.csv --job job.yaml",
+    "sizewright trials import mine.csv --job job.yaml --map speed=throughput",
     "sizewright trials import mine.parquet --dry-run --output json",
 )
 def import_(
-    file: File,
+    file: Measurements,
     store: Store = None,
     job: DescribedBy = None,
+    map_: ColumnMap = None,
     dry_run: DryRun = False,
     output: Output = Format.table,
 ) -> None:
     """Add measurements of your own to the store; they need the columns workers, ps and throughput.
 
-    A row that is there already is not added again.
+    A job without PS needs no column ps. Columns that the trial table does not have are left out and named. A row that
+    is there already is not added again.
     """
-    from sizewright.cli.output import show_data
+    from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
+    from sizewright.spec.units import format_count
 
     with Bar("reading"):
-        told = _added(file, store, job, dry_run)
-    text = f"{told['added']} trials to {told['store']} ({told['already_there']} were there already)"
-    text = f"Would add {text}" if dry_run else f"Added {text}"
-    show_data(told, output, lambda out: out.print(text, soft_wrap=True))
+        told = _added(file, store, job, map_ or [], dry_run)
+    if notes := told.pop("notes"):
+        stderr().print(notes)
+    added, there = format_count(told["added"], "trial"), told["already_there"]
+    text = f"{'Would add' if dry_run else 'Added'} {added} to {told['store']} ({there:,} were there already)"
+    if not told["added"]:
+        text = f"Nothing to add: {told['store']} has the {format_count(there, 'trial')} of {file} already"
+    show_data(told, output, lambda out: out.print(text))
 
 
-def _added(file: str, store: str | None, job: str | None, dry_run: bool) -> dict[str, Any]:
+def read_given(path: str, mapping: list[str], job: Job | None) -> TrialTable:
+    """Read the file of trials that --trials names."""
+    from sizewright.datasets.column_names import read_mapping
+    from sizewright.datasets.trial_files import read_trials
+
+    return read_trials(path, columns=read_mapping(mapping), has_ps=job is None or job.has_ps)
+
+
+def _added(file: str, store: str | None, job: str | None, mapping: list[str], dry_run: bool) -> dict[str, Any]:
     """How many were new, and how many were there already."""
     from sizewright import api
-    from sizewright.datasets.trial_files import import_trials
     from sizewright.errors import NoTrialsError
 
-    trials = import_trials(file)
-    if job:
-        trials = api.assign_job(trials, job)
+    table = read_given(file, mapping, api.load_job(job) if job else None)
+    trials = api.assign_job(table.trials, job) if job else table.trials
     name, new = "a new store", trials
     try:
         with api.open_store(store, create=not dry_run) as opened:
@@ -95,4 +117,7 @@ def _added(file: str, store: str | None, job: str | None, dry_run: bool) -> dict
                 opened.add_all(new)
     except NoTrialsError:  # there is no store, and a dry run makes none
         pass
-    return {"store": name, "added": len(new), "already_there": len(trials) - len(new), "dry_run": dry_run}
+    return {
+        "store": name, "added": len(new), "already_there": len(trials) - len(new), "dry_run": dry_run,
+        "read_as": table.columns.renamed, "left_out": list(table.columns.left_out), "notes": table.columns.describe(),
+    }  # fmt: skip

@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sizewright.cli.ending import ending
+
 F = TypeVar("F", bound=Callable[..., Any])
+_HELP = {"help_option_names": ["--help", "-h"]}
 
 
 def examples(*lines: str) -> Callable[[F], F]:
@@ -27,7 +30,7 @@ class Verbs(typer.Typer):
     def __init__(self, help: str, *lines: str, **more: Any) -> None:
         super().__init__(
             help=help, epilog="\n".join(lines), cls=_Group, no_args_is_help=True, rich_markup_mode=None,
-            pretty_exceptions_enable=False, **more,
+            pretty_exceptions_enable=False, context_settings=_HELP, **more,
         )  # fmt: skip
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
@@ -35,7 +38,9 @@ class Verbs(typer.Typer):
 
         def register(function: F) -> F:
             lines = vars(function)["examples"]
-            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), **more)(function)
+            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), context_settings=_HELP, **more)(
+                function
+            )
 
         return register
 
@@ -47,6 +52,23 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
 
 
 class _Verb(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does, with refusals in plain words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from sizewright.spec._faults import explain
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = explain(error.__cause__.errors()[0]).rstrip(".") + "."
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        with ending.cleaning_up():
+            return super().invoke(ctx)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(self.epilog, formatter)
 

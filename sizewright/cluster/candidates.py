@@ -10,7 +10,7 @@ import numpy as np
 from sizewright.cluster.problem import ROUNDING, Floats
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Allocation, Candidate, Gpu, Group
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 
 GPU = "gpu:"
 """Before the kind in the names of resources."""
@@ -71,7 +71,7 @@ def considered(job: JobTable, limits: Limits) -> tuple[JobTable | None, list[tup
         return replace(job, candidates=(*good, now), leaves=True), why
     none = "it brings no candidates"
     if why:
-        none = f"none of its {len(why)} candidates can be had: {why[0][1]} ({why[0][0]})"
+        none = f"none of its {format_count(len(why), 'candidate')} can be had: {why[0][1]} ({why[0][0]})"
     if job.current is None or _too_large(job.current, limits, limits.capacity):
         return None, [("the job", none)]
     others = [each for each in why if each[0] != job.current.describe()]
@@ -156,7 +156,7 @@ def _too_large(allocation: Allocation, limits: Limits, most: Floats) -> str | No
     for _, group in allocation.groups:
         need = needs_of(Allocation(worker=(group.model_copy(update={"replicas": 1}),), batch_size=1), resources)
         if not (need <= limits.servers * (1 + ROUNDING)).all(axis=1).any():
-            return f"no server has room for one of its replicas of {group.cpu:g} cores"
+            return f"no server has room for one of its replicas of {format_count(group.cpu, 'core')}"
     return None
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sizewright.cluster.facts import Facts
 from sizewright.errors import InputError
+from sizewright.spec.units import format_count
 
 __all__ = ["Problem"]
 
@@ -66,7 +67,10 @@ class Problem:
             if getattr(self, name).shape != shape:
                 raise InputError(f"{name} has the shape {getattr(self, name).shape}.", f"Give {shape}.")
         if len(self.jobs) != J:
-            raise InputError(f"{len(self.jobs)} jobs bring {J} tables.", "Give one table for each job.")
+            raise InputError(
+                f"{format_count(len(self.jobs), 'job')} came with {format_count(J, 'table')}.",
+                "Give one table for each job.",
+            )
         for name in ("capacity", "needs"):
             array = getattr(self, name)
             if not (np.isfinite(array).all() and (array >= 0).all()):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sizewright.datasets.bank.shapes import BankJob
     from sizewright.datasets.batch import Batch
     from sizewright.datasets.click_logs import ClickLog, ReadReport
+    from sizewright.datasets.column_names import Columns
     from sizewright.datasets.finished import FinishedJob, Stretch, Usage
     from sizewright.datasets.history import History
     from sizewright.datasets.history_files import export_history, import_history
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sizewright.datasets.store import TrialStore
     from sizewright.datasets.synthetic import SyntheticLog, write_criteo
     from sizewright.datasets.traces import Trace, read_demand, read_trace
-    from sizewright.datasets.trial_files import export_trials, import_trials
+    from sizewright.datasets.trial_files import TrialTable, export_trials, import_trials, read_trials
     from sizewright.datasets.trials import Trial
     from sizewright.datasets.vocabulary import Vocabulary, count_rows
 
@@ -44,6 +45,9 @@ _HOMES = {
     "export_trials": "sizewright.datasets.trial_files",
     "import_history": "sizewright.datasets.history_files",
     "import_trials": "sizewright.datasets.trial_files",
+    "read_trials": "sizewright.datasets.trial_files",
+    "TrialTable": "sizewright.datasets.trial_files",
+    "Columns": "sizewright.datasets.column_names",
     "load_bank": "sizewright.datasets.bank.files",
     "open_source": "sizewright.datasets.source",
     "read_demand": "sizewright.datasets.traces",
@@ -57,6 +61,7 @@ __all__ = [
     "Batch",
     "Card",
     "ClickLog",
+    "Columns",
     "FinishedJob",
     "History",
     "ReadReport",
@@ -65,6 +70,7 @@ __all__ = [
     "Trace",
     "Trial",
     "TrialStore",
+    "TrialTable",
     "Usage",
     "Vocabulary",
     "count_rows",
@@ -76,6 +82,7 @@ __all__ = [
     "open_source",
     "read_demand",
     "read_trace",
+    "read_trials",
     "write_criteo",
 ]
 

@@ -9,14 +9,15 @@ from typing import Any, Literal, get_args, get_origin
 from sizewright.datasets.trials import Trial
 
 
-def _plain_type(annotation: Any) -> type:
+def plain_type(annotation: Any) -> type:
+    """The type of a cell, without what a record says of it."""
     if get_origin(annotation) is Literal:
         return str
     inner = [part for part in get_args(annotation) if part is not NoneType]
-    return _plain_type(inner[0]) if inner else annotation
+    return plain_type(inner[0]) if inner else annotation
 
 
-COLUMNS: dict[str, type] = {name: _plain_type(field.annotation) for name, field in Trial.model_fields.items()}
+COLUMNS: dict[str, type] = {name: plain_type(field.annotation) for name, field in Trial.model_fields.items()}
 
 
 def as_utc(moment: datetime) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +33,14 @@ def parse_block(data: bytes, separator: bytes, dense_features: int, tables: int,
     """Rows of whole lines; at most `faults` of the broken ones are described.
 
     Numeric columns become log(1 + max(x, 0)), as is usual for Criteo's counts, and 0 where missing. Ids are as
-    `parse_ids` says. Blank lines are no rows; quotes are dropped.
+    `parse_ids` says. Blank lines are no rows; quotes, and blanks around fields, are dropped.
     """
     if b'"' in data:
         data = data.replace(b'"', b"")
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
+    if separator != b" " and (separator + b" " in data or b" " + separator in data):
+        data = re.sub(rb" *%b *" % re.escape(separator), lambda _: separator, data)
     text = padded(data if data.endswith(b"\n") else data + b"\n")
     columns = 1 + dense_features + tables
     marks = _marks(text, separator)
@@ -50,7 +53,7 @@ def parse_block(data: bytes, separator: bytes, dense_features: int, tables: int,
     fields = Fields.of(text, marks, _lengths(marks)).reshape(columns)
     split = 1 + dense_features
     numbers, unread = parse_numbers(fields.columns(slice(split)))
-    bad = _bad_fields(numbers, unread, fields.lengths[:, 0])
+    bad = _bad_fields(numbers, unread, fields.columns(slice(1)))
     batch = Batch(
         numbers[:, 0].astype(np.float32),
         np.log1p(np.maximum(numbers[:, 1:], 0.0).astype(np.float32)),
@@ -109,12 +112,12 @@ def _drop_wrong_lines(
     return rest, np.array(kept, dtype=np.int64), len(body), wrong
 
 
-def _bad_fields(
-    numbers: NDArray[np.float64], unread: NDArray[np.bool_], label_lengths: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _bad_fields(numbers: NDArray[np.float64], unread: NDArray[np.bool_], label: Fields) -> NDArray[np.bool_]:
     labels = numbers[:, 0]
     bad = unread | (np.abs(numbers) > np.finfo(np.float32).max)
-    bad[:, 0] |= ((labels != 0) & (labels != 1)) | (label_lengths == 0)
+    last = (label.words[:, 0] >> np.uint64(56)).astype(np.uint8)
+    digit = ((last >= ord("0")) & (last <= ord("9"))) | (last == ord("."))  # what marks a missing number is no label
+    bad[:, 0] |= ((labels != 0) & (labels != 1)) | (label.lengths[:, 0] == 0) | ~digit
     return bad
 
 

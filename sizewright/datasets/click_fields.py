@@ -17,6 +17,8 @@ ZERO_ID = 1 << 32
 PAD = b"\n" * 8
 
 _HASHED = np.uint64(1 << 61)
+_MISSING = (b"\\N", b"NaN", b"nan", b"NULL", b"null", b"None", b"<NA>")
+_MISSING_NUMBER = re.compile(rb" *(\\N|nan|null|none|na|n/a|#n/a|<na>|-|\?|) *", re.IGNORECASE)
 _NUMBER = re.compile(rb" *-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)? *")
 
 
@@ -68,6 +70,7 @@ class Fields(NamedTuple):
 def parse_ids(fields: Fields) -> NDArray[np.int64]:
     """Ids of the tokens: 8 hex characters are that integer, none is 0, any other token a hash in [2^61, 2^62).
 
+    What Hive, SQL and pandas write for a missing value (`\\N`, `NULL`, `NaN`, `None`, `<NA>`) is none.
     The hash chains splitmix64's finaliser (Steele et al., 2014) over the token's bytes, eight at a time; it depends on
     nothing but the bytes. `00000000` becomes 2^32, to be told from a missing id.
     """
@@ -78,23 +81,39 @@ def parse_ids(fields: Fields) -> NDArray[np.int64]:
         ids[(ids == 0) & eight] = ZERO_ID
         index = np.nonzero((fields.lengths != 0) & (~eight | (faults != 0)))
         if index[0].size:
-            ids[index] = _hash(fields, fields.ends[index], fields.lengths[index])
+            hashes = _hash(fields, fields.ends[index], fields.lengths[index])
+            ids[index] = np.where(_is_missing(fields.words[index], fields.lengths[index]), 0, hashes)
     return ids.view(np.int64)
 
 
 def parse_numbers(fields: Fields) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Values of numeric fields, and which of them are none (they get 0). An empty field is 0 and valid."""
+    """Values of numeric fields, and which of them are none (they get 0). A missing value is 0 and valid."""
     values, unread = _digits(fields.words, fields.lengths)
+    if unread.any():
+        index = np.nonzero(unread)
+        missing = _is_missing(fields.words[index], fields.lengths[index])
+        values[index] = np.where(missing, 0.0, values[index])
+        unread[index] = ~missing
     if unread.any():
         index = np.nonzero(unread)
         values[index], unread[index] = _signed_or_whole(fields, index)
     if unread.any():
         index = np.nonzero(unread)
         texts = fields.at(index)
-        fine = [bool(_NUMBER.fullmatch(text)) for text in texts]
-        values[index] = [float(text) if ok else 0.0 for text, ok in zip(texts, fine, strict=True)]
-        unread[index] = ~np.array(fine)
+        numbers = [bool(_NUMBER.fullmatch(text)) for text in texts]
+        values[index] = [float(text) if ok else 0.0 for text, ok in zip(texts, numbers, strict=True)]
+        missing = np.array([bool(_MISSING_NUMBER.fullmatch(text)) for text in texts])
+        unread[index] = ~(np.array(numbers) | missing)
     return values, unread
+
+
+def _is_missing(words: U64, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which fields hold a mark of a missing value, of the spellings that are frequent in logs."""
+    words = words & _KEEP.take(lengths, mode="clip")
+    found = np.zeros(words.shape, bool)
+    for mark in _MISSING:
+        found |= (words == np.uint64(int.from_bytes(mark.rjust(8, b"\0"), "little"))) & (lengths == len(mark))
+    return found
 
 
 def _words(text: bytes, ends: NDArray[np.int64]) -> U64:

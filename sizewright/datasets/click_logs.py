@@ -20,6 +20,8 @@ BLOCK_BYTES = 1 << 20
 
 _LEAST_ROWS = 1000
 _FAULTS_KEPT = 5
+_FORM_SHARE = 0.2
+"""Where more rows are broken, the log has another form: to leave such rows out would leave little."""
 
 
 class Fault(Record):
@@ -44,13 +46,14 @@ class ReadReport(Record):
 
 
 class ClickLog:
-    """Rows of a label, `dense_features` numeric columns and `tables` categorical ids, from one file or many, plain or
-    gzip.
+    """Rows of a label, `dense_features` numeric columns and `tables` categorical ids, from one file or many.
 
-    Tab-separated without header (the public Criteo logs) or comma-separated with header; each file's first line tells.
-    `path` is one path or a glob, whose files are read in sorted order. Numeric columns come as log(1 + max(x, 0)),
-    missing ones as 0. An id of 8 hex characters is that integer, a missing one is 0 in its table, any other token gets
-    a hash that is the same everywhere (`click_fields.parse_ids`).
+    A file is text (gzip, bzip2, xz, zstd, lz4 or plain, or in a tar or zip archive) or Parquet. Text is separated by
+    tabs, commas, semicolons, bars, Ctrl-A or spaces, with a header or without, as its first line tells; the columns
+    of Parquet go by the names label, I1 … and C1 …, or by their order. `path` is one path or a glob, whose files are
+    read in sorted order. Numeric columns come as log(1 + max(x, 0)), missing ones as 0. An id of 8 hex characters is
+    that integer, a missing one is 0 in its table, any other token gets a hash that is the same everywhere
+    (`click_fields.parse_ids`).
 
     A row with a wrong number of columns, a label other than 0 or 1, or a numeric column that is no number is left out
     and counted in `report`. ClickLogError is raised when their share passes `max_broken_share`, and for every file that
@@ -98,7 +101,9 @@ class ClickLog:
             raise ClickLogError(
                 f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
                 f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
-                "Mend the log, or raise data.max_broken_share in the job file to leave such rows out.",
+                "Mend the log, or raise data.max_broken_share in the job file to leave such rows out."
+                if report.broken < _FORM_SHARE * report.rows
+                else f"Check the form of the log: a label of 0 or 1, {self.dense_features} numbers, {self.tables} ids.",
             )
 
     def _parts(self, shard: tuple[int, int], repeat: bool) -> Iterator[Batch]:
@@ -135,7 +140,7 @@ class ClickLog:
             starts = np.cumsum([0, *(len(line) + 1 for line in block.data.split(b"\n"))])
             for line, problem in parsed.faults[:_FAULTS_KEPT]:
                 number = None if lines_before is None else lines_before + line + 1
-                fault = Fault(path=file.path, offset=block.offset + int(starts[line]), line=number, problem=problem)
+                fault = Fault(path=file.name, offset=block.offset + int(starts[line]), line=number, problem=problem)
                 faults += (fault,) if fault not in faults else ()
         self.report = ReadReport(
             rows=self.report.rows + len(parsed.batch.labels) + parsed.broken,

@@ -19,6 +19,8 @@ from sqlalchemy.schema import CreateTable
 
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
+from sizewright.redaction import redacted
+from sizewright.spec._paths import absolute
 
 BUSY_TIMEOUT_S = 30.0
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
@@ -67,9 +69,10 @@ class Database:
 
     def __init__(self, url: str | Path, *, create: bool) -> None:
         parsed = _parse(url)
-        self.name = parsed.database or "" if _is_file(parsed) else parsed.render_as_string()
+        self.name = parsed.database or "" if _is_file(parsed) else redacted(str(url))
         if _is_file(parsed):
             _check_path(Path(self.name), create)
+            parsed = parsed.set(database=absolute(self.name))  # the working folder may change
         self._engine = _engine(parsed, self.name)
 
     @contextmanager
@@ -88,6 +91,16 @@ class Database:
             if alone_with is not None:  # the row of its version is the lock, in every database
                 connection.execute(_meta.update().where(_meta.c.key == alone_with.key).values(value=_meta.c.value))
             yield connection
+
+    def get(self, connection: sa.Connection, key: str) -> str | None:
+        """What is noted of the whole store under a key."""
+        value: str | None = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == key)).scalar_one_or_none()
+        return value
+
+    def put(self, connection: sa.Connection, key: str, value: str) -> None:
+        """Note something of the whole store."""
+        connection.execute(_meta.delete().where(_meta.c.key == key))
+        connection.execute(_meta.insert().values(key=key, value=value))
 
     def tables(self) -> set[str]:
         """Names of the tables that are there. Raises StoreError for another application's database."""
@@ -183,16 +196,30 @@ class Database:
             )
 
     def _check_columns(self, kind: Kind) -> None:
-        missing: list[str] = []
+        """Columns that older rows may do without are added. Raises StoreError for others that are missing."""
+        missing: list[sa.Column[Any]] = []
         with self.reading() as connection:
             for table in kind.tables:
                 present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-                missing += [name for name in table.c.keys() if name not in present]  # noqa: SIM118
-        if missing:
+                missing += [column for column in table.c if column.name not in present]
+        if needed := [column.name for column in missing if not column.nullable]:
             raise StoreError(
-                f"{self.name} lacks the columns {', '.join(missing)} of today's {kind.rows}.",
+                f"{self.name} lacks the columns {', '.join(needed)} of today's {kind.rows}.",
                 f"Export its {kind.rows} with the Sizewright that wrote them and import them into a new store.",
             )
+        for column in missing:
+            self._add_column(column)
+
+    def _add_column(self, column: sa.Column[Any]) -> None:
+        kind = column.type.compile(self._engine.dialect)
+        try:
+            with self.writing() as connection:
+                connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+        except StoreError:
+            with self.reading() as connection:
+                present = {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
+            if column.name not in present:  # else another process was first
+                raise
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -240,12 +267,13 @@ def _parse(url: str | Path) -> sa.URL:
     if "://" not in str(url):
         return sa.URL.create("sqlite", database=str(Path(url).expanduser()))
     try:
-        return sa.make_url(str(url))
+        parsed = sa.make_url(str(url))
     except (ArgumentError, ValueError):
         raise StoreError(
             "The URL of the trial store cannot be read.",
             "Write sqlite:///trials.db or postgresql://user@host/database.",
         ) from None
+    return parsed.set(database=os.path.expanduser(str(parsed.database))) if _is_file(parsed) else parsed
 
 
 def _is_file(url: sa.URL) -> bool:

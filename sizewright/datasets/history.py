@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata
-from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob
-from sizewright.errors import InputError, StoreError
+from sizewright.datasets.finished import HISTORY_SCHEMA_VERSION, FinishedJob, FinishedJobs
+from sizewright.datasets.job_hashes import old_names, read_job
+from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Job
+from sizewright.spec._faults import explain_first
 
 _jobs = sa.Table(
     "jobs",
@@ -38,8 +41,8 @@ class History:
     Raises StoreError, in every method, when the store cannot be used.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._database, self._renamed = database, renamed
 
     def add_job(self, job: Job) -> None:
         """Keep a description, so that trials of its hash can be learned from."""
@@ -51,8 +54,9 @@ class History:
             return {}
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(_jobs.c.hash, _jobs.c.description).order_by(_jobs.c.hash)).all()
-        told = {key: _job(text) for key, text in rows}
-        return {key: job for key, job in told.items() if job is not None and job.hash == key}
+        told = [(key, read_job(text)) for key, text in rows]
+        known = [job.known_as(key) for key, job in told if job is not None]
+        return {job.hash: job for job in known if job is not None}
 
     def add(self, finished: Sequence[FinishedJob]) -> int:
         """Keep runs with their jobs, all or none; those whose id is there already stay as they are.
@@ -61,16 +65,17 @@ class History:
         """
         return self._write(finished, [run.job for run in finished if run.job])
 
-    def finished(self, *, job_hash: str | None = None) -> list[FinishedJob]:
+    def finished(self, *, job: Job | None = None, job_hash: str | None = None) -> FinishedJobs:
         """Runs of one job or of all, in the order in which they were kept."""
         if not self._database.holds(_KIND):
-            return []
+            return FinishedJobs()
         query = sa.select(_finished.c.id, _finished.c.record).order_by(_finished.c.number)
-        if job_hash is not None:
-            query = query.where(_finished.c.job_hash == job_hash)
+        wanted = [job_hash] if job_hash is not None else job.hashes if job is not None else None
+        if wanted is not None:
+            query = query.where(_finished.c.job_hash.in_(old_names(wanted, self._renamed)))
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
-        return [self._read(run, text) for run, text in steps("reading runs", rows)]
+        return FinishedJobs(self._read(run, text) for run, text in steps("reading runs", rows))
 
     def _write(self, finished: Sequence[FinishedJob], jobs: Sequence[Job]) -> int:
         if not self._database.holds(_KIND):
@@ -90,18 +95,11 @@ class History:
 
     def _read(self, run: str, text: str) -> FinishedJob:
         try:
-            return FinishedJob.model_validate_json(text)
+            found = FinishedJob.model_validate_json(text)
         except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(str(part) for part in fault["loc"])
             raise StoreError(
-                f"Run {run} in {self._database.name} is no finished job: {where}: {fault['msg']}.",
+                f"Run {run} in {self._database.name} is no finished job: {explain_first(error)}.",
                 "Correct or delete that row.",
             ) from None
-
-
-def _job(text: str) -> Job | None:
-    try:
-        return Job.model_validate_json(text)
-    except (ValidationError, InputError):
-        return None
+        today = self._renamed.get(found.job_hash or "")
+        return found.model_copy(update={"job_hash": today}) if today else found

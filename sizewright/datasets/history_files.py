@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import json
 from collections import Counter
@@ -10,17 +9,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from sizewright.datasets._columns import plain_type
 from sizewright.datasets.finished import MOST_SAMPLES, FinishedJob, Moment, Stretch, Usage
+from sizewright.datasets.table_files import read_table, read_text, suffix_of
 from sizewright.datasets.whole_files import write_whole
-from sizewright.errors import StoreError
+from sizewright.errors import RecordError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record
+from sizewright.spec._faults import by_place, explain_all, name_place
+from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
+from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number, format_count
 
 _SHOWN_FAULTS = 4
+_STATUSES = {
+    "succeeded": "finished", "success": "finished", "completed": "finished", "complete": "finished",
+    "killed": "stopped", "cancelled": "stopped", "canceled": "stopped", "error": "failed",
+}  # fmt: skip
+"""Statuses of other systems, and what they are here."""
 
 
 class RunRow(Record):
@@ -36,23 +46,29 @@ class RunRow(Record):
     job_hash: str | None = None
     executor: str = ""
     started_at: Moment | None = None
-    duration_s: float = Field(ge=0)
-    samples: int | None = Field(default=None, ge=0, le=MOST_SAMPLES)
-    workers: int = Field(ge=1)
-    ps: int = Field(default=0, ge=0)
-    worker_cpu: float = Field(default=1.0, gt=0)
-    ps_cpu: float = Field(default=1.0, gt=0)
-    worker_memory_bytes: int = Field(default=0, ge=0, description="asked for by one worker")
-    ps_memory_bytes: int = Field(default=0, ge=0)
-    batch_size: int = Field(ge=1)
-    worker_memory_peak_bytes: int | None = Field(default=None, ge=0)
-    ps_memory_peak_bytes: int | None = Field(default=None, ge=0)
-    worker_cpu_used: float | None = Field(default=None, ge=0)
-    ps_cpu_used: float | None = Field(default=None, ge=0)
-    expected: float | None = Field(default=None, gt=0, description="samples/s foretold")
-    expected_lower: float | None = Field(default=None, gt=0)
-    expected_upper: float | None = Field(default=None, gt=0)
+    duration_s: MeasuredSeconds = Field(ge=0)
+    samples: Count | None = Field(default=None, ge=0, le=MOST_SAMPLES)
+    workers: Count = Field(ge=1)
+    ps: Count = Field(default=0, ge=0)
+    worker_cpu: Cores = Field(default=1.0, gt=0)
+    ps_cpu: Cores = Field(default=1.0, gt=0)
+    worker_memory_bytes: ByteCount = Field(default=0, ge=0, description="asked for by one worker")
+    ps_memory_bytes: ByteCount = Field(default=0, ge=0)
+    batch_size: Count = Field(ge=1)
+    worker_memory_peak_bytes: ByteCount | None = Field(default=None, ge=0)
+    ps_memory_peak_bytes: ByteCount | None = Field(default=None, ge=0)
+    worker_cpu_used: Cores | None = Field(default=None, ge=0)
+    ps_cpu_used: Cores | None = Field(default=None, ge=0)
+    expected: Number | None = Field(default=None, gt=0, description="samples/s foretold")
+    expected_lower: Number | None = Field(default=None, gt=0)
+    expected_upper: Number | None = Field(default=None, gt=0)
     expected_by: str = ""
+
+    @field_validator("status", mode="before")
+    @classmethod
+    def _status_of_others(cls, status: object) -> object:
+        word = str(status).strip().lower()
+        return _STATUSES.get(word, word)
 
     @model_validator(mode="after")
     def _ends_of_the_interval(self) -> RunRow:
@@ -73,7 +89,7 @@ class RunRow(Record):
             expected = Estimate(value=self.expected, lower=self.expected_lower, upper=self.expected_upper)
         return FinishedJob(
             id=self.id, name=self.name, executor=self.executor, started_at=self.started_at,
-            job_hash=self.job_hash, job=job if job and self.job_hash in (None, job.hash) else None,
+            job_hash=self.job_hash, job=job if job and self.job_hash in (None, *job.hashes) else None,
             stretches=(Stretch(at_s=0.0, duration_s=self.duration_s, allocation=allocation, samples=self.samples),),
             outcome=Outcome(
                 status=self.status, message=self.message, samples=self.samples or 0, duration_s=self.duration_s,
@@ -90,24 +106,22 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
 
     `job` describes those that tell no description and no other hash. Raises StoreError with the first few faults.
     """
-    path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in (".json", ".jsonl", ".csv"):
+    path = Path(absolute(path))
+    kind = suffix_of(path)
+    if kind not in (".json", ".jsonl", ".ndjson", ".csv", ".tsv"):
         raise StoreError(f"{path} is neither .json nor .csv.", "Name the file .json, .jsonl or .csv.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
-    rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path)
-    read = _read_row if kind == ".csv" else _read_record
+    in_rows = kind in (".csv", ".tsv")
+    rows = _csv_rows(path) if in_rows else _json_rows(read_text(path), path)
+    read = _read_row if in_rows else _read_record
     found, faults = [], []
     for where, row in steps("reading the file", list(rows)):
         try:
             found.append(read(row, job))
+        except RecordError as error:
+            faults.append(f"{where}, row: {error.message.rstrip('.')}")
         except ValidationError as error:
-            faults += [f"{where}, {'.'.join(map(str, f['loc'])) or 'row'}: {f['msg']}" for f in error.errors()]
+            found_at = by_place(error, row)
+            faults += [f"{where}, {name_place(at) or 'row'}: {explain_all(found_at[at])}" for at in found_at]
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these, nothing was imported.")
@@ -115,14 +129,15 @@ def import_history(path: str | Path, *, job: Job | None = None) -> list[Finished
         raise StoreError(f"{path} holds no finished jobs.", f"Give the columns {', '.join(_needed())}.")
     if twice := [key for key, count in Counter(run.id for run in found).items() if count > 1]:
         raise StoreError(
-            f"{path} holds {len(twice)} ids more than once, such as {twice[0]!r}.", "Give each run its own."
+            f"{path} holds {format_count(len(twice), 'id')} more than once, such as {twice[0]!r}.",
+            "Give each run its own.",
         )
     return found
 
 
 def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
     """Write finished jobs as JSON. Raises StoreError when that cannot be."""
-    path = Path(path)
+    path = Path(absolute(path))
     if path.suffix.lower() != ".json":
         raise StoreError(f"{path} is not named .json, and JSON is what is written.", f"Name it {path.stem}.json.")
     records = [json.loads(run.model_dump_json(by_alias=True)) for run in finished]
@@ -132,6 +147,15 @@ def export_history(finished: Iterable[FinishedJob], path: str | Path) -> None:
         raise StoreError(f"Cannot write {path}: {error}.", "Check the path and its rights.") from None
 
 
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise StoreError(f"There is no file {path}.", "Give a .json or .csv file of finished jobs.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"Cannot read {path}: {error}.", "Save it as text in UTF-8.") from None
+
+
 def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
     return RunRow.model_validate(row).finished(job)
 
@@ -139,39 +163,45 @@ def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
     run = FinishedJob.model_validate(row)
     return (
-        run if run.job or job is None or run.job_hash not in (None, job.hash) else run.model_copy(update={"job": job})
+        run
+        if run.job or job is None or run.job_hash not in (None, *job.hashes)
+        else run.model_copy(update={"job": job})
     )
 
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        whole = json.loads(text)
+        whole = read_json(text)
     except RecursionError:
         raise StoreError(f"{path} holds lists in lists without end.", "Export it again.") from None
+    except KeyTwiceError as error:
+        raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
     except ValueError as error:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if path.suffix.lower() == ".json" or not lines:
             raise StoreError(f"{path} is not JSON: {error}.", "Export it again.") from None
-        try:
-            yield from ((f"line {number}", json.loads(line)) for number, line in lines)
-        except ValueError as fault:
-            raise StoreError(f"{path} is not JSON, one record a line: {fault}.", "Export it again.") from None
+        for number, line in lines:
+            try:
+                row = read_json(line)
+            except ValueError as fault:
+                where = f"line {number} of {path}" + (", its last," if number == lines[-1][0] else "")
+                raise StoreError(
+                    f"{where} is not JSON, one record a line: {fault}.",
+                    "The file may be cut short: export it again, or drop that line.",
+                ) from None
+            yield f"line {number}", row
         return
     yield from (
         (f"record {number}", row) for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1)
     )
 
 
-def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(text.splitlines(), strict=True, restkey="", restval=None)
-    names = [name.strip() for name in reader.fieldnames or []]
-    _check_columns(names, path)
-    reader.fieldnames = names
-    try:
-        for number, row in enumerate(reader, 1):
-            yield f"row {number}", {name: value for name, value in row.items() if value not in ("", None)}
-    except csv.Error as error:
-        raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again.") from None
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    types = {name: plain_type(field.annotation) for name, field in RunRow.model_fields.items()}
+    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
+    _check_columns(table.names, path)
+    for row in table.rows:
+        yield row.where, {name: value for name, value in row.cells.items() if value not in ("", None)}
 
 
 def _check_columns(names: Sequence[str], path: Path) -> None:

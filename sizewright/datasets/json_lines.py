@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from sizewright.errors import StoreError
+from sizewright.spec._paths import absolute
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -19,7 +20,7 @@ class JsonLines(Generic[R]):
     """Records at `path`; `what` they are in words. Raises StoreError where they cannot be read or written."""
 
     def __init__(self, path: str | Path, record: type[R], what: str) -> None:
-        self.path, self._record, self._what = Path(path), record, what
+        self.path, self._record, self._what = Path(absolute(path)), record, what
         self.passed_over = 0
         """Lines that were none when it was read last."""
 

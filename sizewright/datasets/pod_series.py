@@ -18,8 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
+from sizewright.datasets.pod_metrics import (
+    CPU,
+    MEMORY,
+    MEMORY_LIMIT,
+    OOM,
+    OOM_KILLED,
+    PERIOD,
+    QUOTA,
+    RESTARTS,
+    Container,
+    containers_of,
+    owner_of,
+)
 from sizewright.datasets.prometheus import Prometheus, Series
-from sizewright.errors import InputError
+from sizewright.errors import InputError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Failure, Group, Job, Outcome
 
@@ -28,54 +41,55 @@ _LOG = logging.getLogger(__name__)
 
 POD_NAME = r"(?P<job>.+)-(?P<role>worker|ps|chief|evaluator)-(?P<index>\d+)"
 _ROLES = ("worker", "ps", "chief", "evaluator")
-CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
-QUOTA, PERIOD = "container_spec_cpu_quota", "container_spec_cpu_period"
-MEMORY_LIMIT, OOM = "container_spec_memory_limit_bytes", "container_oom_events_total"
-_NO_LIMIT_BYTES = 1 << 60
 _GAP_STEPS = 5
+_REMEDY_NAMES = (
+    "Pass --pod-name, a regular expression with the groups job, role (worker, ps, chief, evaluator) and index."
+)
 
 
 class _Pod(NamedTuple):
-    """One replica: its metrics (by name), each at `times` (n,)."""
+    """One replica and its containers."""
 
     namespace: str
     job: str
     role: str
     name: str
-    metrics: dict[str, tuple[Floats, Floats]]
+    containers: tuple[Container, ...]
 
     @property
     def times(self) -> Floats:
-        return self.metrics[MEMORY][0]
+        return np.unique(np.concatenate([each.get(MEMORY).times for each in self.containers]))
 
     def between(self, first: float, after: float) -> _Pod:
         """What was seen of it from `first` on, before `after`."""
-        inside = {name: (t >= first) & (t < after) for name, (t, _) in self.metrics.items()}
-        return self._replace(
-            metrics={name: (t[inside[name]], v[inside[name]]) for name, (t, v) in self.metrics.items()}
-        )
+        return self._replace(containers=tuple(each.between(first, after) for each in self.containers))
 
-    def last(self, metric: str, missing: float = 0.0) -> float:
-        values = self.metrics.get(metric, (np.empty(0), np.empty(0)))[1]
-        return float(values[-1]) if len(values) else missing
+    @property
+    def memory_peak_bytes(self) -> int:
+        """Of all containers at one time."""
+        times = self.times
+        return int(np.sum([each.get(MEMORY).at(times) for each in self.containers], axis=0).max())
 
     @property
     def cpu_seconds(self) -> tuple[float, float]:
-        """Used, and over how long; a counter that falls began anew."""
-        times, values = self.metrics.get(CPU, (np.empty(0), np.empty(0)))
-        if len(times) < 2:
+        """Used, and over how long."""
+        series = [values for each in self.containers if len((values := each.get(CPU)).times) > 1]
+        if not series:
             return 0.0, 0.0
-        rises = np.diff(values)
-        return float(np.where(rises >= 0, rises, values[1:]).sum()), float(times[-1] - times[0])
+        first, last = min(v.times[0] for v in series), max(v.times[-1] for v in series)
+        return sum(values.rise() for values in series), float(last - first)
 
     @property
     def group(self) -> tuple[float, int]:
-        """Cores and bytes that it was given; cores that it used at most where it had no quota."""
-        period, limit = self.last(PERIOD), self.last(MEMORY_LIMIT)
-        quota = self.last(QUOTA)
+        """Cores and bytes that it was given; the cores that it used where it had no quota."""
         used, seconds = self.cpu_seconds
-        cores = quota / period if period > 0 and quota > 0 else max(used / seconds if seconds else 0.0, 0.01)
-        return round(cores, 3), int(limit) if 0 < limit < _NO_LIMIT_BYTES else 0
+        shares = [each.last(QUOTA) / each.last(PERIOD) for each in self.containers if each.last(PERIOD) > 0]
+        cores = sum(share for share in shares if share > 0) or max(used / seconds if seconds else 0.0, 0.01)
+        return round(cores, 3), sum(each.limit_bytes for each in self.containers)
+
+    def memory_kills(self, step_s: float) -> list[tuple[float, str]]:
+        """When memory ended one of its containers, and what tells so."""
+        return sorted(kill for each in self.containers for kill in each.memory_kills(step_s))
 
 
 def jobs_of_pods(
@@ -94,24 +108,26 @@ def jobs_of_pods(
     since nobody knows when they began.
 
     `job` describes those that have its name; `pod_name` is a regular expression with the groups job, role and index.
-    Throughput is not known of them. Raises StoreError where Prometheus does not answer, InputError for a pattern that
-    cannot be used.
+    Throughput is not known of them. Raises StoreError where Prometheus does not answer or holds no such job, with what
+    it does hold; InputError for a pattern that cannot be used.
     """
     pattern = _pattern(pod_name)
     start = step_s * (start // step_s)  # on a grid that stays, so that a run has the same id whenever it is asked for
-    where = f'{{container!="",container!="POD"{f",namespace={json.dumps(namespace)}" if namespace else ""}}}'
-    window = f"[{max(int(step_s), 1)}s]"
-    queries = {name: f"{name}{where}" for name in (CPU, QUOTA, PERIOD, MEMORY_LIMIT, OOM)}
-    queries[MEMORY] = f"max_over_time({MEMORY}{where}{window})"
-    asked = steps("asking Prometheus", queries.items())
-    found = {name: prometheus.series(query, start, end, step_s) for name, query in asked}
-    pods = [pod for pod in _pods(found, pattern) if MEMORY in pod.metrics]
+    pods = _pods(prometheus, start, end, step_s, namespace, pattern)
     grouped = itertools.groupby(sorted(pods, key=_key), key=_key)
     runs = [_finished(run, step_s, job) for _, group in grouped for run in _runs([*group], step_s)]
-    ended = [run for run, last in runs if last < end - 2 * step_s]
+    ended = [run for run, gone in runs if gone < end]
     whole = [run for run in ended if run.started_at and run.started_at.timestamp() > start]
-    if len(whole) < len(ended):
-        _LOG.warning("%d runs had begun before: look further back to have them whole.", len(ended) - len(whole))
+    running, cut = len(runs) - len(ended), len(ended) - len(whole)
+    if not whole:
+        found = [f"{running} still running"] * bool(running) + [f"{cut} that had begun before"] * bool(cut)
+        raise StoreError(
+            f"No job began and ended in the time that Prometheus at {prometheus.url} was asked for: of those found, "
+            f"{' and '.join(found)}, such as {runs[0][0].name}.",
+            "Look further back (--since), or come again when they have ended.",
+        )
+    if cut:
+        _LOG.warning("%d runs had begun before: look further back to have them whole.", cut)
     return sorted(whole, key=lambda run: run.started_at or datetime.min.replace(tzinfo=timezone.utc))
 
 
@@ -129,66 +145,120 @@ def _pattern(pod_name: str) -> re.Pattern[str]:
 def _runs(pods: list[_Pod], step_s: float) -> Iterator[list[_Pod]]:
     """Pods of one name, apart where none was seen for a while."""
     times = np.unique(np.concatenate([pod.times for pod in pods]))
-    cuts = [-np.inf, *times[1:][np.diff(times) > _GAP_STEPS * step_s], np.inf]
+    cuts = [-np.inf, *times[1:][np.diff(times) > _gap_s(times, step_s)], np.inf]
     for first, after in itertools.pairwise(cuts):
         parts = [pod.between(first, after) for pod in pods]
         yield [part for part in parts if len(part.times)]
+
+
+def _gap_s(times: Floats, step_s: float) -> float:
+    """So long without a value means that it ended; values may be scraped less often than they are asked for."""
+    return _GAP_STEPS * max(step_s, float(np.median(np.diff(times))) if len(times) > _GAP_STEPS else 0.0)
 
 
 def _key(pod: _Pod) -> tuple[str, str]:
     return pod.namespace, pod.job
 
 
-def _pods(found: dict[str, list[Series]], pattern: re.Pattern[str]) -> Iterator[_Pod]:
-    pods: dict[tuple[str, str], _Pod] = {}
-    for metric, told in found.items():
-        for series in told:
-            name, namespace = series.labels.get("pod", ""), series.labels.get("namespace", "")
-            match = pattern.fullmatch(name)
-            if match is None or match["role"] not in _ROLES or not len(series.times):
-                continue
-            made = _Pod(namespace, match["job"], match["role"], name, {})
-            metrics = pods.setdefault((namespace, name), made).metrics
-            metrics[metric] = _summed(metrics.get(metric), series)
-    yield from pods.values()
+def _pods(
+    prometheus: Prometheus, start: float, end: float, step_s: float, namespace: str | None, pattern: re.Pattern[str]
+) -> list[_Pod]:
+    """Replicas that have memory series. Raises StoreError where there is none, with what there is instead."""
+
+    def ask(metric: str, where: str, window: str = "") -> list[Series]:
+        found = prometheus.series(f"max_over_time({metric}{where}{window})" if window else f"{metric}{where}",
+                                  start, end, step_s)  # fmt: skip
+        owners = (owner_of(one.labels) for one in found)
+        mine = (namespace is None or owner is None or owner.namespace == namespace for owner in owners)
+        return [one for one, keep in zip(found, mine, strict=True) if keep]
+
+    window = f"[{max(int(step_s), 1)}s]"
+    wheres = ['{container!="POD"}']  # series without this label are read too
+    if namespace:
+        wheres.insert(0, f'{{container!="POD",namespace={json.dumps(namespace)}}}')
+    for where in wheres:
+        memory = ask(MEMORY, where, window)
+        replicas = {name: _replica(name, pattern) for one in memory if (name := _pod_name(one))}
+        if any(replicas.values()):
+            break
+    else:
+        raise _no_replicas(prometheus, memory, list(replicas), namespace)
+    others = steps("asking Prometheus", (CPU, QUOTA, PERIOD, MEMORY_LIMIT, OOM))
+    found = {MEMORY: memory} | {metric: ask(metric, where) for metric in others}
+    found |= {metric: ask(metric, "") for metric in (RESTARTS, *OOM_KILLED)}
+    pods = []
+    for (space, name), containers in containers_of(found).items():
+        match = _replica(name, pattern)
+        if match and containers:
+            pods.append(_Pod(space, match["job"], match["role"].lower(), name, tuple(containers)))
+    return pods
 
 
-def _summed(before: tuple[Floats, Floats] | None, series: Series) -> tuple[Floats, Floats]:
-    """Containers of a pod together, at the times that any has."""
-    if before is None:
-        return series.times, series.values
-    times = np.union1d(before[0], series.times)
-    total = sum(
-        np.where(np.isin(times, t), np.interp(times, t, v), 0.0) for t, v in (before, (series.times, series.values))
+def _pod_name(series: Series) -> str:
+    owner = owner_of(series.labels)
+    return owner.pod if owner and len(series.times) else ""
+
+
+def _replica(name: str, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    match = pattern.fullmatch(name)
+    return match if match and match["role"].lower() in _ROLES else None
+
+
+def _no_replicas(prometheus: Prometheus, memory: list[Series], names: list[str], namespace: str | None) -> StoreError:
+    """What to say where no series is of a replica: how many there are, and what they lack."""
+    where = f"Prometheus at {prometheus.url}"
+    many = f"{len(memory)} series of {MEMORY}"
+    if namespace:
+        many += f" in the namespace {namespace}"
+    if not memory:
+        return StoreError(
+            f"{where} has 0{many.removeprefix('0')} in that time.",
+            "Have it scrape cAdvisor (the kubelet's /metrics/cadvisor), look further back, or check the namespace.",
+        )
+    if names:
+        shown = ", ".join(sorted(names)[:3])
+        return StoreError(
+            f"{where} has {many}, of {len(names)} pods such as {shown}, and no name is that of a replica of a job.",
+            _REMEDY_NAMES,
+        )
+    labels = sorted({label for one in memory for label in one.labels} - {"__name__"})
+    return StoreError(
+        f"{where} has {many}, and none has a label pod (or exported_pod, pod_name): their labels are "
+        f"{', '.join(labels[:12]) or 'none'}.",
+        "Keep the labels pod, namespace and container in its scrape configuration.",
     )
-    return times, np.asarray(total)
 
 
 def _finished(pods: list[_Pod], step_s: float, job: Job | None) -> tuple[FinishedJob, float]:
-    """The run, and when it was last seen."""
-    began, last = min(pod.times[0] for pod in pods), max(pod.times[-1] for pod in pods)
+    """The run, and from when on it surely was gone."""
+    times = np.unique(np.concatenate([pod.times for pod in pods]))
+    began, last = float(times[0]), float(times[-1])
     name = pods[0].job
     mine = job if job and job.name == name else None
-    oom = [pod for pod in pods if _rose(pod)]
-    failures = tuple(Failure(at_s=float(p.times[-1] - began), replica=p.name, cause="oom") for p in oom)
-    ended_by = [pod for pod in oom if pod.times[-1] >= last - 2 * step_s]
+    kills = [(at, pod.name, what) for pod in pods for at, what in pod.memory_kills(step_s)]
+    failures = tuple(Failure(at_s=max(at - began, 0.0), replica=pod, cause="oom") for at, pod, _ in sorted(kills))
+    at_end = any(at >= last - 2 * step_s for at, _, _ in kills)
     outcome = Outcome(
-        status="failed" if ended_by else "finished", duration_s=float(last - began), failures=failures,
-        message=f"{ended_by[0].name} ran out of memory at the end." if ended_by else "",
-    )  # fmt: skip
+        status="failed" if at_end else "finished", duration_s=last - began, failures=failures, message=_message(kills)
+    )
     started_at = datetime.fromtimestamp(began, timezone.utc)
-    told = FinishedJob(
+    run = FinishedJob(
         id=f"{pods[0].namespace}/{name}@{started_at:%Y%m%dT%H%M%S}", name=name, job=mine, source="prometheus",
         executor="kubernetes", started_at=started_at, outcome=outcome,
         stretches=tuple(_stretches(pods, began, last, mine.training.batch_size if mine else 1)),
         worker=_usage(pods, "worker"), ps=_usage(pods, "ps"),
     )  # fmt: skip
-    return told, float(last)
+    return run, last + _gap_s(times, step_s)
 
 
-def _rose(pod: _Pod) -> bool:
-    values = pod.metrics.get(OOM, (np.empty(0), np.empty(0)))[1]
-    return bool(len(values) and values.max() > 0)
+def _message(kills: list[tuple[float, str, str]]) -> str:
+    """Of the replica whose memory ended it last."""
+    if not kills:
+        return ""
+    _, pod, what = max(kills)
+    times = sum(name == pod for _, name, _ in kills)
+    often = f" ({times} times)" if times > 1 else ""
+    return f"{pod} ran out of memory{often}: {what}; its peak is cut off there."
 
 
 def _stretches(pods: list[_Pod], began: float, last: float, batch_size: int) -> Iterator[Stretch]:
@@ -216,7 +286,6 @@ def _allocation(pods: list[_Pod], batch_size: int) -> Allocation:
 
 def _usage(pods: list[_Pod], role: str) -> Usage:
     mine = [pod for pod in pods if pod.role == role]
-    peaks = [float(pod.metrics[MEMORY][1].max()) for pod in mine]
+    peak = max((pod.memory_peak_bytes for pod in mine), default=None)
     used, seconds = (sum(column) for column in zip(*(pod.cpu_seconds for pod in mine), strict=True)) if mine else (0, 0)
-    peak = int(max(peaks)) if peaks else None
     return Usage(memory_peak_bytes=peak, cpu_used=used / seconds if seconds else None)

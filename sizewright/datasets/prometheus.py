@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import logging
+import re
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.errors import StoreError
+from sizewright.redaction import redacted
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 _MOST_POINTS = 10_000  # Prometheus answers at most 11,000 a series
+_FEWEST_POINTS = 100
 _TIMEOUT_S = 30.0
+_TOO_MUCH = re.compile(r"too many|too large|too long|maximum resolution|timed out|exceed|limit", re.IGNORECASE)
+_PAGES = re.compile(r"/(api/v1(/query(_range)?)?|(classic/|new/)?graph|query|targets|alerts|-/(ready|healthy))/*$")
+_REMEDIES = {
+    401: "It wants a login: write the URL as https://USER:PASSWORD@HOST.",
+    403: "It wants a login: write the URL as https://USER:PASSWORD@HOST.",
+    404: "Check the URL: the API is expected at URL/api/v1.",
+    422: "Ask for less: a shorter time, or a longer step.",
+    429: "Try again later, or ask for less: a shorter time, or a longer step.",
+    502: "Check that it runs, then try again.", 503: "Check that it runs, then try again.",
+    504: "Ask for less (a shorter time, a longer step), or try again later.",
+}  # fmt: skip
+_EXPORTED = "exported_"
 
 
 class Series(NamedTuple):
-    """One metric of one container."""
+    """One metric of one container; values that are no finite number (NaN, +Inf, -Inf) are left out."""
 
     labels: dict[str, str]
     times: Floats
@@ -38,43 +59,139 @@ class Instant(NamedTuple):
     value: float
 
 
+class _TooMuchError(StoreError):
+    """A query that this Prometheus answers for a shorter time only."""
+
+
 class Prometheus:
-    """Its HTTP API at `url`. Raises StoreError where it does not answer or refuses."""
+    """Its HTTP API at `url`, which may hold a user and a password. Raises StoreError where it does not answer or
+    refuses; `url` is shown without the password."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = redacted(url.rstrip("/"))
         try:
-            scheme = urllib.parse.urlsplit(self.url).scheme
+            parts = urllib.parse.urlsplit(url)
+            host, _ = parts.hostname, parts.port
         except ValueError:
-            scheme = ""
-        if scheme not in ("http", "https"):
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
             raise StoreError(f"{url!r} is no URL of a Prometheus.", "Write such as http://prometheus:9090.")
+        self._headers = {"Accept-Encoding": "gzip"}
+        if parts.username is not None:
+            login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        path = _PAGES.sub("", parts.path.rstrip("/"))  # people paste what their browser shows
+        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path.rstrip('/')}"
+        self._warned: set[str] = set()
 
     def series(self, query: str, start: float, end: float, step_s: float) -> list[Series]:
         """What a query gives from `start` to `end` (seconds since 1970), a value each `step_s` seconds."""
         parts: dict[str, list[Series]] = {}
         for first, last in _pieces(start, end, step_s):
-            for one in self._ask("query_range", _series, query=query, start=first, end=last, step=step_s):
+            for one in self._range(query, first, last, step_s):
                 parts.setdefault(json.dumps(one.labels, sort_keys=True), []).append(one)
         return [_joined(pieces) for pieces in parts.values()]
 
     def instant(self, query: str) -> list[Instant]:
         """What a query gives now; series that ended are not among it."""
-        return self._ask("query", _instant, query=query)
+        return [one for one in self._ask("query", _instant, query=query) if one is not None]
 
-    def _ask(self, kind: str, read: Callable[[dict[str, Any]], T], **told: object) -> list[T]:
-        url = f"{self.url}/api/v1/{kind}?{urllib.parse.urlencode(told)}"
+    def _range(self, query: str, first: float, last: float, step_s: float) -> list[Series]:
+        """One piece; in halves where it is too much at once."""
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-                body = json.load(answer)
-            found = [read(told) for told in body["data"]["result"]]
+            return self._ask("query_range", _series, query=query, start=first, end=last, step=step_s)
+        except _TooMuchError:
+            steps = int((last - first) // step_s)
+            if steps < _FEWEST_POINTS:
+                raise
+        middle = first + steps // 2 * step_s
+        return [*self._range(query, first, middle, step_s), *self._range(query, middle + step_s, last, step_s)]
+
+    def _ask(self, kind: str, read: Callable[[dict[str, Any]], T], **parameters: object) -> list[T]:
+        body = self._get(f"{self._base}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
+        try:
+            answer = json.loads(body)
+            if answer["status"] != "success":
+                raise self._refusal(str(answer.get("error") or answer["status"]), 422)
+            self._tell_warnings(answer)
+            return [read(one) for one in answer["data"]["result"] or []]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._foreign(body, error) from None
+
+    def _get(self, url: str) -> bytes:
+        try:
+            opener = urllib.request.build_opener(_SameHost)
+            with opener.open(urllib.request.Request(url, headers=self._headers), timeout=_TIMEOUT_S) as answer:
+                return _unpacked(answer.read())
         except urllib.error.HTTPError as error:
-            raise StoreError(f"Prometheus at {self.url} refuses: {_reason(error)}.", "Check the URL.") from None
-        except (KeyError, TypeError):
-            raise StoreError(f"What answers at {self.url} is no Prometheus.", "Check the URL.") from None
+            raise self._refusal(_reason(error), error.code) from None
+        except (IncompleteRead, EOFError, zlib.error, gzip.BadGzipFile):
+            raise StoreError(f"The answer of Prometheus at {self.url} is cut short.", "Try again.") from None
+        except TimeoutError:
+            raise self._silent(f"nothing came for {_TIMEOUT_S:g} s") from None
         except (OSError, ValueError, HTTPException) as error:
-            raise StoreError(f"Prometheus at {self.url} does not answer: {error}.", "Check the URL.") from None
-        return found
+            reason = getattr(error, "reason", None) or error
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise StoreError(
+                    f"The certificate of Prometheus at {self.url} is not trusted: {reason.verify_message}.",
+                    "Name the certificate of its issuer: export SSL_CERT_FILE=ca.pem.",
+                ) from None
+            if isinstance(reason, ssl.SSLError):
+                raise StoreError(f"{self.url} does not speak TLS.", "Write http:// instead of https://.") from None
+            raise self._silent(str(reason)) from None
+
+    def _silent(self, reason: str) -> StoreError:
+        return StoreError(f"Prometheus at {self.url} does not answer: {reason.rstrip('.')}.", "Check the URL.")
+
+    def _refusal(self, reason: str, code: int) -> StoreError:
+        kind = _TooMuchError if code in (400, 413, 422, 504) and _TOO_MUCH.search(reason) else StoreError
+        remedy = _REMEDIES[422] if kind is _TooMuchError else _REMEDIES.get(code, "Check the URL.")
+        return kind(f"Prometheus at {self.url} refuses: {reason.rstrip('.')}.", remedy)
+
+    def _foreign(self, body: bytes, error: Exception) -> StoreError:
+        """The error for an answer that does not have the form of Prometheus'."""
+        if title := _title(body):
+            what, remedy = (
+                f"it is a web page ({title})",
+                "Check the URL; if a proxy asks for a login, add USER:PASSWORD@.",
+            )
+        elif isinstance(error, json.JSONDecodeError) and body.lstrip().startswith(b'{"status"'):
+            return StoreError(f"The answer of Prometheus at {self.url} is cut short.", "Try again.")
+        else:
+            shown = " ".join(body[:60].decode(errors="replace").split())
+            what, remedy = f"it says {shown!r}" if shown else "the answer is empty", "Check the URL."
+        return StoreError(f"What answers at {self.url} is no Prometheus: {what}.", remedy)
+
+    def _tell_warnings(self, answer: dict[str, Any]) -> None:
+        """Warnings of the server are passed on once. Raises StoreError where it has only a part of the data."""
+        warnings = [str(each) for each in answer.get("warnings") or []]
+        if answer.get("isPartial"):
+            why = f": {'; '.join(warnings)}" if warnings else ""
+            raise StoreError(
+                f"Prometheus at {self.url} gives only a part of its data{why}.",
+                "Try again when all of its storage answers.",
+            )
+        for text in dict.fromkeys(warnings):
+            if text not in self._warned:
+                _LOG.warning("Prometheus warns: %s", redacted(text))
+        self._warned.update(warnings)
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """A redirection to another host is followed without the login."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
+        """As the standard library does."""
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if made is not None and urllib.parse.urlsplit(newurl).hostname != urllib.parse.urlsplit(req.full_url).hostname:
+            made.remove_header("Authorization")
+        return made
+
+
+def own_labels(labels: dict[str, str]) -> dict[str, str]:
+    """The labels that the metric itself has: Prometheus renames one to `exported_X` where its target has an X."""
+    own = {name.removeprefix(_EXPORTED): value for name, value in labels.items() if name.startswith(_EXPORTED)}
+    return {name: value for name, value in labels.items() if not name.startswith(_EXPORTED)} | own
 
 
 def _pieces(start: float, end: float, step_s: float) -> Iterator[tuple[float, float]]:
@@ -84,13 +201,21 @@ def _pieces(start: float, end: float, step_s: float) -> Iterator[tuple[float, fl
         start = last + step_s
 
 
-def _series(told: dict[str, Any]) -> Series:
-    pairs = np.array([(float(at), float(value)) for at, value in told["values"]]).reshape(-1, 2)
-    return Series(dict(told["metric"]), pairs[:, 0], pairs[:, 1])
+def _series(answer: dict[str, Any]) -> Series:
+    labels = dict(answer["metric"])
+    if "value" in answer:
+        values = [answer["value"]]
+    else:  # a native histogram has no values
+        values = answer.get("values", []) if "histograms" in answer else answer["values"]
+    pairs = np.array([(float(at), float(value)) for at, value in values]).reshape(-1, 2)
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    return Series(labels, pairs[:, 0], pairs[:, 1])
 
 
-def _instant(told: dict[str, Any]) -> Instant:
-    return Instant(dict(told["metric"]), float(told["value"][1]))
+def _instant(answer: dict[str, Any]) -> Instant | None:
+    if "histogram" in answer and "value" not in answer:
+        return None
+    return Instant(dict(answer["metric"]), float(answer["value"][1]))
 
 
 def _joined(pieces: list[Series]) -> Series:
@@ -98,8 +223,27 @@ def _joined(pieces: list[Series]) -> Series:
     return Series(pieces[0].labels, *columns)
 
 
+def _unpacked(body: bytes) -> bytes:
+    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
+
+
+def _title(body: bytes) -> str:
+    """The title of a web page; empty for anything else."""
+    if not re.match(rb"\s*(<!doctype html|<html|<head|<!--)", body[:200], re.IGNORECASE):
+        return ""
+    found = re.search(rb"<(title|h1)[^>]*>(.*?)</", body, re.IGNORECASE | re.DOTALL)
+    return " ".join(found[2].decode(errors="replace").split())[:80] if found else "without a title"
+
+
 def _reason(error: urllib.error.HTTPError) -> str:
+    """What the body of a refusal says: JSON, a web page or a line of text."""
+    status = f"HTTP {error.code} ({error.reason})" if error.reason else f"HTTP {error.code}"
     try:
-        return str(json.load(error)["error"]).rstrip(".")
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"HTTP {error.code}"
+        body = _unpacked(error.read(100_000))
+    except (OSError, EOFError, zlib.error, HTTPException):
+        return status
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        line = _title(body) or next(iter(body.decode(errors="replace").strip().splitlines()), "")
+    return f"{status}, {line[:120]}" if line and not line.startswith("<") else status

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -14,9 +14,12 @@ from pydantic import ValidationError
 from sizewright.datasets._columns import COLUMNS
 from sizewright.datasets.database import Database, Kind, UtcDateTime, metadata, no_trials
 from sizewright.datasets.history import History
-from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, TrialStatus
+from sizewright.datasets.job_hashes import old_names, renew_hashes
+from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, Trials, TrialStatus
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
+from sizewright.spec import Job
+from sizewright.spec._faults import explain_first
 
 _TYPES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),
@@ -31,6 +34,14 @@ _trials = sa.Table(
     *(sa.Column(name, _TYPES[kind], nullable=True) for name, kind in COLUMNS.items()),
 )
 _KIND = Kind("trials", "trial_schema_version", TRIAL_SCHEMA_VERSION, (_trials,))
+
+
+class MeasuredJob(NamedTuple):
+    """How many trials there are of a job; its hash is None for trials that were assigned to none."""
+
+    job: str | None
+    job_hash: str | None
+    trials: int
 
 
 class TrialStore:
@@ -48,10 +59,11 @@ class TrialStore:
                 if not create:
                     raise no_trials(self.name)
                 self._database.create(_KIND)
+            self._renamed = renew_hashes(self._database, _KIND)
         except BaseException:
             self.close()
             raise
-        self.history = History(self._database)
+        self.history = History(self._database, self._renamed)
 
     def add(self, trial: Trial) -> int:
         """Keep one trial, on disk when this returns; the answer is its row id."""
@@ -65,14 +77,44 @@ class TrialStore:
             for trial in steps("adding trials", trials):
                 connection.execute(_trials.insert().values(trial.model_dump()))
 
-    def trials(self, *, job_hash: str | None = None, series: str | None = None, host: str | None = None) -> list[Trial]:
-        """The trials that match every argument given, oldest first."""
+    def trials(
+        self,
+        *,
+        job: Job | None = None,
+        job_hash: str | None = None,
+        series: str | None = None,
+        host: str | None = None,
+    ) -> Trials:
+        """The trials that match every argument given, oldest first.
+
+        Those of a `job` are found, and told, also where they are kept under an older hash of it.
+        """
         query = _trials.select().order_by(_trials.c.id)
+        if job is not None:
+            query = query.where(_trials.c.job_hash.in_(old_names(job.hashes, self._renamed)))
         for name, value in {"job_hash": job_hash, "series": series, "host": host}.items():
             if value is not None:
-                query = query.where(_trials.c[name] == value)
+                names = old_names([value], self._renamed) if name == "job_hash" else [value]
+                query = query.where(_trials.c[name].in_(names))
         with self._database.reading() as connection:
-            return [self._trial(dict(row)) for row in connection.execute(query).mappings()]
+            found = [self._trial(dict(row)) for row in connection.execute(query).mappings()]
+        today = self._renamed if job is None else dict.fromkeys(old_names(job.hashes, self._renamed), job.hash)
+        return Trials(
+            trial.model_copy(update={"job_hash": today[trial.job_hash]}) if trial.job_hash in today else trial
+            for trial in found
+        )
+
+    def measured_jobs(self) -> list[MeasuredJob]:
+        """The jobs of which there are trials, those with most trials first."""
+        columns = (_trials.c.job, _trials.c.job_hash)
+        query = sa.select(*columns, sa.func.count()).group_by(*columns)
+        found: dict[str | None, MeasuredJob] = {}
+        with self._database.reading() as connection:
+            for name, key, count in connection.execute(query):
+                today = self._renamed.get(key, key)
+                before = found.get(today)
+                found[today] = MeasuredJob(name, today, count + (before.trials if before else 0))
+        return sorted(found.values(), key=lambda job: -job.trials)
 
     def count(self) -> int:
         """Number of trials of any status."""
@@ -115,8 +157,6 @@ class TrialStore:
         try:
             return Trial.model_validate(row)
         except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(str(part) for part in fault["loc"])
             raise StoreError(
-                f"Row {number} of {self.name} is not a trial: {where}: {fault['msg']}.", "Correct or delete that row."
+                f"Row {number} of {self.name} is not a trial: {explain_first(error)}.", "Correct or delete that row."
             ) from None

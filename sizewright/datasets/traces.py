@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sizewright.datasets.tables import read_table
 from sizewright.errors import InputError
+from sizewright.spec._paths import absolute
 
 Floats = NDArray[np.float64]
 GIB = 1024**3
 LONGEST_S = 1e10
 """Of a trace: three centuries."""
+
+
+LEFT_OUT = "left out since"
+"""The column of a reader that says, of a job that is left out, why: a verb and what follows."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +58,19 @@ def read_trace(path: str | Path, kind: str | None = None) -> Trace:
 
     Raises InputError with one sentence where it cannot be read, or holds no job that ran.
     """
-    frame = _frame(Path(path))
     if kind is not None and kind not in READERS:
         raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
+    frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=_records)
+    if frame.columns[0] == "0":  # published without a header
+        frame = _named(frame, str(path))
     for name, reader in READERS.items():
-        if kind == name or (kind is None and reader.columns <= set(map(str, frame.columns))):
-            missing = sorted(reader.columns - set(map(str, frame.columns)))
+        if kind == name or (kind is None and reader.columns <= set(frame.columns)):
+            missing = sorted(reader.columns - set(frame.columns))
             if missing:
                 raise InputError(f"{path} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
             return _tidy(reader.read(frame), str(path))
     raise InputError(
-        f"{path} is no trace that is known: its columns are {', '.join(map(str, frame.columns[:8]))}.",
+        f"{path} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
         "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes.",
     )
 
@@ -71,7 +80,7 @@ def read_demand(path: str | Path) -> Floats:
 
     Raises InputError where it has none, or a value that is negative or no number.
     """
-    frame = _frame(Path(path))
+    frame = read_table(absolute(path), "demand")
     if "servers" not in frame:
         raise InputError(f"{path} has no column servers.", "Give the servers that inference needs, a row a step.")
     demand = pd.to_numeric(frame["servers"], errors="coerce").to_numpy(float)
@@ -80,24 +89,12 @@ def read_demand(path: str | Path) -> Floats:
     return demand
 
 
-def _frame(path: Path) -> pd.DataFrame:
-    try:
-        frame = pd.read_csv(path, low_memory=False)
-    except FileNotFoundError:
-        raise InputError(f"No trace at {path}.", "Check the path.") from None
-    except (OSError, UnicodeDecodeError, ValueError, EOFError) as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"Cannot read the trace {path}: {told}.", "It is to be a CSV file, plain or .gz.") from None
-    if len(frame.columns) == len(_ALIBABA) and not {"job_name", "arrived_s", "timestamp"} & set(frame.columns):
-        frame = pd.read_csv(path, names=list(_ALIBABA), low_memory=False)  # published without a header
-    return frame
-
-
 _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
-    "no time of arrival, or none that is a number": lambda frame, _: ~np.isfinite(frame["arrived_s"]),
+    "no time of arrival, or none that is a number or a date": lambda frame, _: ~np.isfinite(frame["arrived_s"]),
     "a duration that is 0, negative or unknown": lambda frame, _: (
         ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0))
     ),
+    "an amount of a resource that is no number": lambda frame, resources: frame[resources].isna().any(axis=1),
     "a negative amount of a resource": lambda frame, resources: (frame[resources] < 0).any(axis=1),
     "nothing of any resource": lambda frame, resources: ~(frame[resources] > 0).any(axis=1),
     "the name of an earlier one": lambda frame, _: frame["job"].duplicated(),
@@ -105,17 +102,57 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
 
 
 def _tidy(frame: pd.DataFrame, source: str) -> Trace:
-    """Sorted, without what has no time, nothing or the name of another; what was done is noted."""
+    """Sorted, without what never ran, has no time, nothing or the name of another; what was done is noted."""
     notes = []
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in frame]
-    numbers = frame[["arrived_s", "duration_s", *resources]].apply(pd.to_numeric, errors="coerce").astype(float)
-    frame = frame[["job"]].join(numbers.fillna(dict.fromkeys(resources, 0.0)))
+    if LEFT_OUT in frame:
+        left_out = frame[LEFT_OUT].fillna("").astype(str)
+        for why, count in left_out[left_out != ""].value_counts(sort=False).items():
+            notes.append(_left_out(int(count), "it", "they", str(why)))
+        frame = frame[left_out == ""]
+    arrived, note = _seconds(frame["arrived_s"])
+    notes += note
+    given = frame[resources].replace(r"^\s*$", np.nan, regex=True)
+    amounts = given.apply(pd.to_numeric, errors="coerce").astype(float).replace([np.inf, -np.inf], np.nan)
+    amounts = amounts.mask(given.isna(), 0.0)  # what is not given is not needed; what is no number stays unknown
+    durations = pd.to_numeric(frame["duration_s"], errors="coerce").astype(float)
+    frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts)
     for why, fault in _FAULTS.items():
         wrong = fault(frame, resources)
         if wrong.any():
-            notes.append(f"{int(wrong.sum())} jobs are left out: they have {why}")
+            notes.append(_left_out(int(wrong.sum()), "it has", "they have", why))
             frame = frame[~wrong]
     return _sorted(frame, [name for name in resources if (frame[name] > 0).any()], notes, source)
+
+
+def _left_out(count: int, one: str, many: str, why: str) -> str:
+    return f"{count:,} jobs are left out: {many} {why}" if count > 1 else f"1 job is left out: {one} {why}"
+
+
+def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Times as seconds: numbers, or dates (those without a zone are taken as UTC); and what was taken of them."""
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    if not column.empty and numbers.isna().all() and column.notna().any():
+        return _dated(column), []
+    finite = numbers[np.isfinite(numbers)]
+    if finite.empty or finite.min() < _MILLISECONDS_FROM:
+        return numbers, []
+    unit, per_second = next((unit, per_second) for least, unit, per_second in _UNITS if finite.min() >= least)
+    return numbers / per_second, [f"times are taken as {unit} since 1970"]
+
+
+_MILLISECONDS_FROM = 1e11
+"""A time since 1970 above it would be after the year 5000 in seconds, and is after 1973 in milliseconds."""
+_UNITS = ((1e17, "nanoseconds", 1e9), (1e14, "microseconds", 1e6), (_MILLISECONDS_FROM, "milliseconds", 1e3))
+
+
+def _dated(column: pd.Series) -> pd.Series:
+    """Dates as seconds since 1970; what is none is NaN."""
+    texts = column.astype(str).str.strip()
+    dates = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
+    if dates.isna().all():
+        dates = pd.to_datetime(texts, errors="coerce", utc=True)
+    return (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
 
 
 def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source: str) -> Trace:
@@ -148,17 +185,94 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _philly(frame: pd.DataFrame) -> pd.DataFrame:
     """Microsoft's Philly (Jeon et al., ATC 2019), a row a job: `timestamp, duration, num_gpus`."""
-    arrived = pd.to_datetime(frame["timestamp"], errors="coerce")
-    seconds = (arrived - arrived.min()).dt.total_seconds()
     return pd.DataFrame(
-        {"job": _numbered(frame), "arrived_s": seconds, "duration_s": frame["duration"], "gpu": frame["num_gpus"]}
+        {
+            "job": _numbered(frame), "arrived_s": frame["timestamp"], "duration_s": frame["duration"],
+            "gpu": frame["num_gpus"],
+        }
+    )  # fmt: skip
+
+
+def _records(told: list[dict[str, Any]]) -> pd.DataFrame:
+    """A list of JSON: Philly's as it is published, with the attempts of each job; else a column for each key."""
+    if not any("attempts" in job for job in told):
+        return pd.DataFrame(told)
+    return pd.DataFrame([_philly_job(job, number) for number, job in enumerate(told)])
+
+
+def _philly_job(job: dict[str, Any], number: int) -> dict[str, Any]:
+    """It ran as long as its attempts did, on the most GPUs that one of them had."""
+    attempts = [each for each in job.get("attempts") or [] if isinstance(each, dict)]
+    times = pd.DataFrame(
+        [(each.get("start_time"), each.get("end_time")) for each in attempts], columns=["begun", "ended"]
+    )
+    seconds = (_dated(times["ended"]) - _dated(times["begun"])).to_numpy(float)
+    gpus = [
+        sum(len(machine.get("gpus") or []) for machine in each.get("detail") or [] if isinstance(machine, dict))
+        for each in attempts
+    ]
+    ran = [(s, g) for s, g in zip(seconds, gpus, strict=True) if np.isfinite(s)]
+    why = "" if ran else "never ended" if times["begun"].notna().any() else "never ran"
+    return {
+        "job": job.get("jobid") or f"job-{number}", "arrived_s": job.get("submitted_time"),
+        "duration_s": sum(s for s, _ in ran), "gpu": max((g for _, g in ran), default=0), LEFT_OUT: why,
+    }  # fmt: skip
+
+
+def _helios(frame: pd.DataFrame) -> pd.DataFrame:
+    """SenseTime's Helios (Hu et al., SC 2021) and Shanghai AI Laboratory's Acme (Hu et al., NSDI 2024)."""
+    optional = {"cpu": frame["cpu_num"]} if "cpu_num" in frame else {}
+    names = frame["job_id"].astype(str) if "job_id" in frame else _numbered(frame)
+    return pd.DataFrame(
+        {"job": names, "arrived_s": frame["submit_time"], "duration_s": frame["duration"], "gpu": frame["gpu_num"]}
+        | optional
     )
 
 
+def _openb(frame: pd.DataFrame) -> pd.DataFrame:
+    """Alibaba's GPU trace of 2023 (Weng et al., ATC 2023), `openb_pod_list`: a row a pod; shared GPUs are fractions.
+
+    A pod runs from when it was scheduled until it was deleted.
+    """
+    numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in _OPENB - {"name"}}
+    begun, ended = numbers["scheduled_time"], numbers["deletion_time"]
+    why = np.where(begun.isna(), "never ran", np.where(ended.isna(), "never ended", ""))
+    return pd.DataFrame(
+        {
+            "job": frame["name"], "arrived_s": frame["creation_time"], "duration_s": ended - begun,
+            "gpu": numbers["num_gpu"] * numbers["gpu_milli"] / 1000, "cpu": numbers["cpu_milli"] / 1000,
+            "memory_bytes": numbers["memory_mib"] * 1024**2, LEFT_OUT: why,
+        }
+    )  # fmt: skip
+
+
+_OPENB = frozenset(
+    {"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time"}
+)
 _ALIBABA = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
     "gpu_type",
 )  # fmt: skip
+_STATUSES = {"terminated", "failed", "running", "waiting", "interrupted", "ready", "cancelled"}
+_OTHER_TABLES = {6: (3, "pai_job_table"), 9: (5, "pai_instance_table")}
+"""Of Alibaba's, those without the amounts that were asked for: columns, the place of the status, name."""
+
+
+def _lacks_header(first: list[str]) -> bool:
+    """Whether a first row is a job of Alibaba's tables, which are published without a header."""
+    return any(len(first) > place and first[place].lower() in _STATUSES for place in (3, 5))
+
+
+def _named(frame: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Alibaba's table of tasks with the names of its columns. Raises InputError for another of its tables."""
+    width = len(frame.columns)
+    if width != len(_ALIBABA):
+        name = _OTHER_TABLES.get(width, (0, "a table that is not known"))[1]
+        raise InputError(
+            f"{source} has {width} columns and no header, as Alibaba's {name}; it does not tell what jobs asked for.",
+            f"Give pai_task_table, with {len(_ALIBABA)} columns, or a header.",
+        )
+    return frame.set_axis(list(_ALIBABA), axis=1)
 
 
 def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
@@ -168,8 +282,10 @@ def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
     of submission is in another table) and needs what all of its roles need. Only roles that ended well are taken: a
     job without any has no times. Kinds of GPUs are not told apart.
     """
-    names = frame["job_name"].drop_duplicates()
-    frame = frame[frame["status"] == "Terminated"]
+    status = frame["status"].astype(str).str.strip()
+    by_job = status.groupby(frame["job_name"], sort=False)
+    statuses = by_job.agg(lambda each: "" if "Terminated" in set(each) else ", ".join(sorted(set(each))))
+    frame = frame[status == "Terminated"]
     count = pd.to_numeric(frame["inst_num"], errors="coerce").fillna(1.0)
     amounts = {"cpu": ("plan_cpu", 0.01), "memory_bytes": ("plan_mem", GIB), "gpu": ("plan_gpu", 0.01)}
     needs = {
@@ -177,10 +293,12 @@ def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
         for name, (column, unit) in amounts.items()
     }
     times = frame[["start_time", "end_time"]].apply(pd.to_numeric, errors="coerce")
-    by_job = frame.assign(**needs, **times).groupby("job_name", sort=False)
-    sums = by_job[list(needs)].sum()
-    begins, ends = by_job["start_time"].min(), by_job["end_time"].max()
-    return sums.assign(arrived_s=begins, duration_s=ends - begins).reindex(names).reset_index(names="job")
+    grouped = frame.assign(**needs, **times).groupby("job_name", sort=False)
+    sums = grouped[list(needs)].sum()
+    begins, ends = grouped["start_time"].min(), grouped["end_time"].max()
+    made = sums.assign(arrived_s=begins, duration_s=ends - begins).reindex(statuses.index)
+    made[LEFT_OUT] = statuses.map(lambda told: f"did not end well ({told})" if told else "")
+    return made.reset_index(names="job")
 
 
 def _numbered(frame: pd.DataFrame) -> list[str]:
@@ -192,4 +310,6 @@ READERS = {
     "plain": _Reader(frozenset({"arrived_s", "duration_s"}), _plain),
     "philly": _Reader(frozenset({"timestamp", "duration", "num_gpus"}), _philly),
     "alibaba": _Reader(frozenset(_ALIBABA), _alibaba),
+    "openb": _Reader(_OPENB, _openb),
+    "helios": _Reader(frozenset({"submit_time", "duration", "gpu_num"}), _helios),
 }

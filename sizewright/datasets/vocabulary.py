@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from sizewright.datasets.click_fields import mix
+from sizewright.datasets.click_logs import ClickLog
 from sizewright.datasets.richness import extrapolate
+from sizewright.datasets.row_cache import RowCache
 from sizewright.datasets.source import open_log
 from sizewright.how_far import tell
 from sizewright.spec import Job
 from sizewright.spec._base import Record
 
+_LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 1 << 15
 _IDS_IN_MEMORY = 1 << 25
 """Ids held over all tables: at 16 bytes each with their counts, half a GiB at most."""
@@ -105,10 +110,20 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
     The count is exact when as many rows were read as the job has samples; a shorter log is taken as the head of a
     longer one, and `richness.extrapolate` says how the estimates come about. They assume rows in random order: where
     new ids keep arriving with time, more rows are needed. Memory is bounded by the ids held (`Distinct`), 32 million
-    over all tables. Raises ClickLogError when the job has no log or it cannot be read.
+    over all tables. A log that was counted before and is as it was is not read again (`row_cache`). Raises
+    ClickLogError when the job has no log or it cannot be read.
     """
-    wanted = min(max_rows_read, job.training.samples)
-    log = open_log(job)
+    log, samples = open_log(job), job.training.samples
+    paths = [file.path for file in log.files]
+    cache = RowCache(paths, [log.dense_features, log.tables, log.max_broken_share, samples, max_rows_read])
+    with suppress(ValidationError):
+        return Vocabulary.model_validate_json(cache.read() or "")
+    found = _count(log, samples, min(max_rows_read, samples))
+    cache.write(found.model_dump_json())
+    return found
+
+
+def _count(log: ClickLog, samples: int, wanted: int) -> Vocabulary:
     tables = [Distinct(max(1024, _IDS_IN_MEMORY // log.tables)) for _ in range(log.tables)]
     read, growth = 0, list[tuple[int, list[int]]]()
     for ids in _parts((batch.ids for batch in log.batches(_READ_AT_ONCE)), wanted):
@@ -117,15 +132,20 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
         read += len(ids)
         tell("counting rows of the log", read, wanted)
         growth.append((read, [table.seen for table in tables]))
+    if log.report.broken:
+        _LOG.warning(
+            "%d of the first %d rows of %s are broken and left out; the first: %s",
+            log.report.broken, log.report.rows, log.path, log.report.faults[0],
+        )  # fmt: skip
     growth = [(at, rows) for at, rows in growth if at in _MARKS or at == read]
     spectra = [table.spectrum() for table in tables]
-    exact = read == job.training.samples and all(spectrum.share == 1.0 for spectrum in spectra)
+    exact = read == samples and all(spectrum.share == 1.0 for spectrum in spectra)
     return Vocabulary(
         samples_read=read,
-        samples=job.training.samples,
+        samples=samples,
         exact=exact,
         tables=tuple(
-            _table(spectrum, read, job.training.samples, grown)
+            _table(spectrum, read, samples, grown)
             for spectrum, grown in zip(spectra, zip(*(rows for _, rows in growth), strict=True), strict=True)
         ),
         growth_samples=tuple(at for at, _ in growth),

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write beside it and rename, so that nobody reads half of it. Raises OSError, and leaves nothing then."""
-    written = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Yield a file to write, which takes the place of `path` once it is written; folders above it are made.
+
+    Until then, and where writing fails, the old file stays as it was. What is no plain file, such as /dev/stdout, and a
+    file in a folder that takes no new ones, is written to as it is. Raises OSError.
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    if target.exists():
+        if not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        if not target.is_file() or not os.access(target.parent, os.W_OK):
+            yield target
+            return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written = target.with_name(f".{secrets.token_hex(4)}.{target.name[-200:]}")
     try:
-        written.write_text(text, encoding="utf-8")
-        written.replace(path)
-    except OSError:
+        yield written
+        if target.exists():
+            written.chmod(target.stat().st_mode & 0o7777)
+        written.replace(target)
+    except BaseException:
         with suppress(OSError):
             written.unlink()
         raise
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Write a text that nobody ever reads half of. Raises OSError, and leaves what was there."""
+    with whole_file(path) as file:
+        file.write_text(text, encoding="utf-8")

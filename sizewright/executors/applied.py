@@ -10,6 +10,7 @@ from sizewright.errors import InputError
 from sizewright.executors.plan_notes import APPLIED_AT, PLAN_ID, read_notes
 from sizewright.executors.slots import rounded
 from sizewright.spec import ROLES, Allocation, Group, Plan, Role
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.executors.manifest_executor import ManifestExecutor
@@ -56,7 +57,9 @@ class Applied:
         """Raises InputError for a plan that was made for other sizes than it has."""
         if plan.current is None or self.has(plan, plan.current):
             return
-        told = [f"{g.replicas} × {role} of {g.cpu:g} cores" for role, gs in self.sizes.items() for g in gs]
+        told = [
+            f"{g.replicas} × {role} of {format_count(g.cpu, 'core')}" for role, gs in self.sizes.items() for g in gs
+        ]
         batch = f"batch {self.batch_size(plan.current.batch_size)}"
         raise InputError(
             f"Plan {plan.id} was made for {plan.current.describe()}, and the cluster has {', '.join(told)}, {batch}.",

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Allocation, Metrics, ReplicaMetrics
+from sizewright.spec._faults import explain_first
 
 PREFIX = "sizewright_"
 REPLICA = {
     "at_s": "clock_seconds", "last_step_at_s": "last_step_clock_seconds", "cpu_s": "cpu_seconds_total",
-    "throttled_s": "throttled_seconds_total", "memory_peak_bytes": "memory_peak_bytes",
+    "throttled_s": "throttled_seconds_total", "runqueue_s": "runqueue_seconds_total",
+    "memory_peak_bytes": "memory_peak_bytes",
     "cfs_period_ms": "cfs_period_milliseconds", "steps": "steps_total", "samples": "samples_total",
     "data_s": "data_seconds_total", "pull_s": "pull_seconds_total", "compute_s": "compute_seconds_total",
     "push_s": "push_seconds_total", "wait_s": "wait_seconds_total", "unique_rows": "unique_rows_total",
@@ -32,6 +35,7 @@ GROUP = {"replicas": "replicas", "cpu": "cpu_cores", "memory_bytes": "memory_byt
 _LOOKED = f"{PREFIX}looked_at_seconds"
 _BATCH = f"{PREFIX}allocation_batch_size"
 _GPUS = f"{PREFIX}allocation_gpus"
+_LABELS = {"training_job", "run", "role", "replica", "group", "by", "kind"}
 _LIMITED = f"{PREFIX}replica_limited"
 _ROLE_OF = {f"{PREFIX}replica_{series}": name for name, series in REPLICA.items()}
 _JOB_OF = {f"{PREFIX}{series}": name for name, series in JOB.items()}
@@ -83,6 +87,22 @@ def _allocation_samples(allocation: Allocation, labels: dict[str, str]) -> Itera
                 yield Sample(_GPUS, own | {"kind": group.gpu.kind}, group.gpu.count)
 
 
+def latest_copy(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples of the newest scrape, where one run is scraped by several jobs or Prometheus servers.
+
+    Values that are no finite number are left out; a loss may be NaN.
+    """
+    copies: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if isfinite(sample.value) or _ROLE_OF.get(sample.name) == "loss":
+            scraped_by = {name: value for name, value in sample.labels.items() if name not in _LABELS}
+            copies[json.dumps(scraped_by, sort_keys=True)].append(sample)
+    newest = max(
+        copies, key=lambda copy: max((s.value for s in copies[copy] if s.name == _LOOKED), default=-inf), default=""
+    )
+    return copies[newest]
+
+
 def look_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:
     """The look at one run that its samples are of; what else is told of it is passed over.
 
@@ -107,7 +127,7 @@ def look_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:
     try:
         return _look(told, replicas, groups)
     except ValidationError as error:
-        raise InputError(f"What Prometheus tells is no look at the job: {error.errors()[0]['msg']}.") from None
+        raise InputError(f"What Prometheus tells is no look at the job: {explain_first(error)}.") from None
     except (KeyError, ValueError) as error:
         raise InputError(f"What Prometheus tells is no look at the job: no {error}.") from None
 

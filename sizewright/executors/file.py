@@ -13,6 +13,7 @@ from sizewright.executors.plan_notes import check_no_secrets, without_secrets
 from sizewright.executors.render_only import RenderOnly
 from sizewright.spec import Plan
 from sizewright.spec._base import parse
+from sizewright.spec._text_files import read_json, read_yaml
 
 
 class FileExecutor(RenderOnly):
@@ -37,7 +38,7 @@ class FileExecutor(RenderOnly):
     def parse(self, text: str) -> Plan:
         """The plan again. Raises InputError for what is none."""
         try:
-            told: Any = json.loads(text) if self._format == "json" else yaml.safe_load(text)
+            told: Any = read_json(text) if self._format == "json" else read_yaml(text)
         except (ValueError, yaml.YAMLError, RecursionError) as error:
             raise InputError(
                 f"The plan is not {self._format}: {error}.", "Pass one that `sizewright recommend --out` wrote."

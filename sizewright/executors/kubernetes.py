@@ -12,6 +12,7 @@ from sizewright.executors.slots import BATCH_SIZE_ENV
 from sizewright.progress import STDOUT
 from sizewright.progress import VARIABLE as PROGRESS
 from sizewright.spec import Allocation, Group, Plan, Role
+from sizewright.spec.units import format_count
 
 
 def metadata(plan: Plan) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def only_group(allocation: Allocation, role: Role) -> Group | None:
     """The one group of a role that has replicas, none where no group has; raises InputError where several have."""
     groups = [group for group in getattr(allocation, role) if group.replicas]
     if len(groups) > 1:
-        sizes = " and ".join(f"{group.replicas} × {group.cpu:g} cores" for group in groups)
+        sizes = " and ".join(f"{group.replicas} × {format_count(group.cpu, 'core')}" for group in groups)
         raise InputError(
             f"A manifest of this kind has one size per role, and the plan has {len(groups)} for {role}: {sizes}.",
             "Make the groups equal, or merge them into one.",

@@ -7,8 +7,11 @@ from typing import Any
 import yaml
 
 from sizewright.errors import InputError
+from sizewright.spec._text_files import KeyTwiceError, NoDuplicates
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class _Loader(NoDuplicates, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """As the API server reads it: YAML 1.1."""
 
 
 def to_yaml(header: list[str], document: dict[str, Any]) -> str:
@@ -22,13 +25,15 @@ def to_yaml(header: list[str], document: dict[str, Any]) -> str:
     return comment + body
 
 
-def from_yaml(text: str) -> list[Any]:
+def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
     """The documents of a text; no kind of object is made but plain ones. Raises InputError for what is not YAML."""
     try:
-        return list(yaml.load_all(text, _LOADER))
+        return list(yaml.load_all(text, _Loader))
+    except KeyTwiceError as error:
+        raise InputError(f"{name}: {error}.", "Keep one of them.") from None
     except (yaml.YAMLError, RecursionError) as error:
         told = " ".join(str(error).split())
-        raise InputError(f"The manifest is not YAML: {told:.200}.", "Mend it.") from None
+        raise InputError(f"{name} is not YAML: {told:.200}.", "Mend it.") from None
 
 
 def _dump(document: dict[str, Any], *, allow_unicode: bool) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sizewright.errors import InputError
-from sizewright.executors.quantities import read_bytes, read_cores
 from sizewright.executors.slots import Node, Slot, node
+from sizewright.spec.units import read_bytes, read_cores
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _READ = {"cpu": read_cores, "memory": read_bytes}

@@ -24,6 +24,7 @@ from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
 from sizewright.spec._base import parse
+from sizewright.spec._faults import explain_first
 
 _PARTS = (*ROLES, "batch_size")
 
@@ -107,11 +108,7 @@ class ManifestExecutor(RenderOnly):
         try:
             target = Allocation.model_validate({name: getattr(plan.target, name) for name in _PARTS} | told)
         except ValidationError as error:
-            fault = error.errors()[0]
-            raise InputError(
-                f"The manifest's {'.'.join(map(str, fault['loc']))} is {fault['input']!r:.40}: {fault['msg'].lower()}.",
-                "Mend it there.",
-            ) from None
+            raise InputError(f"The manifest's {explain_first(error)}.", "Mend it there.") from None
         return plan.model_copy(update={"target": target})
 
     def adopt(self, path: str | Path) -> Plan:

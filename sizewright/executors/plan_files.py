@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sizewright.datasets.trials import now
-from sizewright.errors import InputError
+from sizewright.errors import InputError, JobError
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec._base import load_yaml, parse
+from sizewright.spec.units import parse_bytes, parse_cores, parse_count
 
 NEEDED_SIZES = ("workers", "worker_cpu", "ps", "ps_cpu")
 
@@ -48,7 +49,7 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
     job = Job.load(path)
     needed = NEEDED_SIZES if job.has_ps else NEEDED_SIZES[:2]
     if extra := [name for name in sizes if "ps" in name.split("_") and not job.has_ps]:
-        raise InputError(f"{path} is a torchrun job and has no PS.", f"Leave out {_options(extra)}.")
+        raise InputError(f"{path} is a job without PS.", f"Leave out {_options(extra)}.")
     missing = [name for name in needed if name not in sizes]
     if missing:
         raise InputError(
@@ -59,12 +60,22 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
 
 
 def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
+    sizes = {name: _read(name, value) for name, value in sizes.items()}
     groups = {
         role: [{"replicas": sizes[count], "cpu": sizes[f"{role}_cpu"], "memory_bytes": sizes.get(f"{role}_memory", 0)}]
         for role, count in (("worker", "workers"), ("ps", "ps"))
         if count in sizes
     }
     return job.with_sides(parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes)))
+
+
+def _read(name: str, value: Any) -> Any:
+    """The size of an option. Raises JobError that names it."""
+    parse_size = parse_bytes if name.endswith("_memory") else parse_cores if name.endswith("_cpu") else parse_count
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise JobError(f"{_options([name])}: {error}.", "Correct the option.") from None
 
 
 def _options(names: Any) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sizewright.errors import InputError
 from sizewright.spec import Plan
+from sizewright.spec._faults import explain_first
 
 PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
 BASED = "sizewright/base"
@@ -59,7 +60,7 @@ def read_notes(document: Mapping[str, Any]) -> Plan:
         return Plan.model_validate_json(str(text))
     except ValidationError as error:
         raise InputError(
-            f"The plan in the manifest cannot be read: {error.errors()[0]['msg']}.", "Render it anew."
+            f"The plan in the manifest cannot be read: {explain_first(error)}.", "Render it anew."
         ) from None
 
 

@@ -53,7 +53,7 @@ def check_rendezvous(plan: Plan, finds: Finds) -> None:
     """Raises InputError for a command whose replicas the platform cannot tell how to find each other."""
     command = plan.job.command
     if command and (why := finds.refuses.get(command.rendezvous)):
-        other = f", or rendezvous {min(finds.gives)}" if command.has_ps and finds.gives else ""
+        other = f", or rendezvous {min(finds.gives)}" if plan.job.has_ps and finds.gives else ""
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, and {why}.",
             f"Use an executor that tells them: volcano or slurm{other}.",

@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizewright.executors.quantities import read_bytes, read_cores
 from sizewright.executors.slots import Slot, main_container
 from sizewright.progress import Reading, Told, read_line
 from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaMetrics, Role
 from sizewright.spec.command import Progress
+from sizewright.spec.units import read_bytes, read_cores
 from sizewright.training.command.reports import Reports, add_up
 
 TAIL_LINES = 400

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sizewright.datasets.prometheus import Prometheus
+from sizewright.datasets.prometheus import Prometheus, own_labels
 from sizewright.errors import InputError
-from sizewright.executors.exposition import Sample, look_of, query
+from sizewright.executors.exposition import Sample, latest_copy, look_of, query
 from sizewright.executors.watch_only import WatchOnly
 from sizewright.spec import Handle, Metrics
 
@@ -44,7 +44,8 @@ class PrometheusObserver(WatchOnly):
 
     def _samples(self) -> list[Sample]:
         told = self._prometheus.instant(query(self._job))
-        found = [Sample(one.labels.pop("__name__", ""), one.labels, one.value) for one in told]
+        named = [(own_labels(one.labels), one.value) for one in told]
+        found = [Sample(labels.pop("__name__", ""), labels, value) for labels, value in named]
         runs = sorted({sample.labels.get("run", "") for sample in found})
         if not runs:
             raise InputError(
@@ -56,4 +57,4 @@ class PrometheusObserver(WatchOnly):
                 f"Prometheus at {self._prometheus.url} tells of several runs of {self._job}: {', '.join(runs)}.",
                 "Wait until one is left.",
             )
-        return found
+        return latest_copy(found)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from sizewright.errors import InputError
-from sizewright.recommender.objective import price_of
 from sizewright.spec import ROLES, Group, Plan, Prices, Rails, Role
+from sizewright.spec.objective import allocation_price
 from sizewright.spec.rails import RoleRails
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_number
 
 
 def check_rails(plan: Plan, rails: Rails) -> None:
@@ -83,9 +83,9 @@ def _budget(plan: Plan, budget: float, prices: Prices) -> Iterator[str]:
         yield "what it will cost was not foretold, and there is a budget"
         return
     hours = plan.job.training.samples / plan.expected.value / 3600
-    cost = hours * price_of(plan.target, prices)
+    cost = hours * allocation_price(plan.target, prices)
     if cost > budget:
-        yield f"all samples will cost {cost:.4g}, and the budget is {budget:.4g}"
+        yield f"all samples will cost {format_number(cost, 4)}, and the budget is {format_number(budget, 4)}"
 
 
 def _list(names: tuple[str, ...]) -> str:

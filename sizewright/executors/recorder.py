@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from sizewright.datasets.finished import FinishedJob, Stretch, Usage
-from sizewright.spec import Allocation, Handle, Metrics, Outcome, Plan, ReplicaMetrics
+from sizewright.spec import Allocation, Handle, LimitedBy, Metrics, Outcome, Plan, ReplicaMetrics
 from sizewright.spec.allocation import Role
 
 
@@ -20,6 +20,7 @@ class Recorder:
         self._allocation = plan.target
         self._since: tuple[float, int] | None = None
         self._latest: tuple[float, int] | None = None
+        self._limited_by: LimitedBy | None = None
         self._first: dict[str, ReplicaMetrics] = {}
         self._last: dict[str, ReplicaMetrics] = {}
 
@@ -36,6 +37,7 @@ class Recorder:
             if last is None or replica.cpu_s < last.cpu_s:  # another process may have its name
                 self._first[replica.name] = replica
             self._last[replica.name] = replica
+        self._limited_by = metrics.limited_by or self._limited_by
         if metrics.samples_trained:
             self._latest = self._clock(), metrics.samples_trained
             self._since = self._since or self._latest
@@ -50,7 +52,7 @@ class Recorder:
         """All that is known of it, once it has ended."""
         self._close()
         job = self._plan.job.with_absolute_path()
-        return FinishedJob(
+        run = FinishedJob(
             id=f"{self._handle.id}-{self._started_at:%Y%m%d%H%M%S%f}",
             name=job.name,
             job_hash=job.hash,
@@ -65,12 +67,14 @@ class Recorder:
             expected=self._plan.expected,
             expected_by=self._plan.expected_by,
         )
+        return run.model_copy(update={"outcome": outcome.model_copy(update={"samples_per_s": run.throughput})})
 
     def _close(self) -> None:
         """A stretch that was looked at only once is kept without its samples."""
         now = self._clock()
         at_s, since = self._stretches[-1].at_s + self._stretches[-1].duration_s if self._stretches else 0.0, self._since
         told = {"at_s": at_s, "duration_s": now - self._began - at_s, "allocation": self._allocation}
+        told["limited_by"] = self._limited_by
         if since and self._latest and self._latest[0] > since[0]:
             told |= {"at_s": since[0] - self._began, "duration_s": self._latest[0] - since[0]}
             told["samples"] = max(0, self._latest[1] - since[1])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 from sizewright.errors import InputError, UnsupportedError
 from sizewright.plugins import Plugins
 from sizewright.spec import Capabilities, Executor
+from sizewright.spec._paths import absolute
 
+_PATHS = ("base", "folder", "resume")
+"""Options of executors that users write relative to their folder."""
 _METHODS = ("launch", "adjust", "observe", "wait", "stop", "render", "change_cost")
 _EXECUTORS = Plugins(
     noun="executor",
@@ -38,6 +42,8 @@ def get_executor(name: str, **options: object) -> Executor:
     Raises InputError for an unknown name, listing the known ones, and for an option that it does not take.
     """
     make = _EXECUTORS.find(name)
+    paths = {key: absolute(path) for key, path in options.items() if key in _PATHS and isinstance(path, str | Path)}
+    options |= paths
     try:
         inspect.signature(make).bind(**options)
     except TypeError:

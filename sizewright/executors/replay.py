@@ -12,6 +12,7 @@ from sizewright.executors.change_costs import LIVE_PRIOR
 from sizewright.executors.metrics_log import MetricsLog, Observed
 from sizewright.executors.watch_only import WatchOnly
 from sizewright.spec import Allocation, ChangeCost, Handle, Metrics
+from sizewright.spec._paths import absolute
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Replay(WatchOnly):
     @classmethod
     def load(cls, path: str | Path, change: ChangeCost = LIVE_PRIOR) -> Replay:
         """Of a file that `run` wrote. Raises StoreError for one without looks at a job."""
-        if not Path(path).exists():
+        if not Path(absolute(path)).exists():
             raise StoreError(f"No recorded metrics at {path}.", "Record them: sizewright run JOB --metrics FILE")
         log = MetricsLog(path)
         looks = log.read()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sizewright.datasets.finished import FinishedJob
+from sizewright.datasets.finished import FinishedJob, is_held
 from sizewright.datasets.trials import now
 from sizewright.errors import SizewrightError
 from sizewright.executors.recorder import Recorder
@@ -96,7 +96,7 @@ def run_plan(
     recorder = Recorder(plan, handle, clock, started_at)
     try:
         running = Running(executor, handle, plan.job, plan.target, clock, listeners=[decided])
-        looks: list[Look] = [running.look, recorder.look]
+        looks: list[Look] = [running.look, recorder.look, _limits_told(running)]
         if progress:
             looks.append(progress_of(running, progress))
         if tune:
@@ -106,13 +106,14 @@ def run_plan(
         outcome = _until_ended(executor, handle, [forgiving(look) for look in looks], every_s)
     except BaseException:
         with suppress(SizewrightError):  # what ended it is what is told
-            told = executor.stop(handle)
+            finished = recorder.finished(executor.stop(handle))
             if record:
-                record(recorder.finished(told))
+                record(finished)
         raise
+    finished = recorder.finished(outcome)
     if record:
-        record(recorder.finished(outcome))
-    return outcome
+        record(finished)
+    return finished.outcome
 
 
 def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], every_s: float) -> Outcome:
@@ -135,6 +136,26 @@ def _until_ended(executor: Executor, handle: Handle, looks: Sequence[Look], ever
             return outcome if outcome.message else outcome.model_copy(update={"message": str(error)})
         raise
     return executor.stop(handle)
+
+
+def _limits_told(running: Running) -> Look:
+    """Says once that a host does not hold replicas to the cores of their allocation."""
+    said = False
+
+    def look(metrics: Metrics | None) -> None:
+        nonlocal said
+        if said or not metrics or not metrics.samples_trained or is_held(running.allocation, metrics.limited_by):
+            return
+        said = True
+        _LOG.warning(
+            "The replicas are held to %s and to no memory, since this user may not make control groups. Their speed is "
+            "not that of %s, so no model learns it. Run as root, or: %s",
+            "whole cores" if metrics.limited_by == "affinity" else "no number of cores",
+            running.allocation.describe(),
+            "systemd-run --user --scope -p Delegate=yes sizewright …",
+        )
+
+    return look
 
 
 def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Look:

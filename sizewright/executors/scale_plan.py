@@ -13,9 +13,9 @@ from typing import Any
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes import metadata
 from sizewright.executors.plan_notes import APPLIED_AT
-from sizewright.executors.quantities import cpu_quantity, memory_quantity
 from sizewright.executors.slots import Node, Slot, node
 from sizewright.spec import Group, Plan, Role
+from sizewright.spec.units import cpu_quantity, memory_quantity
 
 KIND = "ScalePlan"
 

@@ -14,6 +14,7 @@ from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.manifest import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
+from sizewright.spec._paths import absolute
 
 
 class TrainingSession(Protocol):
@@ -81,8 +82,10 @@ class SessionExecutor:
     ) -> None:
         self.change_costs = ChangeCosts(SESSION_PRIORS)
         self._samples = samples
-        self._options: dict[str, Any] = {"snapshot_s": snapshot_s, "folder": folder}
-        self._options |= {"resume": resume, "timeout_s": timeout_s, "recover": True}
+        paths = {"folder": folder, "resume": resume}
+        paths = {name: path if path is None else absolute(path) for name, path in paths.items()}
+        self._options: dict[str, Any] = {"snapshot_s": snapshot_s, **paths}
+        self._options |= {"timeout_s": timeout_s, "recover": True}
         self._clock = clock
         self._runs: dict[str, _Run] = {}
 

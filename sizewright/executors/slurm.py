@@ -21,6 +21,7 @@ from sizewright.executors.slurm_replicas import SlurmReplicas
 from sizewright.executors.slurm_sizes import rounded_allocation
 from sizewright.executors.slurm_submit import SlurmSubmitter
 from sizewright.spec import Capabilities, Change, Handle, Metrics, Outcome, Plan
+from sizewright.spec._paths import absolute
 from sizewright.spec.outcome import Status
 
 _POLL_S = 1.0
@@ -47,7 +48,7 @@ class SlurmExecutor(SlurmRenderer):
     ) -> None:
         super().__init__(base=base)
         self._clock, self._cli = clock, SlurmCli()
-        self._jobs = SlurmJobs(Path(folder).absolute() if folder else Path.home() / ".sizewright" / "slurm")
+        self._jobs = SlurmJobs(Path(absolute(folder)) if folder else Path.home() / ".sizewright" / "slurm")
         self._submitter = SlurmSubmitter(self._cli, self._jobs, clock)
         self._steps = FirstSteps(self.change_costs, clock)
         self._replicas: dict[tuple[str, int], SlurmReplicas] = {}

@@ -19,6 +19,7 @@ from sizewright.executors.slurm_script import SlurmScript
 from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
 from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
+from sizewright.spec._faults import explain_first
 
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
@@ -161,7 +162,7 @@ def _told_plan(text: str) -> Plan:
     try:
         return Plan.model_validate_json("".join(shlex.split(told[0])))
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
+        said = explain_first(error)
     except ValueError as error:
         said = str(error)
     raise InputError(f"The plan in the script cannot be read: {said}.", "Render it anew.")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from sizewright.executors.quantities import cpu_quantity, memory_quantity, read_bytes, read_cores
 from sizewright.executors.slots import Node, Slot
+from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
 
 _AMOUNTS = ("cpu", "memory")
 

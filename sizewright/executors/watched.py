@@ -19,6 +19,7 @@ from sizewright.executors.replay import Replay
 from sizewright.executors.run import Running
 from sizewright.executors.tuning import Tuning
 from sizewright.spec import ChangeCost, Handle, Job
+from sizewright.spec._paths import absolute
 
 
 @dataclass
@@ -64,7 +65,7 @@ def watched(
 
 def attached_to(job: Job | str | Path) -> Attached:
     """The run of a job on this host, by its name, file or handle id. Raises InputError unless there is just one."""
-    is_file = not isinstance(job, Job) and Path(job).is_file()
+    is_file = not isinstance(job, Job) and Path(absolute(job)).is_file()
     return find_run(_loaded(job).name if is_file or isinstance(job, Job) else str(job))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sizewright.errors import InputError
+from sizewright.executors.manifest import from_yaml
 
 _LIST = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*( *)- ", re.MULTILINE)
 
@@ -20,6 +21,7 @@ class YamlText:
 
     def __init__(self, text: str, name: str = "The manifest") -> None:
         from ruamel.yaml import YAML
+        from ruamel.yaml.constructor import DuplicateKeyError
         from ruamel.yaml.error import YAMLError
 
         self._crlf, self._given = "\r\n" in text, text.replace("\r\n", "\n")
@@ -28,6 +30,9 @@ class YamlText:
         self._yaml.width = 1 << 20
         try:
             self.documents: list[Any] = list(self._yaml.load_all(self._given))
+        except DuplicateKeyError:
+            from_yaml(text, name)  # raises with the key and its lines
+            raise InputError(f"{name} has a key twice.", "Keep one of them.") from None
         except YAMLError as error:
             told = " ".join(str(error).split())
             raise InputError(f"{name} is not YAML: {told:.200}.", "Mend it, or leave the base manifest out.") from None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models.table import Columns, Table, as_columns, ended_well
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -110,7 +111,10 @@ def check_columns(columns: Mapping[str, Floats]) -> None:
             outside |= (column > 0) & (column != 1)
         if len(wrong := column[outside]):
             need = "0 or 1" if name == "sync" else f"finite and {least:g} or more" if name in _LEAST else "above 0"
-            raise InputError(f"{name} is {wrong[0]:g} in {len(wrong)} rows; it must be {need}.", "Correct these rows.")
+            raise InputError(
+                f"{name} is {wrong[0]:g} in {format_count(len(wrong), 'row')}; it must be {need}.",
+                "Correct these rows.",
+            )
 
 
 def checked_rates(own: Floats, given: object = None) -> Floats:
@@ -120,7 +124,10 @@ def checked_rates(own: Floats, given: object = None) -> Floats:
     except (TypeError, ValueError):
         raise InputError("A throughput is not a number.", "Give samples/s, or NaN for a trial that failed.") from None
     if rates.shape != own.shape:
-        raise InputError(f"There are {len(own)} trials and {rates.size} throughputs.", "Give one throughput each.")
+        raise InputError(
+            f"Of {format_count(len(own), 'trial')} there are {format_count(rates.size, 'throughput')}.",
+            "Give one throughput each.",
+        )
     if np.isinf(rates).any() or (rates < 0).any():
         raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
     return rates
@@ -151,12 +158,15 @@ def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLO
     told = usual(table) if len(rates) else Usual({})
     good = np.flatnonzero(ended_well(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
     if not len(good):
-        raise NotEnoughDataError(f"None of the {len(rates)} trials ended well with a throughput above 0.", least)
+        raise NotEnoughDataError(
+            f"None of {format_count(len(rates), 'trial')} ended well with a throughput above 0.", least
+        )
     axes = told.axes(table, trials=True).pick(good)
     distinct = count_distinct(axes)
     if distinct < least:
         raise NotEnoughDataError(
-            f"{len(good)} trials at {distinct} distinct allocation{'s' * (distinct > 1)} do not tell a curve.",
+            f"{format_count(len(good), 'trial')} at {format_count(distinct, 'distinct allocation')} "
+            "do not tell a curve.",
             least - distinct,
         )
     claimed = columns["throughput_se"][good] / rates[good]

@@ -55,6 +55,10 @@ class CommandMemory:
             },
         )
 
+    def known(self, role: Role) -> bool:
+        """Return whether a trial or run told a peak of the role."""
+        return any(self.worker if role == "worker" else self.ps)
+
     def worker_bytes(self, batch_size: Floats) -> Floats:
         """Peak bytes of a worker (n,)."""
         return self.worker[0] + self.worker[1] * batch_size

@@ -254,12 +254,11 @@ def _rows(table: Table) -> int:
 
 
 def _distance_beyond(axes: Axes, measured: Axes) -> Floats:
-    """How far allocations (n,) lie outside of what was measured, in e-folds over all axes."""
-    outside = [
-        np.maximum(there.min() - here, 0.0) + np.maximum(here - there.max(), 0.0)
-        for here, there in zip(axes[:-1], measured[:-1], strict=True)
-    ]
-    return np.asarray(np.sum(outside, axis=0))
+    """How far allocations (n,) lie outside of what was measured, in e-folds over all axes; those of tables count as
+    in the residual's space, since rows that are never met slow nothing down."""
+    here, there = _places(axes)[:, :-1], _places(measured)[:, :-1]  # the last is whether workers wait
+    outside = np.maximum(there.min(axis=0) - here, 0.0) + np.maximum(here - there.max(axis=0), 0.0)
+    return np.asarray(outside.sum(axis=1))
 
 
 def _places(axes: Axes) -> Floats:

@@ -20,6 +20,7 @@ from sizewright.models._base import check_share
 from sizewright.models.memory import INDEX_BYTES_PER_ROW, index_bytes, largest_partition, row_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.spec import Job
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +67,8 @@ def forecast(
     """
     if len(tables) != job.model.tables.count:
         raise InputError(
-            f"The job has {job.model.tables.count} tables, and growth was given of {len(tables)}.", "Give each once."
+            f"The job has {format_count(job.model.tables.count, 'table')}, and growth was given of {len(tables)}.",
+            "Give each once.",
         )
     if not ps >= 1:
         raise InputError(f"{ps} PS hold no tables.", "Give 1 or more.")

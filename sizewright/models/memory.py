@@ -158,6 +158,10 @@ class MemoryModel:
             },
         )
 
+    def known(self, role: Role) -> bool:
+        """Return True: the tables tell what a replica needs at least."""
+        return True
+
     def ps_bytes(
         self, ps: Floats, workers: Floats, scale: Floats | float = 1.0, batch_size: Floats | None = None
     ) -> Floats:

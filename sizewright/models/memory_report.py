@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.models._memory import whole_steps
 from sizewright.models.embedding_memory import peak_of
 from sizewright.models.memory import MARGIN, MemoryModel, index_bytes, state_floats
 from sizewright.models.row_growth import RowGrowth
 from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 
 _MOST_PS = 4096
 
@@ -33,7 +34,11 @@ def report(
     rows = None if growth is None else np.sum([table.draw(job.training.samples) for table in growth], axis=0)
     servers = tuple(_server(model, ps, cluster, rows) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
-    rests_on = f"{model.trials} trials with measured peaks" if model.trials else "sizes alone; nothing was measured yet"
+    rests_on = (
+        f"{format_count(model.trials, 'trial')} with measured peaks"
+        if model.trials
+        else "sizes alone; nothing was measured yet"
+    )
     return MemoryReport(
         job=job.name,
         optimizer=job.model.optimizer.name,
@@ -42,24 +47,32 @@ def report(
         index_bytes=sum(t.index_bytes for t in tables),
         servers=servers,
         least_ps=min(fitting) if fitting else None,
-        needed_ps=_needed_ps(model),
-        worker_memory_bytes=int(model.worker_request_bytes(np.array([float(job.training.batch_size)]))[0]),
+        needed_ps=_needed_ps(model, cluster),
+        worker_memory_bytes=int(
+            whole_steps(
+                model.worker_request_bytes(np.array([float(job.training.batch_size)])), job.bounds.worker.memory_bytes
+            )[0]
+        ),
         margin=MARGIN,
         rests_on=rests_on,
         assumptions=(
             "Rows are float32 with their optimizer state, found through a hash index of at most half load.",
             f"Beyond what is counted, a PS takes {format_bytes(model.ps_base_bytes)} "
             f"and a worker {format_bytes(model.worker_base_bytes)}.",
+            f"Each PS serves {format_count(job.bounds.worker.replicas[1], 'worker')}, the most that the bounds allow.",
         ),
     )
 
 
-def _needed_ps(model: MemoryModel) -> int | None:
-    """Fewest PS whose memory stays within the bounds of one, however many the bounds allow."""
+def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
+    """Fewest PS whose memory stays within the bounds of one and on the cluster, however many the bounds allow."""
     ps = np.arange(1.0, _MOST_PS + 1)
     workers = np.full_like(ps, model.job.bounds.worker.replicas[1])
-    enough = np.flatnonzero(model.ps_request_bytes(ps, workers) <= model.job.bounds.ps.memory_bytes[1])
-    return int(ps[enough[0]]) if len(enough) else None
+    need = model.ps_request_bytes(ps, workers)
+    enough = need <= model.job.bounds.ps.memory_bytes[1]
+    if cluster is not None:
+        enough &= (need <= cluster.largest_memory_bytes) & (need * ps <= cluster.memory_limit_bytes)
+    return int(ps[np.flatnonzero(enough)[0]]) if enough.any() else None
 
 
 def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:
@@ -80,13 +93,19 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
 def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[np.float64] | None) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
-    need = int(model.ps_request_bytes(np.array([float(ps)]), workers)[0])
-    fits = need <= bounds.ps.memory_bytes[1] and ps >= bounds.ps.replicas[0]
-    if cluster is not None:
-        fits = fits and need <= cluster.largest_memory_bytes and need * ps <= cluster.memory_limit_bytes
+    need = int(whole_steps(model.ps_request_bytes(np.array([float(ps)]), workers), bounds.ps.memory_bytes)[0])
+    reason = ""
+    if need > bounds.ps.memory_bytes[1]:
+        reason = "more than bounds.ps.memory"
+    elif ps < bounds.ps.replicas[0]:
+        reason = "fewer than bounds.ps.replicas"
+    elif cluster is not None and need > cluster.largest_memory_bytes:
+        reason = "more than any host has"
+    elif cluster is not None and need * ps > cluster.memory_limit_bytes:
+        reason = "more in all than the cluster allows"
     risk = None
     if rows is not None:
         base = model.ps_bytes(np.array([float(ps)]), workers, 0.0)[0]
         reserved = float(sum(model.job.model.tables.sizes()))
         risk = peak_of(model.job, rows, ps, base, reserved).oom_probability(need)
-    return ServerOption(ps=ps, memory_bytes=need, fits=fits, oom_probability=risk)
+    return ServerOption(ps=ps, memory_bytes=need, fits=not reason, reason=reason, oom_probability=risk)

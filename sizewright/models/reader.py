@@ -20,6 +20,7 @@ from typing_extensions import Self
 
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
+from sizewright.models.default import LEARNED_FROM
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, ended_well, known
 
 _SAME = 0.12  # trials at the ceiling differ by no more
@@ -40,7 +41,7 @@ class ReaderModel(BaseThroughputModel):
 
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from trials that ended well. Raises InputError when there are none."""
-        columns = as_columns(X, (*AXES, "throughput", "throughput_se", *_USED))
+        columns = as_columns(X, (*AXES, "worker_gpu", "sync", "throughput", *LEARNED_FROM, *_USED))
         rates = columns["throughput"] if y is None else np.asarray(y, float)
         usable = ended_well(X) & np.isfinite(rates) & (rates > 0)
         rows = {name: column[usable] for name, column in columns.items()} | {"throughput": rates[usable]}
@@ -151,7 +152,11 @@ def _cpu_seconds(rows: dict[str, Floats], role: str) -> float | None:
 
 
 def _parameters(model: BaseThroughputModel | None) -> int:
-    return sum(value > 0 for value in model.explain().parameters.values()) if model else 0
+    """How many parameters the trials told."""
+    if model is None:
+        return 0
+    account = model.explain()
+    return sum(value > 0 and name not in account.pinned for name, value in account.parameters.items())
 
 
 def _criterion(measured: Floats, predicted: Floats, parameters: int) -> float:

@@ -20,6 +20,10 @@ GREY = "#808080"
 INK = "#000000"
 """What a page turns into the colour of its text."""
 FAINT = 0.16
+MEASURED, RESCALED, PREDICTED = "measured", "measured at other sizes, rescaled", "predicted"
+"""Words of every legend. Filled marks and solid lines are of what was measured, and of nothing else; what was rescaled
+is a cross, what is predicted has hollow marks and dashed lines."""
+DASHED = (0, (5, 2.5))
 
 
 class Picture(Figure):
@@ -55,6 +59,9 @@ def tidy(axes: Any, **labels: Any) -> None:
     axes.set(**labels)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+    for name, axis in (("xlabel", axes.xaxis), ("ylabel", axes.yaxis)):
+        if "samples/s" in labels.get(name, ""):
+            axis.set_major_formatter("{x:,.10g}")
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgba
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
-from sizewright.plots._base import COLORS, INK, Picture, tidy
+from sizewright.plots._base import COLORS, DASHED, FAINT, INK, MEASURED, PREDICTED, Picture, tidy
 from sizewright.spec import Recommendation
 from sizewright.spec.units import GIB, format_bytes
 
@@ -34,9 +35,8 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
         forecast = getattr(predicted, f"{role}_memory_bytes")
         limit = max(group.memory_bytes for group in getattr(target, role))
         chance = getattr(predicted, f"{role}_oom_probability")
-        axes.barh(
-            place, forecast / GIB, height=0.5, color=COLORS[0], alpha=0.55, label="" if place else "forecast peak"
-        )
+        axes.barh(place, forecast / GIB, height=0.5, facecolor=to_rgba(COLORS[0], FAINT), edgecolor=COLORS[0],
+                  linewidth=1.2, linestyle=DASHED, label="" if place else f"{PREDICTED} peak")  # fmt: skip
         axes.plot([limit / GIB] * 2, [place - 0.36, place + 0.36], color=COLORS[4], linewidth=2.4,
                   label="" if place else "limit asked for")  # fmt: skip
         peaks = _peaks(picture, axes, role, place, trials, runs)
@@ -48,8 +48,8 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
     axes.invert_yaxis()
     tidy(axes, xlabel="GiB of one replica", xlim=(0, None))
     picture.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    picture.numbers = (("replica", "forecast", "limit", "chance of breaking it", "greatest measured"), rows)
-    picture.alt = f"Forecast: {'; '.join(told)}."
+    picture.numbers = (("replica", "predicted", "limit", "chance of breaking it", "greatest measured"), rows)
+    picture.alt = f"Predicted: {'; '.join(told)}."
     return picture
 
 
@@ -65,12 +65,14 @@ def _peaks(
               for t, peak in zip(measured, of_trials, strict=True)]  # fmt: skip
     names = [f"{run.name}'s {_NAMES[role]}: {format_bytes(peak)}" for run, peak in zip(known, of_runs, strict=True)]
     for values, texts, marker, color, name in (
-        (of_trials, labels, "o", INK, "peak in a trial"), (of_runs, names, "D", COLORS[2], "peak in a run"),
+        (of_trials, labels, "o", INK, f"{MEASURED} in a trial"),
+        (of_runs, names, "D", COLORS[2], f"{MEASURED} in a run"),
     ):  # fmt: skip
         if values:
             shown = "" if place and axes.get_legend_handles_labels()[1].count(name) else name
-            drawn = axes.scatter(np.array(values) / GIB, [place] * len(values), marker=marker, s=20, facecolors="none",
-                                 edgecolors=color, linewidths=1.0, zorder=3, label=shown)  # fmt: skip
+            drawn = axes.scatter(
+                np.array(values) / GIB, [place] * len(values), marker=marker, s=20, color=color, zorder=3, label=shown
+            )
             picture.label(drawn, texts)
     most = max([*of_trials, *of_runs], default=0)
     return format_bytes(most) if most else "–"

@@ -12,7 +12,7 @@ from sizewright.errors import InputError
 from sizewright.executors.metrics_log import Observed
 from sizewright.plots._base import COLORS, Picture, tidy, time_unit
 from sizewright.spec import Role
-from sizewright.spec.units import GIB, format_bytes, format_seconds
+from sizewright.spec.units import GIB, format_bytes, format_number, format_seconds
 
 MOST_WINDOWS = 200
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "workers"), ("ps", "PS"))
@@ -47,8 +47,8 @@ def observed(looks: Sequence[Observed]) -> Picture:
     picture.numbers = (("at", "samples/s", "peak of a worker", "peak of a PS"), _rows(kept, rates))
     total = (trained[-1] - trained[0]) / max(ended - began, 1e-9)
     picture.alt = (
-        f"Looked at for {format_seconds(ended - began)}: {total:,.0f} samples/s on the whole, between "
-        f"{rates.min():,.0f} and {rates.max():,.0f}."
+        f"Looked at for {format_seconds(ended - began)}: {format_number(total)} samples/s on the whole, between "
+        f"{format_number(rates.min())} and {format_number(rates.max())}."
     )
     return picture
 
@@ -90,7 +90,7 @@ def _rows(kept: Sequence[Observed], rates: Any) -> list[tuple[str, ...]]:
     rows = np.unique(np.linspace(0, len(rates) - 1, 20).round().astype(int))
     return [
         (
-            format_seconds(kept[i + 1].at_s - kept[0].at_s), f"{rates[i]:,.0f}",
+            format_seconds(kept[i + 1].at_s - kept[0].at_s), format_number(rates[i]),
             *(format_bytes(_peak(kept[i + 1], role)) for role, _ in ROLES),
         )
         for i in rows

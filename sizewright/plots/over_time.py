@@ -9,12 +9,12 @@ import numpy as np
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.errors import InputError
-from sizewright.plots._base import COLORS, FAINT, GREY, Picture, tidy, time_unit
-from sizewright.spec.units import format_seconds
+from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDICTED, Picture, tidy, time_unit
+from sizewright.spec.units import format_number, format_seconds
 
 
 def over_time(run: FinishedJob) -> Picture:
-    """Samples/s of each stretch beside what its plan had foretold; below it the cores of workers and PS, with changes
+    """Samples/s of each stretch beside what its plan predicted; below it the cores of workers and PS, with changes
     and failures marked.
 
     Raises InputError for a run of which no allocation is known.
@@ -39,7 +39,7 @@ def over_time(run: FinishedJob) -> Picture:
         panel.legend(frameon=False, fontsize=8)
     rows = [
         (format_seconds(s.at_s), format_seconds(s.duration_s), s.allocation.describe(),
-         f"{s.throughput:,.0f}" if s.throughput else "–") for s in run.stretches
+         format_number(s.throughput) if s.throughput else "–") for s in run.stretches
     ]  # fmt: skip
     picture.numbers = (("at", "for", "allocation", "samples/s"), rows)
     picture.alt = (
@@ -52,10 +52,10 @@ def over_time(run: FinishedJob) -> Picture:
 def _speeds(axes: Any, run: FinishedJob, hours: Any) -> None:
     if run.expected:
         axes.axhspan(run.expected.lower, run.expected.upper, color=COLORS[0], alpha=FAINT, linewidth=0,
-                     label="foretold, 90 %")  # fmt: skip
-        axes.axhline(run.expected.value, color=COLORS[0], linewidth=1, linestyle=":")
+                     label=f"{PREDICTED}, 90 %")  # fmt: skip
+        axes.axhline(run.expected.value, color=COLORS[0], linewidth=1, linestyle=DASHED)
     rates = [stretch.throughput or np.nan for stretch in run.stretches]
-    axes.stairs(rates, hours, baseline=None, color=COLORS[1], linewidth=2, label="actual")
+    axes.stairs(rates, hours, baseline=None, color=COLORS[1], linewidth=2, label=MEASURED)
 
 
 def _events(picture: Picture, axes: Any, run: FinishedJob, unit: float) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.errors import InputError
-from sizewright.plots._base import COLORS, GREY, Picture, tidy
+from sizewright.plots._base import COLORS, DASHED, GREY, PREDICTED, Picture, tidy
 from sizewright.spec import Alternative, Recommendation
-from sizewright.spec.units import format_seconds
+from sizewright.spec.units import format_cost, format_interval, format_seconds
 
 
 def pareto(recommendation: Recommendation) -> Picture:
@@ -25,33 +25,40 @@ def pareto(recommendation: Recommendation) -> Picture:
     ends = np.array([_ends(row) for row in rows]).T
     picture = Picture()
     axes = picture.subplots()
-    axes.plot(cost, time / unit, color=GREY, linewidth=0.8, drawstyle="default")
+    axes.plot(cost, time / unit, color=GREY, linewidth=0.8, linestyle=DASHED)
     axes.errorbar(cost, time / unit, np.abs(ends - time) / unit, fmt="none", ecolor=GREY, elinewidth=0.8, capsize=2)
     others = [i for i, row in enumerate(rows) if not row.chosen]
     chosen = [i for i, row in enumerate(rows) if row.chosen]
-    for among, marker, size, color, label in ((others, "o", 34, COLORS[0], "alternative"),
-                                              (chosen, "*", 170, COLORS[1], "chosen")):  # fmt: skip
+    for among, marker, size, color, label in ((others, "o", 34, COLORS[0], PREDICTED),
+                                              (chosen, "*", 170, COLORS[1], f"{PREDICTED}, chosen")):  # fmt: skip
         if among:
             drawn = axes.scatter(
-                cost[among], time[among] / unit, marker=marker, s=size, color=color, zorder=3, label=label
-            )
+                cost[among], time[among] / unit, marker=marker, s=size, facecolors="none", edgecolors=color,
+                linewidths=1.4, zorder=3, label=label,
+            )  # fmt: skip
             picture.label(drawn, [_described(rows[i]) for i in among])
-    tidy(axes, xlabel="cost", ylabel=f"completion time ({name})", ylim=(0, None), xlim=(0, None))
+    tidy(
+        axes,
+        xlabel="cost, in the currency of the prices",
+        ylabel=f"completion time ({name})",
+        ylim=(0, None),
+        xlim=(0, None),
+    )
     axes.legend(frameon=False, fontsize=9)
     picture.numbers = (
         ("allocation", "samples/s", "time", "cost", ""),
         [
             (
-                row.allocation.describe(), f"{row.throughput.value:,.0f}", format_seconds(row.completion_time_s),
-                f"{row.cost:.3g}", "chosen" if row.chosen else "",
+                row.allocation.describe(), _rate(row),
+                format_seconds(row.completion_time_s), _cost(row), "chosen" if row.chosen else "",
             )
             for row in rows
         ],
     )  # fmt: skip
     marked = f" Chosen: {_described(rows[chosen[0]])}." if chosen else ""
     picture.alt = (
-        f"{len(rows)} allocations from {format_seconds(time.max())} for {cost.min():.3g} "
-        f"to {format_seconds(time.min())} for {cost.max():.3g}.{marked}"
+        f"{len(rows)} allocations from {format_seconds(time.max())} for {_cost(rows[0])} "
+        f"to {format_seconds(time.min())} for {_cost(rows[-1])}.{marked}"
     )
     return picture
 
@@ -63,7 +70,17 @@ def _ends(row: Alternative) -> tuple[float, float]:
 
 
 def _described(row: Alternative) -> str:
-    return f"{row.allocation.describe()}: {format_seconds(row.completion_time_s)} for {row.cost:.3g}"
+    return f"{row.allocation.describe()}: {format_seconds(row.completion_time_s)} for {_cost(row)}"
+
+
+def _rate(row: Alternative) -> str:
+    rate = row.throughput
+    return format_interval(rate.value, rate.lower, rate.upper)[0]
+
+
+def _cost(row: Alternative) -> str:
+    rate = row.throughput
+    return format_cost(row.cost, rate.value, rate.lower, rate.upper)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""Predicted against actual: trials that the model was fitted to, and runs of which a plan had foretold the speed."""
+"""Predicted against actual: trials that the model was fitted to, and runs whose speed a plan predicted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.plots._base import COLORS, GREY, Picture, tidy
 from sizewright.recommender.consider import default_model, filled
 from sizewright.spec import Job
+from sizewright.spec.units import format_interval, format_number
 
 
 def predicted(
@@ -21,7 +22,7 @@ def predicted(
 ) -> Picture:
     """Samples/s with 90 % intervals; on the diagonal the prediction would be exact.
 
-    Of trials it is how well the fit describes what it was fitted to; of runs, what was foretold before they began.
+    Of trials it is how well the fit describes what it was fitted to; of runs, what was predicted before they began.
     Raises InputError where there is neither.
     """
     told = [filled(job, trial) for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
@@ -36,17 +37,24 @@ def predicted(
         ends = np.stack(fitted.predict_with_interval(told))
         actual = np.array([t.throughput for t in told], float)
         names = [f"{t.workers} workers, {t.ps} PS" for t in told]
-        rows += _drawn(picture, axes, ("trial, fitted", names), actual, ends, ("o", COLORS[0]))
+        rows += _drawn(picture, axes, ("trial, which the model was fitted to", names), actual, ends, ("o", COLORS[0]))
         greatest = max(float(ends.max()), float(actual.max()))
     if foretold:
         ends = np.array([(e.value, e.lower, e.upper) for e in (run.expected for run in foretold) if e]).T
         actual = np.array([run.throughput for run in foretold], float)
-        rows += _drawn(picture, axes, ("run, foretold", [run.name for run in foretold]), actual, ends, ("D", COLORS[1]))
+        rows += _drawn(
+            picture,
+            axes,
+            ("run, predicted before it began", [run.name for run in foretold]),
+            actual,
+            ends,
+            ("D", COLORS[1]),
+        )
         greatest = max(greatest, float(ends.max()), float(actual.max()))
     axes.plot([0, greatest], [0, greatest], color=GREY, linewidth=0.9, linestyle="--")
-    tidy(axes, xlabel="actual samples/s", ylabel="predicted samples/s", xlim=(0, None), ylim=(0, None))
+    tidy(axes, xlabel="measured samples/s", ylabel="predicted samples/s", xlim=(0, None), ylim=(0, None))
     axes.legend(frameon=False, fontsize=9)
-    picture.numbers = (("what", "of", "actual", "predicted", "90 % interval", "off by"), rows)
+    picture.numbers = (("what", "of", "measured", "predicted", "90 % interval", "off by"), rows)
     picture.alt = _alt(rows)
     return picture
 
@@ -61,11 +69,16 @@ def _drawn(
     axes.errorbar(actual, middle, bars, fmt="none", ecolor=look[1], elinewidth=0.7, alpha=0.6)
     drawn = axes.scatter(actual, middle, marker=look[0], s=24, color=look[1], label=kind, zorder=3)
     rows: list[tuple[str, ...]] = [
-        (kind, name, f"{a:,.0f}", f"{m:,.0f}", f"{low:,.0f} to {up:,.0f}", f"{m / a - 1:+.1%}")
+        (kind, name, format_number(a), *_interval(m, low, up), f"{m / a - 1:+.1%}")
         for name, a, m, low, up in zip(names, actual, middle, lower, upper, strict=True)
     ]
-    picture.label(drawn, [f"{kind}: {row[1]}: {row[2]} actual, {row[3]} ({row[4]}) predicted" for row in rows])
+    picture.label(drawn, [f"{kind}: {row[1]}: {row[2]} measured, {row[3]} ({row[4]}) predicted" for row in rows])
     return rows
+
+
+def _interval(value: float, lower: float, upper: float) -> tuple[str, str]:
+    middle, low, high = format_interval(value, lower, upper)
+    return middle, f"{low} to {high}"
 
 
 def _alt(rows: list[tuple[str, ...]]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from sizewright.plots._base import Picture
 from sizewright.spec.simulation import Simulation
+from sizewright.spec.units import format_count
 
 _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
 _MARKS = "osD^v<>pP*Xhd8"
@@ -22,7 +23,7 @@ def simulation(told: Simulation) -> Picture:
     _spread(panels[1, 1], told)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
-    picture.suptitle(f"{told.jobs:,} jobs under {len(labels)} policies")
+    picture.suptitle(f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}")
     picture.numbers = (
         ("policy", "load", *_SHOWN.values()),
         [
@@ -32,7 +33,8 @@ def simulation(told: Simulation) -> Picture:
     )
     best = min(told.rows, key=lambda row: row.figures["jct_s"].value)
     picture.alt = (
-        f"{told.jobs:,} jobs under {len(labels)} policies; the shortest mean completion time is {best.policy}'s at "
+        f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}; "
+        f"the shortest mean completion time is {best.policy}'s at "
         f"load {best.load:g}, {best.figures['jct_s'].value / 3600:.2f} h."
     )
     return picture

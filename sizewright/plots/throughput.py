@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory import table_bytes
 from sizewright.models.table import AXES, Columns, as_columns
-from sizewright.plots._base import COLORS, FAINT, Picture, tidy
+from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDICTED, RESCALED, Picture, tidy
 from sizewright.recommender.consider import default_model, filled
 from sizewright.recommender.grid import counts_between
 from sizewright.spec import Allocation, Job
+from sizewright.spec.units import format_interval, format_number
 
 _NAMES = {"workers": "workers", "ps": "parameter servers"}
 
@@ -26,8 +28,9 @@ def throughput(
     """The fitted model's curves with the 90 % interval of a trial, and the measured points.
 
     `model` is fitted already; by default the job's own is fitted to `trials`. `at` is the allocation that the curves
-    go through, by default that of the fastest trial. A trial of other sizes is drawn where the model would have it at
-    the sizes of the curve (a partial residual): measured × curve ÷ predicted.
+    go through, by default that of the fastest trial. Only trials of the curve's own sizes are drawn as measured, and
+    only between them the curve is solid; elsewhere it is a prediction. A trial of other sizes is rescaled by the model
+    (a partial residual): measured × curve ÷ predicted. A grey line shows the fastest trial as it was measured.
 
     Raises InputError without a usable trial where there is neither model nor allocation.
     """
@@ -42,8 +45,7 @@ def throughput(
     rows = list[tuple[str, ...]]()
     for panel, axis in zip(panels, axes_drawn, strict=True):
         rows += _drawn(picture, panel, job, model, told, through, axis)
-    panels[0].set_ylabel("samples/s")
-    panels[0].set_ylim(0, None)
+    tidy(panels[0], ylabel="samples/s", ylim=(0, None))
     known = dict(pair for panel in panels for pair in zip(*panel.get_legend_handles_labels()[::-1], strict=True))
     picture.legend(known.values(), known.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     picture.numbers = (("over", "count", "samples/s", "90 % interval"), rows)
@@ -71,18 +73,29 @@ def _drawn(
     counts = np.array(sorted({*counts_between(*bounds), *measured, through[axis]}))
     middle, lower, upper = model.predict_with_interval(_varied(through, axis, counts))
     panel.fill_between(counts, lower, upper, color=COLORS[0], alpha=FAINT, linewidth=0, label="90 % of trials")
-    inside = (counts >= min(measured, default=0)) & (counts <= max(measured, default=-1))
-    panel.plot(counts, middle, color=COLORS[0], linewidth=1, linestyle=":")
-    panel.plot(counts[inside], middle[inside], color=COLORS[0], linewidth=1.8, label="model (dotted: not measured)")
+    panel.plot(counts, middle, color=COLORS[0], linewidth=1.2, linestyle=DASHED, label=PREDICTED)
     if trials:
-        _points(picture, panel, model, trials, through, axis)
+        own = _of_the_curve(trials, through, axis)
+        here = [float(getattr(trial, axis)) for trial, is_own in zip(trials, own, strict=True) if is_own]
+        inside = (counts >= min(here, default=np.inf)) & (counts <= max(here, default=-np.inf))
+        if inside.sum() > 1:
+            panel.plot(
+                counts[inside], middle[inside], color=COLORS[0], linewidth=1.8, label="fitted to measured points"
+            )
+        fastest = max(trial.throughput or 0.0 for trial in trials)
+        panel.axhline(fastest, color=GREY, linewidth=1, label=f"fastest trial: {format_number(fastest)} samples/s")
+        _points(picture, panel, model, trials, own, through, axis)
     chosen = float(np.interp(through[axis], counts, middle))
-    mark = panel.scatter([through[axis]], [chosen], marker="*", s=130, color=COLORS[1], zorder=4, label="here")
-    picture.label(mark, [f"{through[axis]:g} {_NAMES[axis]}: {chosen:,.0f} samples/s expected"])
+    mark = panel.scatter([through[axis]], [chosen], marker="*", s=150, facecolors="none", edgecolors=COLORS[1],
+                         linewidths=1.6, zorder=4, label="predicted at the chosen sizes")  # fmt: skip
+    texts = [format_interval(*each) for each in zip(middle, lower, upper, strict=True)]
+    picture.label(
+        mark, [f"{through[axis]:g} {_NAMES[axis]}: {texts[list(counts).index(through[axis])][0]} samples/s predicted"]
+    )
     tidy(panel, xlabel=_NAMES[axis])
     panel.xaxis.get_major_locator().set_params(integer=True)
     keep = np.unique(np.linspace(0, len(counts) - 1, 12).round().astype(int))
-    return [(_NAMES[axis], f"{counts[i]:g}", f"{middle[i]:,.0f}", f"{lower[i]:,.0f} to {upper[i]:,.0f}") for i in keep]
+    return [(_NAMES[axis], f"{counts[i]:g}", texts[i][0], f"{texts[i][1]} to {texts[i][2]}") for i in keep]
 
 
 def _varied(through: dict[str, float], axis: str, counts: Any) -> Columns:
@@ -91,30 +104,37 @@ def _varied(through: dict[str, float], axis: str, counts: Any) -> Columns:
     return columns
 
 
-def _points(
-    picture: Picture, panel: Any, model: BaseThroughputModel, trials: Sequence[Trial], through: dict[str, float],
-    axis: str,
-) -> None:  # fmt: skip
-    """Filled where a trial lies on the curve, hollow where the model brings it there."""
+def _of_the_curve(trials: Sequence[Trial], through: dict[str, float], axis: str) -> NDArray[np.bool_]:
+    """Return which trials have the sizes of the curve, those of the tables among them."""
     own = as_columns(trials, AXES)
-    counts, rates = own[axis], np.array([trial.throughput for trial in trials], float)
-    others = [name for name in AXES if name not in (axis, "embedding_bytes")]
-    on_it = np.all([np.isclose(own[name], through[name], equal_nan=True) for name in others], axis=0)
-    on_it |= np.zeros(len(trials), dtype=bool)
-    brought = rates * model.predict(_varied(through, axis, counts)) / np.maximum(model.predict(trials), 1e-9)
-    for rows, filled_in, name in ((on_it, True, "measured"), (~on_it, False, "measured at other sizes, brought here")):
+    same = [np.isclose(own[name], through[name], rtol=1e-3, equal_nan=True) for name in AXES if name != axis]
+    return np.asarray(np.all(same, axis=0))
+
+
+def _points(
+    picture: Picture, panel: Any, model: BaseThroughputModel, trials: Sequence[Trial], own: NDArray[np.bool_],
+    through: dict[str, float], axis: str,
+) -> None:  # fmt: skip
+    """Draw trials of the curve's own sizes as they were measured, and the others where the model has them."""
+    counts, rates = as_columns(trials, AXES)[axis], np.array([trial.throughput for trial in trials], float)
+    rescaled = rates * model.predict(_varied(through, axis, counts)) / np.maximum(model.predict(trials), 1e-9)
+    looks: Any = (
+        (own, rates, {"marker": "o", "s": 26, "color": COLORS[0], "label": MEASURED}),
+        (~own, rescaled, {"marker": "x", "s": 20, "color": GREY, "linewidths": 1.0, "label": RESCALED}),
+    )
+    for rows, heights, look in looks:
         if rows.any():
-            y = np.where(on_it, rates, brought)[rows]
-            face = COLORS[0] if filled_in else "none"
-            drawn = panel.scatter(counts[rows], y, s=22, facecolors=face, edgecolors=COLORS[0], linewidths=0.9,
-                                  zorder=3, label=name)  # fmt: skip
-            picture.label(drawn, [_point(trial) for trial, row in zip(trials, rows, strict=True) if row])
+            drawn = panel.scatter(counts[rows], heights[rows], zorder=3, **look)
+            picture.label(drawn, [
+                _point(trial) + ("" if rows is own else f" there; {format_number(height)} when rescaled to these sizes")
+                for trial, height, row in zip(trials, heights, rows, strict=True) if row
+            ])  # fmt: skip
 
 
 def _point(trial: Trial) -> str:
     workers = f"{trial.workers} × {trial.worker_cpu:g} cores of workers"
     servers = f", {trial.ps} × {trial.ps_cpu:g} of PS" if trial.ps and trial.ps_cpu else ""
-    return f"{workers}{servers}: {trial.throughput or 0:,.0f} samples/s measured"
+    return f"{workers}{servers}: {format_number(trial.throughput or 0.0)} samples/s measured"
 
 
 def _told(rows: list[tuple[str, ...]], through: dict[str, float], axes: Sequence[str]) -> str:
@@ -124,4 +144,4 @@ def _told(rows: list[tuple[str, ...]], through: dict[str, float], axes: Sequence
         first, last = mine[0], mine[-1]
         texts.append(f"from {first[2]} at {first[1]} to {last[2]} at {last[1]} {_NAMES[axis]}")
     here = f"{through['workers']:g} workers" + (f" and {through['ps']:g} PS" if through["ps"] else "")
-    return f"Expected samples/s around {here}: {'; '.join(texts)}."
+    return f"Predicted samples/s around {here}: {'; '.join(texts)}."

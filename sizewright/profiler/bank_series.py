@@ -25,6 +25,7 @@ from sizewright.profiler.measure import Timing
 from sizewright.profiler.quiet import MOST_OTHER_CORES, QuietMeasure
 from sizewright.profiler.series import Measure, is_at, run_series
 from sizewright.profiler.spread import QueuePlanner
+from sizewright.spec._paths import absolute
 
 STORE, HOST = "trials.db", "host.json"
 TIMING = Timing(least_s=2.0, greatest_s=3.0, least_steps=4)
@@ -91,7 +92,7 @@ def measure_bank(
     Every trial is kept in the folder at once. Raises StoreError where the folder holds trials already and `resume` is
     not asked for, or those of another host.
     """
-    folder = Path(folder)
+    folder = Path(absolute(folder))
     planned = list(all_series() if series is None else series)
     host = _check_folder(folder, resume)
     total, done = sum(len(s.points) for s in planned), 0

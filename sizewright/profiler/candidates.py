@@ -13,7 +13,7 @@ from sizewright.errors import InputError
 from sizewright.models.axes import COUNTS, SIZES, check_columns
 from sizewright.models.table import Columns, as_columns, known
 from sizewright.spec import Prices
-from sizewright.spec.units import GIB
+from sizewright.spec.objective import REPLICA_HOUR, hourly_price
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class Candidates:
         told = [name for name in frame if name in _KEPT]
         self.frame = frame.iloc[list(first.values())][told].reset_index(drop=True)
         check_columns(as_columns(self.frame, [name for name in _KEPT if name in told]))
-        self.hourly_price = hourly_price(self.frame, prices)
+        self.hourly_price = table_price(self.frame, prices)
         self._places = {key: i for i, key in enumerate(first)}
 
     def __len__(self) -> int:
@@ -160,19 +160,24 @@ def log_places(columns: Columns) -> Floats:
     return np.column_stack(logs)
 
 
-def hourly_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None) -> Floats:
-    """Currency per hour of each allocation (n,): cores, memory and GPUs, or 1 a replica where only counts are known."""
+def table_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None) -> Floats:
+    """Return the currency per hour of each allocation (n,): cores, memory and GPUs, or 1 a replica where only counts
+    are known. Workers that tell their GPUs but no cores are priced by the GPUs alone."""
     given = prices if isinstance(prices, Prices) else _prices(prices or {})
     columns = as_columns(frame, (*COUNTS, *SIZES, *_MEMORY))
     workers, ps = columns["workers"], columns["ps"]
-    gpu = known(columns["worker_gpu"], 0.0)
-    counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu")) and not gpu.any()
-    core_hour = 1.0 if counts_only and prices is None else given.core_hour
-    of_worker = np.where((gpu > 0) & np.isnan(columns["worker_cpu"]), 0.0, known(columns["worker_cpu"], 1.0))
-    cores = workers * of_worker + ps * known(columns["ps_cpu"], 1.0)
-    gib = sum(n * known(columns[name], 0.0) for n, name in zip((workers, ps), _MEMORY, strict=True)) / GIB
-    price: Floats = cores * core_hour + gib * given.gib_hour + workers * gpu * given.gpu_hour
-    return price
+    gpus = known(columns["worker_gpu"], 0.0)
+    counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu")) and not gpus.any()
+    if counts_only and prices is None:
+        given = given.model_copy(update={"core_hour": REPLICA_HOUR})
+    of_worker = np.where((gpus > 0) & np.isnan(columns["worker_cpu"]), 0.0, known(columns["worker_cpu"], 1.0))
+    memory = [known(columns[name], 0.0) for name in _MEMORY]
+    return hourly_price(
+        given,
+        cores=workers * of_worker + ps * known(columns["ps_cpu"], 1.0),
+        memory_bytes=workers * memory[0] + ps * memory[1],
+        gpus=workers * gpus,
+    )
 
 
 def _prices(told: Mapping[str, float]) -> Prices:

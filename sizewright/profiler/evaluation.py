@@ -26,6 +26,7 @@ from sizewright.profiler.baselines import MakePlanner, latin_hypercube
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.measured_table import MeasuredTable
 from sizewright.profiler.regret import SCORINGS, truths
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 NEAR = 0.7
@@ -186,7 +187,10 @@ def compare_models(
     for number, table in enumerate(tables):
         most = 2 * len(table) // 3
         if most < LEAST_ALLOCATIONS + 1:
-            raise InputError(f"{table.name} has {len(table)} allocations, too few to compare.", "Bring a larger table.")
+            raise InputError(
+                f"{table.name} has {format_count(len(table), 'allocation')}, too few to compare.",
+                "Bring a larger table.",
+            )
         drawn = [space_filling(table, min(trials, most), seed) for seed in seeds]
         with part("comparing models", number, len(tables)):
             rows += [_compared(table, name, drawn, seeds) for name in steps("models", names)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from sizewright.datasets.trials import Trial
@@ -11,7 +13,7 @@ from sizewright.models.prior.curve import JobCurve
 from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.profiler.candidates import AllocationRow
 from sizewright.profiler.planner import TrialPlanner
-from sizewright.profiler.spread import SMALLER_SCALES, host_allocations, with_memory
+from sizewright.profiler.spread import SMALLER_SCALES, held_by_memory, host_allocations
 from sizewright.spec import Allocation, Job, Role
 
 TRIAL_SECONDS = 8.0
@@ -19,7 +21,8 @@ TRIAL_SECONDS = 8.0
 
 
 class GuidedPlanner(SeriesPlanner):
-    """At most `count` allocations within `host_cores`; the first also at smaller tables, and once more at the end.
+    """At most `count` allocations within `host_cores` and `host_memory_bytes`; the first also at smaller tables, and
+    once more at the end.
 
     For jobs whose bounds the host can hold: then the best allocation is among those that can be measured. `foretold` is
     what a learned prior tells of the job: then fewer may be enough.
@@ -29,16 +32,16 @@ class GuidedPlanner(SeriesPlanner):
         self,
         job: Job,
         host_cores: float,
+        host_memory_bytes: float = math.inf,
         *,
         count: int = 9,
         full_scale: float = 1.0,
         whole_cores: bool = False,
         foretold: JobCurve | None = None,
     ) -> None:
-        memory = MemoryModel(job)
         held = host_allocations(job, host_cores, whole_cores=whole_cores)
         held = [a for a in held if _within_bounds(job, a)] or held
-        self._allocations = [with_memory(allocation, memory) for allocation in held]
+        self._allocations = held_by_memory(held, MemoryModel(job), full_scale, host_memory_bytes)
         frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
         self._planner = TrialPlanner(
             frame,

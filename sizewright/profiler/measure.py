@@ -12,7 +12,8 @@ import numpy as np
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
-from sizewright.spec import Allocation, Job, LimitedBy, Metrics, ReplicaMetrics
+from sizewright.profiler.interference import other_cores, others_busy_s, starved_share, widened
+from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 _UNKNOWN_SE = 0.1  # a share of the throughput, where fewer than three blocks cannot tell
 _CPU_TOLERANCE = 1.05  # more CPU than this share of the quota voids a trial
@@ -70,12 +71,17 @@ def measure(
 
     Raises TrialError (or one of its kinds) when the trial ends without a measurement.
     """
-    started_at = now()
+    started_at, began = now(), time.monotonic()
     trainer.scale(point.allocation, table_scale=point.table_scale)
     sleep(timing.warm_up_s)
+    busy_s = others_busy_s()
     window = _watch(trainer, timing, sleep)
+    busy_s = others_busy_s() - busy_s
     check_quota(point.allocation, window.first, window.last)
-    return _row(trainer.job, point, window).model_copy(update={"started_at": started_at})
+    row = _row(trainer.job, point, window)
+    row = row.model_copy(update={"started_at": started_at, "watched_s": time.monotonic() - began})
+    others = other_cores(trainer.host, busy_s, window.first, window.last)
+    return widened(row, others, starved_share(point.allocation, window.first, window.last, others))
 
 
 def _watch(trainer: Trainer, timing: Timing, sleep: Callable[[float], None]) -> _Window:
@@ -156,6 +162,8 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         rows_at_start=sum(a.rows for a, _ in servers),
         worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
         ps_memory_bytes=max(b.memory_peak_bytes for _, b in servers),
+        worker_memory_growth=memory_growth(workers),
+        ps_memory_growth=memory_growth(servers),
         device=job.training.device,
         device_memory_bytes=max(r.device_memory_bytes for r in last.replicas) or None,
         worker_cpu_used=cores_used(workers),
@@ -165,16 +173,15 @@ def _row(job: Job, point: Point, window: _Window) -> Trial:
         network_bytes=per_step("network_bytes"),
         duration_s=last.replicas[0].at_s - first.replicas[0].at_s,
         steps=steps,
-        limited_by=weakest(last),
+        limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
     )
 
 
-def weakest(metrics: Metrics) -> LimitedBy:
-    """What held the replica that was held the least."""
-    found = {replica.limited_by for replica in metrics.replicas}
-    order: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
-    return next(kind for kind in order if kind in found)
+def memory_growth(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:
+    """Bytes/s by which the peak of the replica that has the greatest one rose."""
+    before, after = max(pairs, key=lambda pair: pair[1].memory_peak_bytes)
+    return (after.memory_peak_bytes - before.memory_peak_bytes) / (after.at_s - before.at_s)
 
 
 def cores_used(pairs: list[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float:

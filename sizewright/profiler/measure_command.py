@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing, Trainer, check_quota, cores_used, weakest
+from sizewright.profiler.interference import other_cores, others_busy_s, starved_share, widened
+from sizewright.profiler.measure import Timing, Trainer, check_quota, cores_used, memory_growth
 from sizewright.profiler.steady import Series, Steady, block_rates, find_steady
 from sizewright.spec import Job, Metrics
 
@@ -31,6 +32,8 @@ class CommandTrainer(Trainer, Protocol):
 class _Seen(NamedTuple):
     at_s: float
     metrics: Metrics
+    busy_s: float
+    """Core seconds that others on this host have used."""
 
 
 def measure_command(
@@ -47,14 +50,14 @@ def measure_command(
     Raises TrialError (or one of its kinds) when it ends without a measurement, and TrialVoidError when it does not get
     steady within `longest_s`.
     """
-    started_at = now()
+    started_at, began = now(), clock()
     trainer.scale(point.allocation)
-    start, seen = clock(), [_Seen(clock(), trainer.observe())]
+    start, seen = clock(), [_Seen(clock(), trainer.observe(), others_busy_s())]
     while True:
         sleep(timing.block_s)
         series = trainer.reports()
         if not trainer.finished:
-            seen.append(_Seen(clock(), trainer.observe()))
+            seen.append(_Seen(clock(), trainer.observe(), others_busy_s()))
         steady = find_steady(series, start)
         if steady and _enough(steady, timing):
             break
@@ -65,7 +68,10 @@ def measure_command(
     first = max((one for one in seen if one.at_s <= steady.since_s), default=seen[0], key=lambda one: one.at_s)
     last = seen[-1]
     check_quota(point.allocation, first.metrics, last.metrics)
-    return _row(trainer.job, point, steady, first.metrics, last.metrics).model_copy(update={"started_at": started_at})
+    row = _row(trainer.job, point, steady, first.metrics, last.metrics)
+    row = row.model_copy(update={"started_at": started_at, "watched_s": clock() - began})
+    others = other_cores(trainer.host, last.busy_s - first.busy_s, first.metrics, last.metrics)
+    return widened(row, others, starved_share(point.allocation, first.metrics, last.metrics, others))
 
 
 def _enough(steady: Steady, timing: Timing) -> bool:
@@ -129,12 +135,14 @@ def _row(job: Job, point: Point, steady: Steady, first: Metrics, last: Metrics) 
         sync=job.training.sync,
         worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
         ps_memory_bytes=max((b.memory_peak_bytes for _, b in servers), default=None),
+        worker_memory_growth=memory_growth(workers),
+        ps_memory_growth=memory_growth(servers) if servers else None,
         worker_cpu_used=cores_used(workers),
         ps_cpu_used=cores_used(servers) if servers else None,
         throttled_s=sum(b.throttled_s - a.throttled_s for a, b in everybody),
         duration_s=steady.until_s - steady.since_s,
         steps=round(step),
-        limited_by=weakest(last),
+        limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
         device=job.training.device,
         **{f"phase_{name}": per_step(name) for name in _PHASES},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,11 +69,14 @@ def quiet(table: MeasuredTable) -> MeasuredTable:
     return one_table(rows, table.name)
 
 
-def read_tables(paths: Sequence[str | Path]) -> list[MeasuredTable]:
-    """The tables in CSV or Parquet files of trials. Raises StoreError or InputError for what cannot be used."""
+def read_tables(paths: Sequence[str | Path], columns: Mapping[str, str] | None = None) -> list[MeasuredTable]:
+    """The tables in files of trials, whose columns `columns` may map as `read_trials` does.
+
+    Raises StoreError or InputError for what cannot be used.
+    """
     found: list[MeasuredTable] = []
     for path in paths:
-        found += split_tables(read_frame(path), Path(path).stem)
+        found += split_tables(read_frame(path, columns), Path(path).stem)
     if not found:
         raise InputError(
             f"No table has {_LEAST_ALLOCATIONS} distinct allocations of one job that ended well.", "Bring a larger one."
@@ -91,9 +94,9 @@ def _check(table: MeasuredTable) -> None:
         raise InputError(f"Table {table.name}: {error.message}", error.remedy) from None
 
 
-def read_frame(path: str | Path) -> pd.DataFrame:
+def read_frame(path: str | Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The trials of a file, without the columns that none of them tells."""
-    frame = pd.DataFrame([trial.model_dump() for trial in import_trials(path, other_columns=True)])
+    frame = pd.DataFrame([trial.model_dump() for trial in import_trials(path, other_columns=True, columns=columns)])
     return frame.dropna(axis=1, how="all")
 
 

@@ -1,7 +1,4 @@
-"""What a choice loses against the best one, for curves that may be the truth.
-
-With T the completion time and C its cost, T ∝ 1/throughput and C ∝ price / throughput.
-"""
+"""What a choice loses against the best one, for curves that may be the truth."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError
 from sizewright.spec import Objective
+from sizewright.spec.objective import log_objective, regret
 
 Floats = NDArray[np.float64]
 
@@ -19,6 +17,7 @@ SHARE_OF_BEST = 0.8
 """Where no deadline is given, `deadline` asks for so much of the greatest throughput."""
 
 _SHORT, _SHORT_OF_BEST = 20.0, 8.0
+_MOST_EXCESS = 3.0  # in log: beyond that a choice is merely bad
 
 
 class Goal(NamedTuple):
@@ -33,26 +32,19 @@ class Goal(NamedTuple):
 
         For `deadline` what is lacking of the throughput counts like cost, many times over where a deadline was given.
         """
-        price = np.log(np.maximum(self.hourly_price, 1e-12))
-        if self.objective == "time":
-            return np.asarray(-log_rates)
-        if self.objective == "balanced":
-            return np.asarray(price - 2 * log_rates)
-        if self.objective == "cost":
-            return np.asarray(price - log_rates)
+        log_price = np.log(np.maximum(self.hourly_price, 1e-12))
+        losses = log_objective(self.objective, log_rates, log_price)
+        if self.objective != "deadline":
+            return losses
         needed = np.log(self.needed) if self.needed else np.log(SHARE_OF_BEST) + _best(log_rates)
         weight = _SHORT if self.needed else _SHORT_OF_BEST
-        grown: Floats = price - log_rates + weight * np.maximum(needed - log_rates, 0.0)
-        return grown
+        return np.asarray(losses + weight * np.maximum(needed - log_rates, 0.0))
 
     def regrets(self, log_rates: Floats) -> Floats:
         """What each choice loses (…, n) against the best, as a share; for `time` of the throughput."""
         losses = self.losses(log_rates)
-        behind = losses - losses.min(axis=-1, keepdims=True)
-        if self.objective == "time":
-            return np.asarray(-np.expm1(-behind))
-        grown: Floats = np.expm1(np.minimum(behind, 3.0))
-        return grown
+        excess = losses - losses.min(axis=-1, keepdims=True)
+        return regret(self.objective, np.minimum(excess, _MOST_EXCESS))
 
 
 def _best(log_rates: Floats) -> float:

@@ -6,11 +6,10 @@ import os
 import time
 from collections.abc import Callable
 
-import psutil
-
 from sizewright.datasets.trials import Trial
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
+from sizewright.profiler.interference import busy_core_seconds
 from sizewright.profiler.measure import Timing, Trainer, measure
 
 MOST_OTHER_CORES = 0.2
@@ -43,12 +42,6 @@ class QuietMeasure:
                 f"Other work on the host used more than {MOST_OTHER_CORES} cores.", "Measure when nothing else runs."
             )
         return trial
-
-
-def busy_core_seconds() -> float:
-    """Of all cores since the host began."""
-    times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
 def _own() -> float:

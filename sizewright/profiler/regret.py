@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.measured_table import MeasuredTable
 from sizewright.profiler.objective import SHARE_OF_BEST
+from sizewright.spec import Objective
+from sizewright.spec.objective import log_objective, regret
 
 Floats = NDArray[np.float64]
 
-SCORINGS = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
+SCORINGS: dict[str, Objective] = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
 """Each with the objective that a planner is given for it."""
 _FAILED = 1.0
 
@@ -38,10 +40,9 @@ class Truth(NamedTuple):
 
     def _regrets(self, there: NDArray[np.bool_], scoring: str) -> Floats:
         rate, price = self.throughput[there], self.hourly_price[there]
-        if scoring == "time":
-            return np.asarray(1 - rate / rate.max())
-        if scoring == "balanced":
-            return np.asarray(price / rate**2 / (price / rate**2).min() - 1)
+        if scoring != "reach80":
+            losses = log_objective(SCORINGS[scoring], np.log(rate), np.log(np.maximum(price, 1e-12)))
+            return regret(SCORINGS[scoring], losses - losses.min())
         needed = SHARE_OF_BEST * rate.max()
         cheapest = (price / rate)[rate >= needed].min()
         return np.asarray(np.maximum(price / rate / cheapest - 1, 0.0) + np.maximum(1 - rate / needed, 0.0))

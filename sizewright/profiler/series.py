@@ -10,6 +10,7 @@ from sizewright.datasets.trials import Trial
 from sizewright.errors import (
     EngineDiedError,
     EngineError,
+    NoReportsError,
     ReplicaDiedError,
     SizewrightError,
     TrialError,
@@ -54,7 +55,11 @@ def run_series(
     measure: Measure = measure,
     host_speed: Callable[[], float] = measure_host_speed,
 ) -> Iterator[SeriesStep]:
-    """Run a planner's trials; yields after each. `finished` trials of the same series are not run again."""
+    """Run a planner's trials; yields after each. `finished` trials of the same series are not run again.
+
+    Raises what would end every further trial: EngineDiedError, and NoReportsError of a command that never reported.
+    """
+    heard = bool(finished)
     left = [trial for trial in finished if trial.usable]
     warm_up_s = timing.first_warm_up_s
     while not planner.done():
@@ -65,7 +70,8 @@ def run_series(
             trial = known
         else:
             timed = replace(timing, warm_up_s=warm_up_s)
-            trial = _run_one(trainer, point, timed, measure, host_speed).model_copy(update={"series": series})
+            trial = _run_one(trainer, point, timed, measure, host_speed, heard).model_copy(update={"series": series})
+            heard = heard or trial.usable
             warm_up_s = timing.warm_up_s if trial.status == "ok" else timing.first_warm_up_s
             sink.add(trial)
             if trial.status != "ok":
@@ -92,7 +98,7 @@ def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
 
 
 def _run_one(
-    trainer: Trainer, point: Point, timing: Timing, measure: Measure, host_speed: Callable[[], float]
+    trainer: Trainer, point: Point, timing: Timing, measure: Measure, host_speed: Callable[[], float], heard: bool
 ) -> Trial:
     about: dict[str, object] = {"host": trainer.host}
     try:
@@ -101,6 +107,10 @@ def _run_one(
         return measure(trainer, point, timing).model_copy(update=about)
     except EngineDiedError:
         raise
+    except NoReportsError as error:
+        if error.recurs or not heard:
+            raise
+        return _failed(trainer, point, error).model_copy(update=about)
     except (TrialError, EngineError) as error:
         return _failed(trainer, point, error).model_copy(update=about)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from sizewright.errors import JobError
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point, SeriesPlanner, fastest
 from sizewright.spec import Allocation, Job, Role
+from sizewright.spec.units import format_bytes
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
 _LEAST_CORES = 0.1
+_ROOM, _LEAST_ROOM = 2.0, 1.15  # a trial's memory over what is predicted
 _NONE = 1e-9  # instead of 0 PS, which has no logarithm
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
@@ -67,30 +69,67 @@ class SpreadPlanner(QueuePlanner):
     """
 
     def __init__(
-        self, job: Job, host_cores: float, *, count: int = 8, full_scale: float = 1.0, whole_cores: bool = False
+        self,
+        job: Job,
+        host_cores: float,
+        host_memory_bytes: float = math.inf,
+        *,
+        count: int = 8,
+        full_scale: float = 1.0,
+        whole_cores: bool = False,
     ) -> None:
         allocations = spread_allocations(job, host_cores, count, whole_cores=whole_cores)
-        memory = MemoryModel(job)
-        allocations = [with_memory(allocation, memory) for allocation in allocations]
+        allocations = held_by_memory(allocations, MemoryModel(job), full_scale, host_memory_bytes)
         anchor = Point(allocations[0], full_scale)
         smaller = [Point(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
         others = [Point(allocation, full_scale) for allocation in allocations[1:]]
         super().__init__([anchor, *smaller, *others, anchor], full_scale)
 
 
-def with_memory(allocation: Allocation, memory: MemoryModel) -> Allocation:
+def with_memory(allocation: Allocation, memory: MemoryModel, table_scale: float = 1.0) -> Allocation:
     """Twice the memory that is predicted, so that a trial finds the need rather than the limit."""
     workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
-    columns = (np.array([float(value)]) for value in (ps, workers))
+    servers, trainers = np.array([float(ps)]), np.array([float(workers)])
     return Allocation.of(
         workers,
         ps,
         allocation.worker[0].cpu,
         allocation.ps[0].cpu,
         allocation.batch_size,
-        int(2 * memory.worker_bytes(np.array([float(allocation.batch_size)]))[0]),
-        int(2 * memory.ps_bytes(*columns)[0]),
+        int(_ROOM * memory.worker_bytes(np.array([float(allocation.batch_size)]))[0]),
+        int(_ROOM * memory.ps_bytes(servers, trainers, table_scale)[0]),
     )
+
+
+def held_by_memory(
+    allocations: Sequence[Allocation], memory: MemoryModel, table_scale: float, host_memory_bytes: float
+) -> list[Allocation]:
+    """Those that the host can hold with tables of this scale, with twice their memory or what the host has for them.
+
+    Raises JobError where it can hold none.
+    """
+    sized = [with_memory(allocation, memory, table_scale) for allocation in allocations]
+    held = [a for a in sized if a.memory_bytes() / _ROOM * _LEAST_ROOM <= host_memory_bytes]
+    if not held:
+        least = min(a.memory_bytes() for a in sized) / _ROOM
+        raise JobError(
+            f"A trial needs {format_bytes(least)} of memory, with tables of {table_scale:.2g} of their rows, and "
+            f"{format_bytes(host_memory_bytes)} are free on this host.",
+            "Free some, or profile on a larger host.",
+        )
+    return [_within_memory(allocation, host_memory_bytes) for allocation in held]
+
+
+def _within_memory(allocation: Allocation, host_memory_bytes: float) -> Allocation:
+    share = min(1.0, host_memory_bytes / allocation.memory_bytes())
+    groups = {
+        role: tuple(
+            group.model_copy(update={"memory_bytes": int(group.memory_bytes * share)})
+            for group in getattr(allocation, role)
+        )
+        for role in ("worker", "ps")
+    }
+    return allocation.model_copy(update=groups)
 
 
 def spread_allocations(job: Job, host_cores: float, count: int, *, whole_cores: bool = False) -> list[Allocation]:
@@ -158,8 +197,8 @@ def _sizes_within(bounds: tuple[float, float], room: float) -> list[float]:
     """Sizes inside the bounds; where their least does not fit, all that fit below it."""
     low = bounds[0] if bounds[0] <= room else _LEAST_CORES
     sizes = {size for size in _SIZES if low <= size <= bounds[1]}
-    if _LEAST_CORES <= low <= bounds[1] and bounds[0] <= room:
-        sizes.add(low)
+    if bounds[0] <= room:
+        sizes |= {end for end in bounds if end >= _LEAST_CORES}
     return sorted(sizes)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, now
 from sizewright.errors import TrialVoidError
-from sizewright.profiler._base import SeriesPlanner
-from sizewright.profiler.measure import Trainer, measure
+from sizewright.profiler._base import Point, SeriesPlanner
+from sizewright.profiler.interference import void_if_starved
+from sizewright.profiler.measure import Timing, Trainer, measure
 from sizewright.profiler.series import Measure, SeriesStep, drift, run_series
+from sizewright.spec import Job
 
 _ATTEMPTS = 2
 
@@ -29,17 +31,22 @@ def profile_job(
     """The trials of one whole series of the trainer's job.
 
     A series whose repeated first trial differs by more than two standard errors is void and is measured once more.
-    With `accept_drift` it is kept, and the standard errors of its trials are raised by the drift.
+    A trial that lost much of its speed to other work on the host is void. With `accept_drift` both are kept, and the
+    standard errors are raised by the drift and by what was lost.
     Raises TrialVoidError when both attempts drift.
     """
-    job_hash = trainer.job.hash
-    series, finished = (None, []) if fresh else latest_series(store, job_hash, trainer.host)
+
+    def measured(trainer: Trainer, point: Point, timing: Timing) -> Trial:
+        trial = measure(trainer, point, timing)
+        return trial if accept_drift else void_if_starved(trial)
+
+    series, finished = (None, []) if fresh else latest_series(store, trainer.job, trainer.host)
     before = 0
     for _ in range(_ATTEMPTS):
-        series = series or f"{job_hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
+        series = series or f"{trainer.job.hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()
         total, trials = before + plan.left(), []
-        for step in run_series(trainer, plan, store, series, finished=finished, measure=measure):
+        for step in run_series(trainer, plan, store, series, finished=finished, measure=measured):
             trials.append(step.trial)
             if progress:
                 progress(step, total)
@@ -60,9 +67,9 @@ def profile_job(
     )
 
 
-def latest_series(store: TrialStore, job_hash: str, host: str) -> tuple[str | None, list[Trial]]:
+def latest_series(store: TrialStore, job: Job, host: str) -> tuple[str | None, list[Trial]]:
     """The last series of a job on a host with its good trials, unless it was voided."""
-    trials = [t for t in store.trials(job_hash=job_hash, host=host) if t.series]
+    trials = [t for t in store.trials(job=job, host=host) if t.series]
     mine = [t for t in trials if t.series == trials[-1].series]
     usable = [t for t in mine if t.usable]
     voided = not usable and any(t.status == "void" for t in mine)

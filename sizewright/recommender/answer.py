@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,22 @@ from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
 from sizewright.models.prior import JobCurve
-from sizewright.recommender.caps import Candidates, Ruling, within_measured_range
-from sizewright.recommender.reasons import assumptions, foretold, reasons, to_be_surer
+from sizewright.recommender.caps import AXIS_WORDS, Candidates, Ruling, beyond_measured
+from sizewright.recommender.reasons import (
+    assumptions,
+    foretold,
+    memory_reason,
+    predicted_bytes,
+    reasons,
+    to_be_surer,
+)
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.warm_start import WarmStart
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
+from sizewright.spec.units import format_count
 
 _MOST_ALTERNATIVES = 12
+_TRIALS = 9  # as `profile` runs by default
 
 
 class Prior(NamedTuple):
@@ -54,7 +63,7 @@ class Decision:
 
 def ok(d: Decision) -> Recommendation:
     """A recommendation with its target."""
-    lower, upper = _bounds(d)
+    lower, upper = _range(d)
     uncapped = d.scored.best()
     return Recommendation(
         status="ok",
@@ -71,6 +80,8 @@ def ok(d: Decision) -> Recommendation:
             *(d.prior.warm.told(len(d.trials)) if d.prior.foretold else ()),
             *d.prior.doubts,
             *reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials),
+            *(f"The target is extrapolated in {axis}." for axis in beyond_measured(d.candidates, d.chosen)),
+            memory_reason(d.job, d.memory, d.scored, d.chosen),
         ),
     )
 
@@ -82,30 +93,52 @@ def not_enough(
     why: str,
     remedy: str = "",
     *,
+    missing: int = _TRIALS,
     refused: bool = False,
 ) -> Recommendation:
-    """ "Not enough data", with what would be enough; `refused` by the prior, which is not named as a way out then."""
+    """ "Not enough data", with what would be enough; `refused` by the prior, which is not named as a way out then.
+
+    A `model` that was fitted tells how many distinct allocations are `missing`.
+    """
     account = model.explain() if model else None
-    missing = max(1, account.needed - account.distinct_allocations) if account else 9
-    missing_in_all = max(9, missing + (account.distinct_allocations if account else 0))
+    distinct = account.distinct_allocations if account else 0
+    if account:
+        missing = max(1, account.needed - distinct)
     remedies = [remedy] if remedy else []
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
-    remedies.append(
-        f"Run: sizewright profile JOB --trials {missing_in_all} --fresh ({missing} distinct allocations more)."
-    )
+    more = ""
+    if trials and not (account and account.enough):
+        more = f" ({format_count(missing, 'more distinct allocation')}; what was measured is kept)"
+    remedies.append(f"Run: sizewright profile JOB --trials {max(_TRIALS, distinct + missing)}{more}.")
     if not trials and not job.command and not refused:
         remedies.append("Or ask the prior that was learned from other jobs: sizewright recommend JOB --prior shipped.")
     remedies.append("Or bring measurements of your own: sizewright trials import FILE --job JOB.")
-    if account and account.pinned and not account.enough:
-        remedies.append(f"Vary what the trials left alone; without evidence so far: {', '.join(account.pinned)}.")
+    if trials and (alike := _never_varied(job, trials)):
+        remedies.append(f"Vary {' and '.join(alike)}: all trials had the same.")
     return Recommendation(
         status="not_enough_data",
         job=job.name,
-        evidence=_about(trials, account.distinct_allocations if account else 0, account.model if account else ""),
+        evidence=_about(trials, distinct, account.model if account else ""),
         reasons=(f"Not enough data: {why}.",),
         remedies=_numbered(remedies),
     )
+
+
+def _never_varied(job: Job, trials: Sequence[Trial]) -> list[str]:
+    """The axes that the bounds leave open and that no two trials differ in, as users call them."""
+    bounds = {
+        "workers": job.bounds.worker.replicas,
+        "worker_cpu": job.bounds.worker.cpu,
+        "batch_size": job.bounds.batch_size or (0, 0),
+    }
+    if job.has_ps:
+        bounds |= {"ps": job.bounds.ps.replicas, "ps_cpu": job.bounds.ps.cpu}
+    return [
+        AXIS_WORDS[axis]
+        for axis, (low, high) in bounds.items()
+        if low < high and len({getattr(trial, axis) for trial in trials}) == 1
+    ]
 
 
 def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, rulings: list[Ruling]) -> Recommendation:
@@ -130,38 +163,15 @@ def _allocation(d: Decision, i: int) -> Allocation:
     return d.job.with_sides(s.grid.allocation(i, s.worker_memory_bytes[i], s.ps_memory_bytes[i]))
 
 
-def _bounds(d: Decision) -> tuple[Allocation, Allocation]:
-    """Componentwise least and greatest over allocations whose objective's interval overlaps the target's.
-
-    The memory of a PS is never less than so many PS need for the tables.
-    """
+def _range(d: Decision) -> tuple[Allocation, Allocation]:
+    """The cheapest and the dearest by the hour of the allowed allocations that the evidence cannot tell from the
+    target: those whose interval of the objective overlaps the target's."""
     s = d.scored
     overlap = d.allowed & (s.objective_lower <= s.objective_upper[d.chosen])
-    overlap &= s.objective_upper >= s.objective_lower[d.chosen]
-
-    def of(pick: np.ufunc) -> Allocation:
-        def value(column: NDArray[np.float64]) -> float:
-            return float(pick.reduce(column[overlap]))
-
-        grid = s.grid
-        allocation = Allocation.of(
-            int(value(grid.workers)),
-            int(value(grid.ps)),
-            value(grid.worker_cpu),
-            value(grid.ps_cpu),
-            int(value(grid.batch_size)),
-            int(value(s.worker_memory_bytes)),
-            _least_ps_memory(d, value(grid.ps), value(grid.workers), value(grid.batch_size), value(s.ps_memory_bytes)),
-        )
-        return d.job.with_sides(allocation)
-
-    return of(np.minimum), of(np.maximum)
-
-
-def _least_ps_memory(d: Decision, ps: float, workers: float, batch_size: float, wanted: float) -> int:
-    """So many PS must hold the tables, whatever the component alone would say."""
-    columns = (np.array([value]) for value in (ps, workers, batch_size))
-    return int(max(wanted, np.ceil(d.memory.ps_request_bytes(*columns)[0])))
+    rows = np.flatnonzero(overlap & (s.objective_upper >= s.objective_lower[d.chosen]))
+    best_first = rows[np.argsort(s.objective[rows], kind="stable")]
+    price = s.price_per_hour[best_first]
+    return _allocation(d, best_first[np.argmin(price)]), _allocation(d, best_first[np.argmax(price)])
 
 
 def _estimate(value: float, lower: float, upper: float) -> Estimate:
@@ -174,14 +184,13 @@ def _prediction(d: Decision) -> Prediction:
     time = _estimate(samples / rates[0], samples / rates[2], samples / rates[1])
     hourly = s.price_per_hour[i] / 3600
     worker_use, ps_use = _utilization(d)
-    worker_bytes = float(d.memory.worker_bytes(s.grid.batch_size[[i]])[0])
-    ps_bytes = float(d.memory.ps_bytes(s.grid.ps[[i]], s.grid.workers[[i]], batch_size=s.grid.batch_size[[i]])[0])
+    worker_bytes, ps_bytes = (predicted_bytes(d.memory, s, i, role) for role in ("worker", "ps"))
     return Prediction(
         throughput=_estimate(*rates),
         completion_time_s=time,
         cost=_estimate(time.value * hourly, time.lower * hourly, time.upper * hourly),
-        worker_memory_bytes=int(worker_bytes),
-        ps_memory_bytes=int(ps_bytes),
+        worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
+        ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
         worker_oom_probability=_oom(d, "worker", s.worker_memory_bytes[i], worker_bytes),
         ps_oom_probability=_oom(d, "ps", s.ps_memory_bytes[i], ps_bytes),
         worker_utilization=worker_use,
@@ -189,10 +198,10 @@ def _prediction(d: Decision) -> Prediction:
     )
 
 
-def _oom(d: Decision, role: Role, limit_bytes: float, predicted_bytes: float) -> float | None:
-    if not (limit_bytes > 0 and predicted_bytes > 0):
+def _oom(d: Decision, role: Role, limit_bytes: float, predicted: float | None) -> float | None:
+    if not (limit_bytes > 0 and predicted):
         return None
-    return d.memory.oom_probability(role, float(limit_bytes), predicted_bytes)
+    return d.memory.oom_probability(role, float(limit_bytes), predicted)
 
 
 def _utilization(d: Decision) -> tuple[float | None, float | None]:
@@ -240,10 +249,9 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
 def _evidence(d: Decision) -> Evidence:
     account = d.model.explain()
     memory = d.prior.warm.memory
-    measured = within_measured_range(replace(d.candidates, extrapolate=False), d.allowed).allowed
     return _about(d.trials, account.distinct_allocations, account.model).model_copy(
         update={
-            "extrapolated": not measured[d.chosen],
+            "extrapolated": bool(beyond_measured(d.candidates, d.chosen)),
             "parameters": account.parameters,
             "pinned": account.pinned,
             "prior": d.prior.foretold.source if d.prior.foretold else "",

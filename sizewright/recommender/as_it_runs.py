@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.recommender.objective import completion_time_s, hourly_price, score, sides_price
-from sizewright.recommender.scoring import Floats, Scored, rounded_up
+from sizewright.models._memory import rounded_up
+from sizewright.recommender.scoring import Floats, Scored
 from sizewright.spec import Allocation, Job, Role
+from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value, sides_price
 
 
 def as_it_runs(
@@ -32,13 +33,17 @@ def as_it_runs(
         ps_memory = np.maximum(ps_memory, needs)
     if _free(now, "worker"):
         worker_memory = np.zeros_like(worker_memory)
-    price = hourly_price(scored.grid, worker_memory, ps_memory, job.prices) + sides_price(job)
+    grid = scored.grid
+    price = hourly_price(
+        job.prices, cores=grid.cores, memory_bytes=grid.memory_bytes(worker_memory, ps_memory), gpus=grid.gpus
+    ) + sides_price(job)
+    soonest_s = completion_time_s(job.training.samples, scored.upper)
     told = replace(
         scored,
         worker_memory_bytes=worker_memory,
         ps_memory_bytes=ps_memory,
         price_per_hour=price,
-        objective_lower=score(job.objective, completion_time_s(job, scored.upper), price),
+        objective_lower=objective_value(job.objective, soonest_s, cost_of(soonest_s, price)),
     )
     return told, within
 

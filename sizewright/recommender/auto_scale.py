@@ -25,6 +25,7 @@ from sizewright.recommender.pareto import pareto_front
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Job, Objective
 from sizewright.spec._base import Record
+from sizewright.spec.objective import cost_of, objective_value
 
 Floats = NDArray[np.float64]
 
@@ -92,18 +93,13 @@ class _Left(NamedTuple):
     objective: Objective
     samples: int
 
-    def score(self, time_s: Floats, cost: Floats) -> Floats:
-        """The objective; for a deadline the cost, as deadlines are a cap."""
-        if self.objective == "time":
-            return time_s
-        return time_s * cost if self.objective == "balanced" else cost
-
     def at(
         self, rates: Floats, price: Floats | float, change_s: Floats | float = 0.0, price_before: float = 0.0
     ) -> Floats:
         """Trained at these rates (..., n) to the end, after a change during which both allocations are paid for."""
-        time_s = change_s + self.samples / rates
-        return self.score(time_s, (price_before * change_s + price * time_s) / 3600)
+        change = np.asarray(change_s, float)
+        time_s = change + self.samples / rates
+        return objective_value(self.objective, time_s, cost_of(change, price_before) + cost_of(time_s, price))
 
     def back(
         self, rates: Floats, price: Floats, now: Floats, price_now: float, change_s: Floats, trial_s: float
@@ -111,7 +107,8 @@ class _Left(NamedTuple):
         """Tried for so many seconds, and then trained to the end as before."""
         left = self.samples - np.minimum(rates * trial_s, self.samples)
         tried_s, rest_s = trial_s + change_s, change_s + left / now
-        return self.score(tried_s + rest_s, (price_now * (change_s + rest_s) + price * (tried_s + change_s)) / 3600)
+        cost = cost_of(change_s + rest_s, price_now) + cost_of(tried_s + change_s, price)
+        return objective_value(self.objective, tried_s + rest_s, cost)
 
 
 def weigh(

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.table import Columns
-from sizewright.recommender.grid import Grid
+from sizewright.recommender.grid import Grid, room_of
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_seconds, write_bytes, write_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds, memory_quantity, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-# An axis may be extrapolated to twice its measured range.
-RANGE_FACTOR = 2.0
+AXIS_WORDS = {
+    "workers": "workers",
+    "ps": "PS",
+    "worker_cpu": "cores of a worker",
+    "ps_cpu": "cores of a PS",
+    "worker_gpu": "GPUs of a worker",
+    "batch_size": "batch size",
+    "embedding_bytes": "size of the tables",
+}
+"""What an axis is called in sentences."""
 _ROUNDING = 1 + 1e-9
-_CORES = ("worker_cpu", "ps_cpu")
+_TREND = 4.0  # the sizes of the largest and the smallest tables measured, from which a trend can be told
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def _raise_memory(c: Candidates, worker: int, ps: int) -> str:
     wanted = []
     for role, need, most in (("ps", c.ps_memory_bytes, ps), ("worker", c.worker_memory_bytes, worker)):
         if need.max() > most:
-            wanted.append(f"bounds.{role}.memory to {write_bytes(need.min() if need.min() > most else need.max())}")
+            wanted.append(f"bounds.{role}.memory to {memory_quantity(need.min() if need.min() > most else need.max())}")
     more = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps else ""
     return f"Raise {' and '.join(wanted)}{more}." if wanted else ""
 
@@ -85,42 +91,87 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     """The whole job must fit the cluster's capacity and quota."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
-    grid = c.grid
-    cores = grid.workers * grid.worker_cpu + grid.ps * grid.ps_cpu
-    memory = grid.workers * c.worker_memory_bytes + grid.ps * c.ps_memory_bytes
-    allowed = (cores <= c.cluster.cpu_limit + 1e-9) & (memory <= c.cluster.memory_limit_bytes)
-    have = f"{c.cluster.cpu_limit:g} cores and {format_bytes(c.cluster.memory_limit_bytes)}"
-    excess = np.maximum(cores / max(c.cluster.cpu_limit, 1e-9), memory / max(c.cluster.memory_limit_bytes, 1))
-    least = np.flatnonzero(left)[np.argmin(excess[left])]
-    need = f"{cores[least]:g} cores and {write_bytes(memory[least])}"
+    totals = _totals(c, c.cluster)
+    allowed = np.all([total.needed <= total.limit + 1e-9 for total in totals], axis=0)
+    excess = np.max([total.needed / max(total.limit, 1e-9) for total in totals], axis=0)
+    least = int(np.flatnonzero(left)[np.argmin(excess[left])])
+    short = [total for total in totals if total.needed[least] > total.limit] or totals
+    need = " and ".join(total.show(total.needed[least]) for total in short)
+    have = " and ".join(total.show(total.limit) for total in short)
+    more = " and ".join(dict.fromkeys("raise the quota" if t.by_quota else "add hosts" for t in short))
+    names = " and ".join(total.bounds for total in short)
     return Verdict(
         allowed,
         f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
-        f"Lower the least replicas and cpu in the bounds, or {_more_capacity(c.cluster)} to {need}.",
+        f"Lower {names}, or {more} to {need}.",
     )
 
 
-def _more_capacity(cluster: Cluster) -> str:
-    """Which of the two binds."""
-    within = (cluster.quota.cpu or math.inf) > cluster.cpu_limit or not cluster.quota.cpu
-    within &= (cluster.quota.memory_bytes or math.inf) > cluster.memory_limit_bytes or not cluster.quota.memory_bytes
-    return "add hosts up" if within else "raise the quota"
+class _Total(NamedTuple):
+    """One resource of the whole job: what each allocation needs (n,) and what it may have."""
+
+    needed: Floats
+    limit: float
+    by_quota: bool
+    """Whether the quota is what limits it, and not the hosts."""
+    bounds: str
+    """What a user lowers to need less of it."""
+    show: Callable[[float], str]
+
+
+def _totals(c: Candidates, cluster: Cluster) -> list[_Total]:
+    quota = cluster.quota
+    memory = c.grid.memory_bytes(c.worker_memory_bytes, c.ps_memory_bytes)
+    totals = [
+        _Total(
+            c.grid.cores, cluster.cpu_limit, quota.cpu == cluster.cpu_limit,
+            "the least replicas and cpu in the bounds", lambda cores: format_count(float(cores), "core"),
+        ),
+        _Total(
+            memory, cluster.memory_limit_bytes, quota.memory_bytes == cluster.memory_limit_bytes,
+            "the least replicas in the bounds, or the tables", memory_quantity,
+        ),
+    ]  # fmt: skip
+    if c.grid.gpus.any():
+        by_quota = quota.gpu == cluster.gpu_limit
+        totals.append(_Total(c.grid.gpus, cluster.gpu_limit, by_quota, "the least workers in the bounds", _gpus))
+    return totals
+
+
+def _gpus(count: float) -> str:
+    return format_count(round(count), "GPU")
 
 
 def within_hosts(c: Candidates, left: Mask) -> Verdict:
     """Every replica must fit one host, and all of them the hosts there are."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
-    workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes)
-    servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes)
-    largest = f"{c.cluster.largest_cpu:g} cores and {format_bytes(c.cluster.largest_memory_bytes)}"
-    least = np.flatnonzero(left)[np.argmin((workers.number * workers.cpu + servers.number * servers.cpu)[left])]
-    needed = c.grid.allocation(int(least), c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
+    workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
+    servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
+    least = int(np.flatnonzero(left)[np.argmin(c.grid.cores[left])])
+    needed = c.grid.allocation(least, c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
+    too_large = _too_large(c.cluster, [workers.row(least), servers.row(least)])
+    largest = f"{format_count(c.cluster.largest_cpu, 'core')} and {format_bytes(c.cluster.largest_memory_bytes)}"
     return Verdict(
         _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers),
-        f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas",
+        f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas: {too_large}",
         f"Lower the least replicas and sizes in the bounds, or have hosts that hold {needed}.",
     )
+
+
+def _too_large(cluster: Cluster, replicas: Sequence[_Replicas]) -> str:
+    """Which resource of one replica no host has, or that all replicas together find no place."""
+    hosts = [host for host in cluster.hosts if host.count]
+    most = {
+        "cores": max((host.cpu for host in hosts), default=0.0),
+        "memory": max((host.memory_bytes for host in hosts), default=0),
+        "GPUs": max((host.gpu.count for host in hosts if host.gpu), default=0),
+    }
+    found = []
+    for one in replicas:
+        sizes = zip(most.items(), (one.cpu[0], one.memory_bytes[0], one.gpu[0]), strict=True)
+        found += [name for (name, limit), size in sizes if one.number[0] and size > limit + 1e-9]
+    return f"no host has the {' and '.join(dict.fromkeys(found))} of one" if found else "together they find no place"
 
 
 def within_deadline(c: Candidates, left: Mask) -> Verdict:
@@ -138,16 +189,16 @@ def within_deadline(c: Candidates, left: Mask) -> Verdict:
 def within_measured_range(c: Candidates, left: Mask) -> Verdict:
     """No axis beyond twice its measured range, unless the user covers it.
 
-    Cores that were never varied are not lowered: their effect is unknown, and fewer would look free.
+    The tables of a job may be larger than any that a host can hold: trials at several sizes tell their trend.
     """
-    columns: Columns = c.grid.columns(c.embedding_bytes)
     beyond = np.zeros(len(c.grid))
     outside = []
-    for axis, (low, high) in c.measured.items():
-        least = low if low == high and axis in _CORES else low / RANGE_FACTOR
-        factor = np.maximum(least / columns[axis], columns[axis] / (high * RANGE_FACTOR))
+    for axis, factor in _excesses(c):
+        if axis == "embedding_bytes" and c.measured[axis][1] >= _TREND * c.measured[axis][0]:
+            continue
         if factor.max() > _ROUNDING:
-            outside.append(f"{axis} {low:g} to {high:g}")
+            low, high = c.measured[axis]
+            outside.append(f"{AXIS_WORDS[axis]} {_shown(axis, low)} to {_shown(axis, high)}")
         beyond += np.log(np.maximum(factor, 1.0))
     nearest = c.grid.allocation(int(np.flatnonzero(left)[np.argmin(beyond[left])])).describe()
     return Verdict(
@@ -155,6 +206,29 @@ def within_measured_range(c: Candidates, left: Mask) -> Verdict:
         f"measured were {', '.join(outside)}, and nothing beyond twice that range is chosen",
         f"Measure {nearest} (on a larger host, or as a trial of your own), or pass --extrapolate.",
     )
+
+
+def beyond_measured(c: Candidates, row: int) -> list[str]:
+    """Return the axes on which a row lies beyond twice what was measured, with the range that was."""
+    columns = c.grid.columns(c.embedding_bytes)
+    return [
+        f"{AXIS_WORDS[axis]}: {_shown(axis, columns[axis][row])}, where "
+        f"{' to '.join(_shown(axis, end) for end in c.measured[axis])} was measured"
+        for axis, factor in _excesses(c)
+        if factor[row] > _ROUNDING
+    ]
+
+
+def _shown(axis: str, value: float) -> str:
+    return format_bytes(value) if axis == "embedding_bytes" else f"{value:g}"
+
+
+def _excesses(c: Candidates) -> Iterator[tuple[str, Floats]]:
+    """By how many times each axis exceeds the room that was measured (n,); 1 and less is inside."""
+    columns = c.grid.columns(c.embedding_bytes)
+    for axis, measured in c.measured.items():
+        least, greatest = room_of(axis, measured)
+        yield axis, np.maximum(least / np.maximum(columns[axis], 1e-9), columns[axis] / greatest)
 
 
 # Order matters: what can never run comes before what has only not been measured.
@@ -191,6 +265,11 @@ class _Replicas(NamedTuple):
     number: Floats
     cpu: Floats
     memory_bytes: Floats
+    gpu: Floats
+
+    def row(self, i: int) -> _Replicas:
+        """Return one row."""
+        return _Replicas(*(column[[i]] for column in self))
 
 
 def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mask:
@@ -200,18 +279,24 @@ def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mas
     """
     to_place, room = first.number, np.zeros(len(first.number))
     for host in cluster.hosts:
-        dense = _fitting(host.cpu, host.memory_bytes, first)
+        gpus = float(host.gpu.count if host.gpu else 0)
+        dense = _fitting(host.cpu, host.memory_bytes, gpus, first)
         full = np.minimum(host.count, np.where(dense > 0, to_place // np.maximum(dense, 1), 0))
         over = np.where((full < host.count) & (dense > 0), to_place - full * dense, 0.0)
         empty = host.count - full - (over > 0)
         for hosts, taken in ((full, dense), (over > 0, over), (empty, 0.0)):
-            rest_cpu, rest_bytes = host.cpu - taken * first.cpu, host.memory_bytes - taken * first.memory_bytes
-            room = room + hosts * _fitting(rest_cpu, rest_bytes, second)
+            rest = (
+                host.cpu - taken * first.cpu,
+                host.memory_bytes - taken * first.memory_bytes,
+                gpus - taken * first.gpu,
+            )
+            room = room + hosts * _fitting(*rest, second)
         to_place = to_place - full * dense - over
     return np.asarray((to_place <= 0) & (room >= second.number))
 
 
-def _fitting(cpu: Floats | float, memory_bytes: Floats | float, one: _Replicas) -> Floats:
+def _fitting(cpu: Floats | float, memory_bytes: Floats | float, gpus: Floats | float, one: _Replicas) -> Floats:
     """How many replicas of this size so much of a host holds (n,)."""
     by_memory = memory_bytes / np.maximum(one.memory_bytes, 1)
-    return np.maximum(np.floor(np.minimum((cpu + 1e-9) / one.cpu, by_memory)), 0.0)
+    by_gpus = np.where(one.gpu > 0, gpus / np.maximum(one.gpu, 1), np.inf)
+    return np.maximum(np.floor(np.minimum(np.minimum((cpu + 1e-9) / one.cpu, by_memory), by_gpus)), 0.0)

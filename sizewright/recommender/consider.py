@@ -12,19 +12,19 @@ from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models._memory import MemoryForecast
-from sizewright.models.allreduce import AllreduceModel
 from sizewright.models.command_memory import CommandMemory
 from sizewright.models.default import ThroughputModel
-from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import USUAL, Bases, MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve
 from sizewright.models.reader import ReaderModel
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.caps import Candidates, Ruling, apply_caps
-from sizewright.recommender.objective import DEADLINE_COVERAGE, completion_time_s
+from sizewright.recommender.grid import finer
 from sizewright.recommender.run_peaks import peaks_of
-from sizewright.recommender.scoring import Scored, score_all
+from sizewright.recommender.scoring import Scored, Scorer
 from sizewright.spec import Cluster, Job
+
+_REFINEMENTS, _MOST_STARTS = 4, 16
 
 
 class Considered(NamedTuple):
@@ -52,35 +52,54 @@ def consider(
     bases: Bases = USUAL,
 ) -> Considered:
     """By a model that is fitted to these `trials`, which tell all that a model takes (`filled`); memory rests on
-    `bases` where no peak of the job tells it."""
+    `bases` where no peak of the job tells it.
+
+    The grid is refined around the best allocations until its steps are a few per cent, so that wider bounds, whose
+    first grid is coarser, find what narrower ones do.
+    """
     peaks = list(peaks_of(runs))
     told = [*trials, *peaks]
     memory = CommandMemory.fit(job, told) if job.command else MemoryModel.fit(job, told, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
-    scored = score_all(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
-    latest = scored.throughput
-    if job.objective == "deadline":
-        latest, _ = model.predict_interval(scored.columns, DEADLINE_COVERAGE)
-    candidates = Candidates(
-        job=job,
-        cluster=cluster,
-        grid=scored.grid,
-        worker_memory_bytes=scored.worker_memory_bytes,
-        ps_memory_bytes=scored.ps_memory_bytes,
-        embedding_bytes=embedding_bytes,
-        measured=_covered(measured_ranges(trials), foretold),
-        latest_time_s=completion_time_s(job, latest),
-        extrapolate=extrapolate,
-    )
-    allowed, rulings = apply_caps(candidates)
-    return Considered(memory, scored, candidates, allowed, rulings, len(peaks))
+    measured = _covered(measured_ranges(trials), foretold)
+    scorer = Scorer(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
+
+    def weighed(scored: Scored) -> Considered:
+        candidates = Candidates(
+            job=job,
+            cluster=cluster,
+            grid=scored.grid,
+            worker_memory_bytes=scored.worker_memory_bytes,
+            ps_memory_bytes=scored.ps_memory_bytes,
+            embedding_bytes=embedding_bytes,
+            measured=measured,
+            latest_time_s=scored.latest_time_s,
+            extrapolate=extrapolate,
+        )
+        return Considered(memory, scored, candidates, *apply_caps(candidates), len(peaks))
+
+    found = weighed(scorer.score(scorer.grid(trials, measured)))
+    for _ in range(_REFINEMENTS):
+        more = finer(found.scored.grid, _starts(found.scored, found.allowed))
+        if not len(more):
+            break
+        found = weighed(found.scored.joined(scorer.score(more)))
+    return found
+
+
+def _starts(scored: Scored, allowed: NDArray[np.bool_]) -> list[int]:
+    """The best row of each of the best numbers of replicas, and the best row without caps."""
+    rows = np.flatnonzero(allowed)
+    rows = rows[np.argsort(scored.objective[rows], kind="stable")]
+    counts = np.column_stack([scored.grid.workers[rows], scored.grid.ps[rows]])
+    _, first = np.unique(counts, axis=0, return_index=True)
+    return [*rows[np.sort(first)[:_MOST_STARTS]].tolist(), scored.best()]
 
 
 def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:
     """The model for a job: of the user's own code it is not known that nothing else limits it."""
-    if job.command is None:
-        return ThroughputModel(foretold=foretold)
-    return ReaderModel(DlroverModel() if job.has_ps else AllreduceModel())
+    model = ThroughputModel(foretold=foretold)
+    return ReaderModel(model) if job.command else model
 
 
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:

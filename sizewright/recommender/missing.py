@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sizewright.recommender.action import Action
 from sizewright.spec import Allocation, ChangeCost, Group, Job, Role
+from sizewright.spec.units import format_count
 
 _AWAITED: tuple[Role, ...] = ("worker", "ps")
 _LEAST_S = 30.0
@@ -26,7 +27,7 @@ class Missing:
         for role in _AWAITED:
             if there[role] != allocation.replicas(role):
                 self._waited_s += seconds
-                return f"{there[role]} of {allocation.replicas(role)} replicas of the {role} are there"
+                return f"{there[role]} of {format_count(allocation.replicas(role), 'replica')} of the {role} are there"
         self._waited_s = 0.0
         return ""
 
@@ -44,7 +45,7 @@ class Missing:
         if self._waited_s < enough_s or not self._job.bounds.worker.replicas[0] <= there < wanted:
             return None
         waited = f"after {self._waited_s:.0f} s, where {enough_s:.0f} were to be enough"
-        why = f"{there} of {wanted} workers are there {waited}"
+        why = f"{there} of {format_count(wanted, 'worker')} are there {waited}"
         fewer = allocation.model_copy(update={"worker": _first(allocation.worker, there)})
         return Action(f"{why}: it goes on with these.", target=fewer)
 

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models._memory import MemoryForecast
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
-from sizewright.recommender.caps import Ruling
+from sizewright.recommender.caps import AXIS_WORDS, Ruling
 from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
-from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_count
+from sizewright.spec import Cluster, Job, Role, Training
+from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
 
 _OBJECTIVES = {
     "balanced": "completion time × cost",
@@ -24,6 +25,9 @@ _OBJECTIVES = {
     "time": "completion time",
     "deadline": "cost within the deadline",
 }
+
+_GROWTH_AN_HOUR = 64 * MIB
+"""Slower growth of a replica's memory is not mentioned."""
 
 
 def reasons(
@@ -38,7 +42,8 @@ def reasons(
 ) -> Iterator[str]:
     """Why the chosen row, in sentences."""
     least = _OBJECTIVES[job.objective]
-    yield f"It has the least {least} of {int(allowed.sum()):,} allocations ({len(allowed):,} lie within the bounds)."
+    scored_in_all = "" if allowed.all() else f" ({len(allowed):,} within the bounds were scored)"
+    yield f"It has the least {least} of {format_count(int(allowed.sum()), 'allocation')}{scored_in_all}."
     if warning := untested(job, scored.grid.workers[chosen]):
         yield warning
     for ruling in rulings:
@@ -48,7 +53,6 @@ def reasons(
         yield f"Without caps it would be {scored.grid.allocation(uncapped).describe()}."
     yield from _ceiling(job, model, trials)
     yield from _one_more_worker(scored, chosen)
-    yield f"A replica's memory holds its predicted peak and a margin of 15 %: {_memory(scored, chosen)}."
 
 
 def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
@@ -57,11 +61,11 @@ def foretold(curve: JobCurve | None, trials: int) -> Iterator[str]:
         return
     own = f"with {trials} of its own" if trials else "before any of its own"
     if curve.guess.known:
-        yield f"It is foretold from {curve.trials:,} trials, this very job's among them, {own}."
+        yield f"It is foretold from {format_count(curve.trials, 'trial')}, this very job's among them, {own}."
         return
     yield (
-        f"It is foretold from {curve.trials:,} trials of other jobs, {own}; the most alike is {curve.guess.nearest}, "
-        f"{curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
+        f"It is foretold from {format_count(curve.trials, 'trial')} of other jobs, {own}; the most alike is "
+        f"{curve.guess.nearest}, {curve.guess.distance:.1f} away where up to {curve.limit:.1f} is known."
     )
 
 
@@ -76,6 +80,11 @@ def assumptions(
     """What the answer takes for granted."""
     if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
         yield "The model is as good with more asynchronous workers; bounds.tested_workers says up to how many."
+    if job.command and job.training.samples == Training().samples:
+        yield (
+            f"The job does not say how many samples it trains (training.samples): time and cost are those of "
+            f"{job.training.samples:,}. The choice does not depend on it, unless there is a deadline."
+        )
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
@@ -85,12 +94,13 @@ def assumptions(
         yield "Workers fill one host before the next and share its link, as fast as the cluster file declares."
     elif linked:
         yield "The bandwidth that the cluster file declares is not in the prediction: no trial tells what it moved."
+    count = format_count(len(trials), "trial")
     loose = sum(trial.limited_by != "cgroup" for trial in trials)
     if loose:
-        yield f"{loose} of {len(trials)} trials were not held to their cores by a control group; taken as written."
+        yield f"{loose} of {count} were not held to their cores by a control group; taken as written."
     coreless = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
     if coreless:
-        yield f"{coreless} of {len(trials)} trials do not tell their cores, taken as 1 or the nearest in the bounds."
+        yield f"{coreless} of {count} do not tell their cores, taken as 1 or the nearest in the bounds."
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials that do not tell their batch size are taken to have {job.training.batch_size}."
     if not told and {t.host for t in trials if t.host}:
@@ -101,16 +111,42 @@ def assumptions(
         runs = format_count(peaks, "run")
         yield f"Memory counts the peaks of {runs} of this job, those that memory ended as a fifth more."
     elif others.runs and all(trial.ps_memory_bytes is None for trial in trials):
-        yield f"Memory counts the peaks of {others.runs} runs of {others.jobs} jobs like it, the greatest of them."
-    elif not trials:
+        runs, jobs = format_count(others.runs, "run"), format_count(others.jobs, "job")
+        yield f"Memory counts the peaks of {runs} of {jobs} like it, the greatest of them."
+    elif job.command is None and all(trial.ps_memory_bytes is None for trial in trials):
         yield "Memory is counted from the tables; no peak of this job was measured."
-    elif throughput > 2 * fastest:
+    elif job.command:
+        yield from _watched(trials)
+    if fastest and throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
-    if job.training.device != "cpu":
-        yield "GPUs are not sized: every worker is taken to have what the workers of the trials had."
+    yield from _gpus(job, trials)
     yield from sorted({f"{t.message} Intervals are widened by it." for t in trials if t.message})
     if any(t.sync not in (None, job.training.sync) for t in trials):
         yield f"Some trials were not {job.training.sync}."
+
+
+def _watched(trials: Sequence[Trial]) -> Iterator[str]:
+    """For how long the memory of a command was watched, and how fast it still grew."""
+    watched = [t.watched_s or t.duration_s or 0.0 for t in trials if t.worker_memory_bytes]
+    if max(watched, default=0.0) > 0:
+        yield f"Memory rests on trials of {format_seconds(max(watched))} at most; a longer run may need more."
+    for role, growths in (
+        ("worker", [t.worker_memory_growth or 0.0 for t in trials]),
+        ("PS", [t.ps_memory_growth or 0.0 for t in trials]),
+    ):
+        if (fastest := max(growths, default=0.0) * 3600) > _GROWTH_AN_HOUR:
+            yield f"A {role} still grew by {format_bytes(fastest)} an hour when trials ended; that is not counted."
+
+
+def _gpus(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
+    """What is taken for granted of GPUs, which are not searched beyond what the trials had."""
+    counts = sorted({trial.worker_gpu for trial in trials if trial.worker_gpu is not None})
+    if len(counts) > 1:
+        yield f"Workers have {' or '.join(map(str, counts))} GPUs, as those of the trials had."
+    elif counts and counts[0]:
+        yield f"Every worker has {format_count(counts[0], 'GPU')}, as those of the trials had."
+    elif not counts and job.training.device != "cpu":
+        yield "No trial tells the GPUs of a worker (worker_gpu): the plan asks for none, and the price counts none."
 
 
 def to_be_surer(trials: Sequence[Trial], scored: Scored, chosen: int, uncapped: int) -> Iterator[str]:
@@ -129,7 +165,8 @@ def to_be_surer(trials: Sequence[Trial], scored: Scored, chosen: int, uncapped: 
         if len({getattr(t, axis) for t in trials}) == 1 and np.ptp(scored.columns[axis]) > 0
     ]
     if alike:
-        yield f"No two trials differ in {' or '.join(alike)}: measure allocations that do."
+        words = " or ".join(AXIS_WORDS[axis] for axis in alike)
+        yield f"No two trials differ in {words}: measure allocations that do."
 
 
 def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
@@ -152,7 +189,11 @@ def _ceiling(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> I
         return
     phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
     reading = sum(data > compute for data, compute in phases)
-    told = f" {reading} of {len(phases)} trials spent more time on data than on computing." if phases else ""
+    told = (
+        f" {reading} of {format_count(len(phases), 'trial')} spent more time on data than on computing."
+        if phases
+        else ""
+    )
     yield (
         f"The input pipeline is the suspect: about {ceiling:,.0f} samples/s is the most, whatever workers"
         f"{' and PS' if job.has_ps else ''} have, while their cores are idle.{told} More workers are not recommended: "
@@ -160,6 +201,29 @@ def _ceiling(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> I
     )
 
 
-def _memory(scored: Scored, i: int) -> str:
-    worker, ps = format_bytes(scored.worker_memory_bytes[i]), format_bytes(scored.ps_memory_bytes[i])
-    return f"{worker} a worker, {ps} a PS" if scored.grid.ps[i] else f"{worker} a worker"
+def memory_reason(job: Job, memory: MemoryForecast, scored: Scored, i: int) -> str:
+    """Say what memory is asked for, and what of it was predicted, or that nothing tells it."""
+    roles: list[Role] = ["worker", "ps"] if scored.grid.ps[i] else ["worker"]
+    parts = []
+    for role in roles:
+        one = {"worker": "worker", "ps": "PS"}[role]
+        asked = float(getattr(scored, f"{role}_memory_bytes")[i])
+        predicted = predicted_bytes(memory, scored, i, role)
+        if predicted is not None:
+            margin = f"predicted peak {format_bytes(predicted)} + {asked / predicted - 1:.0%}"
+            parts.append(f"{format_bytes(asked)} a {one} ({margin})")
+        elif asked:
+            parts.append(f"{format_bytes(asked)} a {one} (its need is unknown: the most that the bounds allow)")
+        else:
+            parts.append(f"none for a {one} (its need is unknown: measure it, or set bounds.{role}.memory)")
+    return f"Memory asked for: {', '.join(parts)}."
+
+
+def predicted_bytes(memory: MemoryForecast, scored: Scored, i: int, role: Role) -> float | None:
+    """Return the predicted peak of a replica of the role at a row, or None where nothing tells it."""
+    if not memory.known(role):
+        return None
+    grid = scored.grid
+    if role == "worker":
+        return float(memory.worker_bytes(grid.batch_size[[i]])[0])
+    return float(memory.ps_bytes(grid.ps[[i]], grid.workers[[i]], batch_size=grid.batch_size[[i]])[0])

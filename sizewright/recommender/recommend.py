@@ -16,11 +16,16 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.foretold import ForetoldModel
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.answer import Decision, Prior, infeasible, not_enough, ok
-from sizewright.recommender.belief import weigh
+from sizewright.recommender.belief import contradictions, weigh
+from sizewright.recommender.caps import Candidates, beyond_measured
 from sizewright.recommender.consider import consider, default_model, filled
 from sizewright.recommender.pareto import pareto_front
 from sizewright.recommender.warm_start import WarmStart, warm_start
 from sizewright.spec import Cluster, Job, Recommendation
+from sizewright.spec.units import format_count
+
+MOST_SPAN = 10.0
+"""An interval whose ends differ by more than this factor tells nothing to decide by."""
 
 
 def recommend(
@@ -77,7 +82,7 @@ def decide(
     try:
         model.fit(told)
     except NotEnoughDataError as error:
-        return not_enough(job, usable, None, error.message.rstrip("."))
+        return not_enough(job, usable, None, error.message.rstrip("."), missing=error.missing)
     account = model.explain()
     if not account.enough:
         why = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
@@ -99,8 +104,22 @@ def decide(
         return infeasible(job, usable, model, rulings)
     left = np.flatnonzero(allowed)
     chosen = scored.best(left)
+    if (span := float(scored.upper[chosen] / scored.lower[chosen])) > MOST_SPAN:
+        return not_enough(job, usable, model, *_too_wide(span, usable, candidates, chosen))
     front = left[pareto_front(scored.throughput[left], scored.cost[left])]
     return Decision(job, usable, model, memory, scored, candidates, allowed, chosen, front, rulings, about, peaks)
+
+
+def _too_wide(span: float, trials: Sequence[Trial], candidates: Candidates, chosen: int) -> tuple[str, str]:
+    """Why an interval tells nothing, and what narrows it: the trials that contradict each other are named."""
+    target = candidates.grid.allocation(chosen).describe()
+    extrapolated = " (it is extrapolated)" if beyond_measured(candidates, chosen) else ""
+    why = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {span:,.0f}"
+    clashes = list(contradictions(trials))
+    if not clashes:
+        return why, f"Measure {target}, or another allocation near it."
+    named = "; ".join(clashes[:3]) + (f"; and {len(clashes) - 3} more" if len(clashes) > 3 else "")
+    return f"{why}, since trials contradict each other: {named}", "Drop the wrong rows, or measure these anew."
 
 
 def _foretell(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, str]:
@@ -117,4 +136,4 @@ def _why_none(trials: Sequence[Trial]) -> str:
     if any(trial.usable for trial in trials):
         return "none of the trials that ended well had workers and PS as this job has"
     last = trials[-1]
-    return f"none of the {len(trials)} trials ended well (the last: {last.message or last.status})"
+    return f"none of {format_count(len(trials), 'trial')} ended well (the last: {last.message or last.status})"

@@ -18,10 +18,10 @@ from sizewright.recommender.action import Action, Choice
 from sizewright.recommender.as_it_runs import as_it_runs
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
 from sizewright.recommender.consider import Considered, consider, filled
-from sizewright.recommender.objective import price_of
 from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.spec import Allocation, Cluster, Job
+from sizewright.spec.objective import allocation_price
 
 _WITHIN_A_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 """Allocations of one run are compared under one mood of its hosts; trials of several days differ by more."""
@@ -111,7 +111,7 @@ class AutoScaler:
         elsewhere = {
             axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
         }
-        price = price_of(allocation, self.job.prices)
+        price = allocation_price(allocation, self.job.prices)
         standing = Standing(row, elsewhere, rate, rate_sd, samples_left, price, changes)
         allowed = self._fitted.considered.allowed & within
         stay = (scored.grid.workers == axes["workers"]) & (scored.grid.ps == axes["ps"])
@@ -147,7 +147,11 @@ def _axes(allocation: Allocation) -> dict[str, float]:
     """What it has on the axes of the grid."""
     workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
     of_ps = {"ps": float(ps), "ps_cpu": allocation.cores("ps") / ps} if ps else {"ps": 0.0}
-    of_workers = {"workers": float(workers), "worker_cpu": allocation.cores("worker") / workers}
+    of_workers = {
+        "workers": float(workers),
+        "worker_cpu": allocation.cores("worker") / workers,
+        "worker_gpu": allocation.gpus("worker") / workers,
+    }
     return of_workers | of_ps | {"batch_size": float(allocation.batch_size)}
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob, Stretch
+from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import JobCurve, LearnedPrior
@@ -87,8 +87,8 @@ def _showings(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: datet
 
 def _told(run: FinishedJob) -> list[Stretch]:
     """Where memory ended a replica, the rate tells of restarts."""
-    long = [s for s in run.stretches if s.duration_s >= LEAST_STRETCH_S and not run.ran_out_of_memory]
-    return [s for s in long if s.throughput and s.allocation.replicas("ps")]
+    told = [] if run.ran_out_of_memory else run.stretches
+    return [s for s in told if s.tells_speed and s.allocation.replicas("ps")]
 
 
 def _age_days(run: FinishedJob, now: datetime) -> float:

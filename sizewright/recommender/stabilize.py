@@ -8,12 +8,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sizewright.models._memory import rounded_up
 from sizewright.recommender.action import Action
 from sizewright.recommender.decisions import Forecast
 from sizewright.recommender.diagnose import Finding, diagnose
 from sizewright.recommender.memory_watch import MemoryWatch
 from sizewright.recommender.missing import Missing
-from sizewright.recommender.scoring import rounded_up
 from sizewright.recommender.slow_replicas import Slow, SlowReplicas
 from sizewright.recommender.windows import Doing, Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job

@@ -30,6 +30,7 @@ from sizewright.models.residual import matern
 from sizewright.recommender.similar import Similar, similar_jobs
 from sizewright.recommender.similar_memory import NONE, SimilarMemory, memory_of
 from sizewright.spec import Job, SimilarJob
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +59,8 @@ class WarmStart(NamedTuple):
             surest = sorted(self.similar, key=lambda each: -each.weight)
             names = ", ".join(f"{each.name} ({each.weight:.0%})" for each in surest[:_NAMED])
             more = f" and {len(surest) - _NAMED} more" if len(surest) > _NAMED else ""
-            yield f"Warm start from {runs} runs of {len(surest)} jobs like it: {names}{more}."
+            jobs = format_count(len(surest), "job")
+            yield f"Warm start from {format_count(runs, 'run')} of {jobs} like it: {names}{more}."
         elif not own_trials:
             yield "A cold start: no run of a job like it tells its throughput, so it is as the prior has it."
 
@@ -120,6 +122,6 @@ def _contradicted(trials: Sequence[Trial], warm: JobCurve, foretold: JobCurve) -
     if abs(gap) <= max(_CONTRADICTED * float(np.median(warm.sd(rates))), abs(before)):
         return ""
     return (
-        f"Runs of jobs like it are left out: the job's own {len(rates)} trials went {np.exp(gap):.2g} times as fast "
-        "as they tell."
+        f"Runs of jobs like it are left out: the job's own {format_count(len(rates), 'trial')} went "
+        f"{np.exp(gap):.2g} times as fast as they tell."
     )

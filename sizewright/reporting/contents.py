@@ -76,13 +76,13 @@ def _figure(name: str, title: str, caption: str, draw: Callable[[], Picture]) ->
 
 _THROUGHPUT = (
     "Expected samples/s when the number of workers, or of PS, changes and all else stays as chosen. The band holds "
-    "90 % of further trials. Hollow points were measured at other sizes and are drawn where the model has them at "
-    "these."
+    "90 % of further trials. Filled points were measured at these very sizes. Crosses were measured at other sizes and "
+    "are rescaled by the model; they are no measurements of these. Dashed lines and the star are predictions."
 )
-_PARETO = "Allocations that no other beats in both time and cost, with the 90 % interval of the time."
+_PARETO = "Predictions for allocations that no other beats in both time and cost, with the 90 % interval of the time."
 _MEMORY = (
-    "What one replica is forecast to need at its peak in the chosen allocation, the limit that is asked for, and peaks "
-    "that were measured, of trials with fewer PS among them, of which each holds more rows."
+    "What one replica is predicted to need at its peak in the chosen allocation, the limit that is asked for, and "
+    "peaks that were measured, of trials with fewer PS among them, of which each holds more rows."
 )
 _PHASES = "Busy time of a worker's step; waiting for other replicas is not in it."
 _PREDICTED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -16,8 +16,15 @@ from sizewright.errors import MissingExtraError
 from sizewright.executors.ledger import Entry
 from sizewright.reporting.contents import Figure, Told, figures
 from sizewright.reporting.svg import as_svg
-from sizewright.spec import Allocation, Estimate, Recommendation
-from sizewright.spec.units import format_bytes, format_seconds
+from sizewright.spec import Allocation, Estimate, Job, Recommendation
+from sizewright.spec.units import (
+    describe_interval,
+    describe_prices,
+    format_bytes,
+    format_interval,
+    format_number,
+    format_seconds,
+)
 
 _HERE = Path(__file__).parent
 _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
@@ -28,7 +35,7 @@ def page(told: Told, made: datetime | None = None) -> str:
     job, answer, trials, runs, _ = told.sized
     return str(
         _template().render(
-            job=job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer),
+            job=job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer, job),
             figures=[_shown(figure) for figure in figures(told)], plans=[_plan(entry) for entry in told.plans],
             runs=[_run(run) for run in runs], trials=[_trial(trial) for trial in trials],
             made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "", version=importlib.metadata.version("sizewright"),
@@ -80,35 +87,40 @@ def _of_role(allocation: Allocation, role: str) -> tuple[str, str]:
     sizes = " + ".join(
         f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.count} {g.gpu.kind}" if g.gpu else "") for g in groups
     )
-    return sizes or "–", " + ".join(format_bytes(g.memory_bytes) for g in groups) or "–"
+    return sizes or "–", " + ".join(g.describe_memory() for g in groups) or "–"
 
 
-def _expected(answer: Recommendation) -> list[tuple[str, str, str]]:
+def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
     predicted = answer.predicted
     if predicted is None:
         return []
 
-    def row(name: str, told: Estimate, write: Any) -> tuple[str, str, str]:
-        return name, write(told.value), f"{write(told.lower)} to {write(told.upper)}"
+    def row(name: str, value: str, lower: str, upper: str) -> tuple[str, str, str]:
+        return name, value, f"{lower} to {upper}"
 
+    time, gpus = predicted.completion_time_s, bool(answer.target and answer.target.gpus())
     return [
-        row("samples/s", predicted.throughput, "{:,.0f}".format),
-        row("time", predicted.completion_time_s, format_seconds),
-        row("cost", predicted.cost, "{:.3g}".format),
+        row("samples/s", *_interval(predicted.throughput)),
+        row("time", *map(format_seconds, (time.value, time.lower, time.upper))),
+        row(f"cost, at {describe_prices(job.prices, gpus=gpus)}", *_interval(predicted.cost)),
     ]
 
 
+def _interval(estimate: Estimate) -> tuple[str, str, str]:
+    return format_interval(estimate.value, estimate.lower, estimate.upper)
+
+
 def _trial(trial: Trial) -> Sequence[str]:
-    def number(value: float | None, form: str = "{:,.0f}") -> str:
-        return "–" if value is None else form.format(value)
+    def number(value: float | None, form: Callable[[float], str] = "{:g}".format) -> str:
+        return "–" if value is None else form(value)
 
     def size(value: float | None) -> str:
         return "–" if value is None else format_bytes(value)
 
     return (
         trial.started_at.strftime("%Y-%m-%d %H:%M:%S") if trial.started_at else "–", trial.status, str(trial.workers),
-        number(trial.worker_cpu, "{:g}"), str(trial.ps), number(trial.ps_cpu, "{:g}"), number(trial.batch_size, "{:g}"),
-        number(trial.table_scale, "{:g}"), number(trial.throughput), number(trial.throughput_se),
+        number(trial.worker_cpu), str(trial.ps), number(trial.ps_cpu), number(trial.batch_size, str),
+        number(trial.table_scale), number(trial.throughput, format_number), number(trial.throughput_se, format_number),
         size(trial.worker_memory_bytes), size(trial.ps_memory_bytes), trial.limited_by or "–",
         trial.host or "–", trial.message or "",
     )  # fmt: skip
@@ -119,8 +131,8 @@ def _run(run: FinishedJob) -> Sequence[str]:
     return (
         run.name, f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–", run.outcome.status,
         run.stretches[-1].allocation.describe() if run.stretches else "–",
-        f"{expected.value:,.0f} ({expected.lower:,.0f} to {expected.upper:,.0f})" if expected else "–",
-        f"{run.throughput:,.0f}" if run.throughput else "–",
+        describe_interval(expected.value, expected.lower, expected.upper) if expected else "–",
+        format_number(run.throughput) if run.throughput else "–",
         str(len(run.outcome.changes)), str(len(run.outcome.failures)), run.outcome.message,
     )  # fmt: skip
 

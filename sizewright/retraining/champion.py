@@ -31,7 +31,9 @@ def champion_prior(uri: str) -> InUse:
         registry = Registry(uri)
         version = registry.champion()
         if version is None:
-            return InUse(LearnedPrior.load(), f"{NAME} has no champion at {uri} yet; the shipped prior is used.")
+            return InUse(
+                LearnedPrior.load(), f"{NAME} has no champion at {registry.name} yet; the shipped prior is used."
+            )
         prior = registry.load(version)
     except RegistryError as error:
         return _without(last_good, error)

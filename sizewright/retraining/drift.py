@@ -11,6 +11,7 @@ import numpy as np
 from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob
 from sizewright.spec import Estimate
 from sizewright.spec._base import Record
+from sizewright.spec.units import format_count
 
 LEAST_RUNS, MOST_RUNS = 8, 50
 _MISSED, _CHANCE = 0.1, 0.01
@@ -42,7 +43,7 @@ def drift(runs: Sequence[FinishedJob], foretold_by: str = "") -> Drift:
     told = sorted(told, key=lambda run: run.started_at.timestamp() if run.started_at else -math.inf)[-MOST_RUNS:]
     if len(told) < LEAST_RUNS:
         needed = f"and {LEAST_RUNS} of {LEAST_STRETCH_S:.0f} s or longer at one allocation are needed"
-        return Drift(drifted=False, runs=len(told), reason=f"{len(told)} runs tell of it, {needed}.")
+        return Drift(drifted=False, runs=len(told), reason=f"{format_count(len(told), 'run')} told of it, {needed}.")
     missed = sum(not e.lower <= rate <= e.upper for e, rate in map(_pair, told))
     ratios = np.array([rate / e.value for e, rate in map(_pair, told)])
     drifted = bool(binom.sf(missed - 1, len(told), _MISSED) < _CHANCE)
@@ -63,7 +64,7 @@ def drift(runs: Sequence[FinishedJob], foretold_by: str = "") -> Drift:
 def _tells(run: FinishedJob) -> bool:
     if run.expected is None or run.throughput is None or run.ran_out_of_memory or run.outcome.status == "running":
         return False
-    return any(s.throughput == run.throughput and s.duration_s >= LEAST_STRETCH_S for s in run.stretches)
+    return any(s.throughput == run.throughput and s.tells_speed for s in run.stretches)
 
 
 def _pair(run: FinishedJob) -> tuple[Estimate, float]:

@@ -15,8 +15,9 @@ from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
 from sizewright.datasets.trials import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import LearnedPrior
-from sizewright.profiler.candidates import hourly_price
+from sizewright.profiler.candidates import table_price
 from sizewright.retraining.lessons import Lessons
+from sizewright.spec.objective import log_objective, regret
 
 Floats = NDArray[np.float64]
 
@@ -112,10 +113,10 @@ def choice(places: Sequence[Trial], rates: Floats, log_foretold: Floats) -> tupl
     if len(places) < _LEAST_PLACES:
         return float("nan"), float("nan")
     frame = pd.DataFrame([t.model_dump(include={"workers", "ps", "worker_cpu", "ps_cpu"}) for t in places])
-    log_price = np.log(hourly_price(frame, None))
-    objective = log_price - 2 * np.log(rates)
-    pick = int(np.argmin(log_price - 2 * log_foretold))
-    return float(np.expm1(objective[pick] - objective.min())), float(spearmanr(log_foretold, rates).statistic)
+    log_price = np.log(table_price(frame, None))
+    truth = log_objective("balanced", np.log(rates), log_price)
+    pick = int(np.argmin(log_objective("balanced", log_foretold, log_price)))
+    return float(regret("balanced", truth[pick] - truth.min())), float(spearmanr(log_foretold, rates).statistic)
 
 
 def leave_out(

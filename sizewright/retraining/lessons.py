@@ -12,7 +12,7 @@ import numpy as np
 
 from sizewright.datasets.bank.files import Bank
 from sizewright.datasets.bank.shapes import BankJob, bank_jobs
-from sizewright.datasets.finished import LEAST_STRETCH_S, FinishedJob, Stretch
+from sizewright.datasets.finished import FinishedJob, Stretch
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
 from sizewright.retraining.shifts import since_last_shift
@@ -136,10 +136,12 @@ def _trials_of_runs(runs: list[FinishedJob], passed_over: Counter[str]) -> Itera
             passed_over["runs that memory ended"] += 1
         else:
             told = [stretch for stretch in run.stretches if stretch.throughput]
-            long_enough = [stretch for stretch in told if stretch.duration_s >= LEAST_STRETCH_S]
-            passed_over["stretches of runs that were too short"] += len(told) - len(long_enough)
+            held = [stretch for stretch in told if stretch.is_held]
+            known = [stretch for stretch in held if stretch.tells_speed]
+            passed_over["stretches of runs that were not held to their cores"] += len(told) - len(held)
+            passed_over["stretches of runs that were too short"] += len(held) - len(known)
             passed_over["runs that tell no throughput"] += not told
-            yield from (_trial(run, run.job, stretch, len(told) == 1) for stretch in long_enough)
+            yield from (_trial(run, run.job, stretch, len(told) == 1) for stretch in known)
 
 
 def _trial(run: FinishedJob, job: Job, stretch: Stretch, alone: bool) -> Trial:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,13 +12,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import create_engine, inspect
 from sqlalchemy.pool import NullPool
 
 from sizewright.datasets.database import is_in_memory, is_trial_store
-from sizewright.errors import InputError, MissingExtraError, RegistryError, StoreError, UnusableVersionError
+from sizewright.errors import (
+    InputError,
+    MissingExtraError,
+    RegistryError,
+    SizewrightError,
+    StoreError,
+    UnusableVersionError,
+)
 from sizewright.models.prior import LearnedPrior
+from sizewright.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -35,6 +43,7 @@ _SETTINGS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }  # fmt: skip
 _DATABASES, _CONNECT_S = ("postgresql", "mysql"), 10
+_REVISION = "alembic_version"
 
 _OTHER_VERSION = "Promote another version, or retrain: sizewright models list."
 
@@ -66,7 +75,7 @@ class Registry:
             import mlflow.tracking  # noqa: F401
         except ImportError:
             raise MissingExtraError("track", "mlflow") from None
-        self.uri, self.name = uri, _without_password(uri)
+        self.uri, self.name = uri, redacted(uri)
         self._file = _file_of(uri)
 
     @cached_property
@@ -192,19 +201,15 @@ class Registry:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Whatever MLflow raises is told as a RegistryError."""
-        from mlflow.exceptions import MlflowException
-        from requests.exceptions import RequestException
-        from sqlalchemy.exc import SQLAlchemyError
-
         before = {name: os.environ.get(name) for name in _SETTINGS}
         os.environ.update({name: value for name, value in _SETTINGS.items() if before[name] is None})
         try:
             yield
-        except (MlflowException, RequestException, SQLAlchemyError, OSError, ImportError) as error:
-            raise RegistryError(
-                f"The model registry at {self.name} cannot be used: {_short(error).replace(self.uri, self.name)}.",
-                "Start it (mlflow server), or name another with --tracking-uri.",
-            ) from error
+        except SizewrightError:
+            raise
+        except Exception as error:  # a server of another version may make MLflow's client raise anything
+            reason, remedy = _explained(error)
+            raise RegistryError(f"The model registry at {self.name} cannot be used: {reason}.", remedy) from error
         finally:
             for name in (name for name, value in before.items() if value is None):
                 os.environ.pop(name, None)
@@ -230,18 +235,49 @@ def _file_of(uri: str) -> Path | None:
     return path
 
 
-def _without_password(uri: str) -> str:
-    try:
-        return make_url(uri).render_as_string()
-    except (ArgumentError, ValueError):  # a path, or another word that MLflow knows
-        return uri
-
-
 def _must_answer(uri: str) -> None:
-    """MLflow asks a database that does not answer again and again, for minutes. Raises SQLAlchemyError."""
+    """Ask a database first: MLflow asks one that is down for minutes, and makes its tables in whatever it is given.
+
+    Raises RegistryError for a database of another MLflow or another application, SQLAlchemyError for one that is down.
+    """
     if uri.startswith(_DATABASES):
         engine = create_engine(uri, poolclass=NullPool, connect_args={"connect_timeout": _CONNECT_S})
-        engine.connect().close()
+    elif uri.startswith("sqlite:"):
+        engine = create_engine(uri, poolclass=NullPool)
+    else:
+        return
+    from alembic.migration import MigrationContext
+
+    name = redacted(uri)
+    with engine.connect() as connection:
+        tables = set(inspect(connection).get_table_names())
+        revision = MigrationContext.configure(connection).get_current_revision() if _REVISION in tables else None
+    if tables and not {_REVISION, "experiments"} <= tables:
+        raise RegistryError(
+            f"{name} is another application's database, and MLflow needs one of its own.",
+            "Name another: --tracking-uri sqlite:///mlflow.db",
+        )
+    if revision is not None:
+        _check_revision(name, revision)
+
+
+def _check_revision(name: str, revision: str) -> None:
+    import mlflow
+    from alembic.script import ScriptDirectory
+
+    known = ScriptDirectory(str(Path(mlflow.__file__).parent / "store" / "db_migrations"))
+    if revision not in {script.revision for script in known.walk_revisions()}:
+        raise RegistryError(
+            f"The model registry at {name} was upgraded by a newer MLflow than {mlflow.__version__}, which is "
+            f"installed: its schema {revision} is not known.",
+            "Run: pip install --upgrade mlflow, or name another registry with --tracking-uri.",
+        )
+    if revision not in known.get_heads():
+        raise RegistryError(
+            f"The model registry at {name} was made by an older MLflow: its schema is {revision}, and MLflow "
+            f"{mlflow.__version__} needs {known.get_current_head()}.",
+            f"Back it up, then run: mlflow db upgrade '{name}'. Or name another with --tracking-uri.",
+        )
 
 
 def digest(text: str) -> str:
@@ -255,6 +291,39 @@ def _version(told: ModelVersion, aliases: Mapping[str, Any]) -> Version:
     return Version(number, mine, dict(told.tags), str(told.run_id), int(told.creation_timestamp or 0))
 
 
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split())
+def _explained(error: Exception) -> tuple[str, str]:
+    """The reason in a sentence, and the remedy."""
+    text = " ".join(str(getattr(error, "orig", None) or error).split())
+    for pattern, reason, remedy in _REASONS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return reason, remedy
+    named = isinstance(error, OSError | RuntimeError | ImportError) or "mlflow" in type(error).__module__
+    return _short(text if named else f"{type(error).__name__}: {text}"), _START
+
+
+_START = "Start it (mlflow server), or name another with --tracking-uri."
+_CHECK = "Check the URL, or name another with --tracking-uri."
+_REASONS = (
+    ("not a database", "it is not a database at all", "Name another with --tracking-uri."),
+    ("read-?only", "it is read-only", "Make it and its folder writable, or name another with --tracking-uri."),
+    ("is locked", "another process holds it", "Wait for that to end, then try again."),
+    (r"\b401\b|unauthori[sz]ed|\b403\b|forbidden", "it wants a login, or refuses the one that it was given",
+     "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."),
+    ("<!doctype|<html|not in a valid JSON", "what answers is a web page or another service, no MLflow server", _CHECK),
+    (r"error code 404|\b404\b", "what answers is no MLflow server (404, not found)", _CHECK),
+    ("certificate verify failed", "its certificate is not trusted",
+     "Name the certificate of its issuer: export REQUESTS_CA_BUNDLE=ca.pem."),
+    ("wrong version number|SSLError", "it does not speak TLS", "Write http:// instead of https://."),
+    ("password authentication failed|access denied", "the database refuses this user or password", _CHECK),
+    ("filesystem tracking backend", "MLflow keeps registries in folders of files no longer",
+     "Name a database: --tracking-uri sqlite:///mlflow.db"),
+    ("unsupported URI|can't load plugin|could not parse|invalid.*url|no registry", "its URI is of no known kind",
+     "Write such as sqlite:///models.db or http://mlflow:5000."),
+    ("name or service|name resolution|could not translate", "its host is not known", _CHECK),
+    ("connection refused", "it does not answer: connection refused", _START),
+    ("could not connect|failed to establish|timed out|timeout|max retries", "it does not answer", _START),
+)  # fmt: skip
+
+
+def _short(text: str) -> str:
     return text[:200].rstrip(".") + ("…" if len(text) > 200 else "")

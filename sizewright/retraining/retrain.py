@@ -20,6 +20,7 @@ from sizewright.retraining.learning import Learned, learn, learn_twin
 from sizewright.retraining.lessons import Lessons, gather, to_judge
 from sizewright.retraining.registry import PRIOR, REPLACED, TWIN, Registry, Version, digest
 from sizewright.spec._base import Record
+from sizewright.spec.units import format_count
 
 ONE_AT_A_TIME = "retraining"
 
@@ -79,7 +80,9 @@ def retrain(
         if registry and not dry_run:
             _check_log(registry)
         rival = _rival(registry, champion, bank)
-        progress(f"learning from {len(lessons.trials)} trials of {len(lessons.jobs)} jobs")
+        progress(
+            f"learning from {format_count(len(lessons.trials), 'trial')} of {format_count(len(lessons.jobs), 'job')}"
+        )
         learned = learn(lessons)
         verdict = _judged(learned.scores["held-out"], learned.held_out, learned.prior.noise_sd, rival, limits)
         told = Retraining(

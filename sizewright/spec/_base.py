@@ -10,7 +10,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from sizewright.errors import JobError
+from sizewright.errors import JobError, RecordError
+from sizewright.spec._faults import Place, by_place, explain_all, name_place
+from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -20,9 +23,21 @@ _WRITE = {
 
 
 class Record(BaseModel):
-    """A frozen pydantic record that refuses unknown keys."""
+    """A frozen pydantic record that refuses unknown keys.
+
+    Raises RecordError where it is made of values that it cannot have; `model_validate` raises pydantic's own error.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            name = type(self).__name__
+            raise RecordError(f"{name}: {_sentences(type(self), error, data)}.", "Correct the value.") from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # records in records: as pydantic does it
 
 
 R = TypeVar("R", bound=Record)
@@ -33,9 +48,8 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
 
     Raises JobError with one sentence when the file is missing, malformed or not a mapping.
     """
-    path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(absolute(path)).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except OSError as error:
@@ -44,13 +58,15 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise JobError(f"The {kind} file {path} is not text in UTF-8.", "Check the path.") from None
     try:
-        data = yaml.safe_load(text)
+        data = read_yaml(text)
+    except KeyTwiceError as error:
+        raise JobError(f"{path}: {error}.", "Keep one of them.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
-    except (ValueError, RecursionError) as error:  # such as the 45th of May, or lists in lists without end
+    except (ValueError, RecursionError) as error:  # such as lists in lists without end
         raise JobError(f"{path} is not valid YAML: {error}.", "Mend that value.") from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
@@ -63,28 +79,30 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     try:
         return record.model_validate(data)
     except ValidationError as error:
-        mistyped_first = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        places = {fault["loc"][:end] for fault in mistyped_first for end in range(1, len(fault["loc"]))}
-        told = [fault for fault in mistyped_first if fault["loc"] not in places]
-        faults = [_sentence(record, fault) for fault in told]  # and not once more what follows from them further out
-        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
-        shown = " ".join(shown.split())  # a key may hold line breaks
+        shown = _sentences(record, error, data)
         file = "Correct the file; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
 
 
-def _sentence(record: type[Record], fault: ErrorDetails) -> str:
-    path = [str(part) for part in fault["loc"]]
-    where = ".".join(path)
-    if fault["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(path[-1], _keys_at(record, path[:-1]), n=1, cutoff=0.5)
-        hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(_keys_at(record, path[:-1]))}"
+def _sentences(record: type[Record], error: ValidationError, data: Any) -> str:
+    found = by_place(error, data)
+    mistyped_first = sorted(found, key=lambda place: found[place][0]["type"] != "extra_forbidden")
+    faults = [_sentence(record, place, found[place]) for place in mistyped_first]
+    shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+    return " ".join(shown.split())  # a key may hold line breaks
+
+
+def _sentence(record: type[Record], place: Place, faults: list[ErrorDetails]) -> str:
+    where, path = name_place(place), [str(part) for part in place]
+    if faults[0]["type"] == "extra_forbidden":
+        known = _keys_at(record, path[:-1])
+        close = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+        hint = f" (did you mean '{close[0]}'?)" if close else f"; known: {', '.join(known)}"
         return f"unknown key '{where}'{hint}"
-    if fault["type"] == "missing":
-        return f"'{where}' is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    sentence = f"{message[:1].lower()}{message[1:]}"
-    return f"'{where}': {sentence}" if where else sentence
+    text = explain_all(faults)
+    if not where:
+        return text
+    return f"'{where}' {text}" if text.startswith(("must ", "is missing")) else f"'{where}': {text}"
 
 
 def _keys_at(record: type[Record], path: list[str]) -> list[str]:

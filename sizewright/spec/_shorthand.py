@@ -1,7 +1,9 @@
-"""Short forms of a value, understood in files and told in their JSON Schema."""
+"""Short forms of a value and the spelling of names, understood in files and told in their JSON Schema."""
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
-from pydantic_core.core_schema import no_info_before_validator_function
+from pydantic_core.core_schema import no_info_after_validator_function, no_info_before_validator_function
 
 
 @dataclass(frozen=True)
@@ -37,4 +39,32 @@ ONE_FOR_BOTH = Shorthand(
 BY_NAME = Shorthand(
     expand=lambda value: {"name": value} if isinstance(value, str) else value,
     short=lambda _: {"type": "string"},
+)
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """An annotation of text that follows a pattern; `words` say which in a message."""
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": self.pattern}
+
+    def _check(self, value: str) -> str:
+        if not re.search(self.pattern, value) or value.endswith("\n"):
+            raise ValueError(f"must be {self.words}, got {reprlib.repr(value)}")
+        return value
+
+
+_LABEL = "small letters, digits and inner hyphens, at most"
+JOB_NAME = Spelling(r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$", f"{_LABEL} 52 characters")
+NAMESPACE = Spelling(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", f"{_LABEL} 63 characters")
+PLAN_ID = Spelling(r"^[a-z0-9][-a-z0-9]*$", "small letters, digits and hyphens")
+PLATFORM_NAME = Spelling(
+    r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", "letters, digits, points, hyphens and underscores, a letter or digit first"
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec._shorthand import PLATFORM_NAME
+from sizewright.spec.units import ByteCount, Cores, Count, format_bytes, format_count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
@@ -17,25 +18,29 @@ ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: str = Field(default="gpu", pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="as hosts name theirs")
-    count: int = Field(ge=1, description="of each replica, or host")
+    kind: Annotated[str, PLATFORM_NAME] = Field(default="gpu", description="as hosts name theirs")
+    count: Count = Field(ge=1, description="of each replica, or host")
 
 
 class Resources(Record):
     """What one replica may use: cores, bytes, GPUs."""
 
     cpu: Cores = Field(gt=0)
-    memory_bytes: Bytes = Field(ge=0)
+    memory_bytes: ByteCount = Field(ge=0)
     gpu: Gpu | None = None
 
 
 class Group(Record):
     """Replicas of one size in one role."""
 
-    replicas: int = Field(ge=0, description="how many of this size")
+    replicas: Count = Field(ge=0, description="how many of this size")
     cpu: Cores = Field(gt=0, description="of each")
-    memory_bytes: Bytes = Field(ge=0, description="of each; 0 is no limit")
+    memory_bytes: ByteCount = Field(ge=0, description="of each; 0 is no limit")
     gpu: Gpu | None = None
+
+    def describe_memory(self) -> str:
+        """Return `512.0 MiB`; memory that is unknown is not asked for."""
+        return format_bytes(self.memory_bytes) if self.memory_bytes else "unknown"
 
 
 class Allocation(Record):
@@ -45,7 +50,7 @@ class Allocation(Record):
     ps: tuple[Group, ...] = Field(default=(), description="groups of equal parameter servers")
     chief: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
     evaluator: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
-    batch_size: int = Field(ge=1, description="samples per step of one worker")
+    batch_size: Count = Field(ge=1, description="samples per step of one worker")
 
     @classmethod
     def of(
@@ -57,10 +62,15 @@ class Allocation(Record):
         batch_size: int,
         worker_memory_bytes: int = 0,
         ps_memory_bytes: int = 0,
+        worker_gpu: int = 0,
     ) -> Allocation:
-        """One equal group per role: the usual case. Without PS their size does not matter."""
+        """Return one equal group per role: the usual case. Without PS their size does not matter.
+
+        `worker_gpu` is the number of GPUs of each worker, of any kind.
+        """
+        gpu = Gpu(count=worker_gpu) if worker_gpu else None
         return cls(
-            worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes),),
+            worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes, gpu=gpu),),
             ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),) if ps else (),
             batch_size=batch_size,
         )
@@ -84,9 +94,9 @@ class Allocation(Record):
         """Bytes of a role, or of the whole job."""
         return sum(g.memory_bytes * g.replicas for r, g in self.groups if role in (None, r))
 
-    def gpus(self) -> int:
-        """GPUs of the whole job."""
-        return sum(g.gpu.count * g.replicas for _, g in self.groups if g.gpu)
+    def gpus(self, role: Role | None = None) -> int:
+        """GPUs of a role, or of the whole job."""
+        return sum(g.gpu.count * g.replicas for r, g in self.groups if g.gpu and role in (None, r))
 
     def each(self, role: Role) -> Iterator[Resources]:
         """The resources of each replica of a role, one by one."""
@@ -99,9 +109,10 @@ class Allocation(Record):
         parts = []
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
-            plural = "s" if role == "worker" and group.replicas != 1 else ""
-            memory = f" and {group.memory_bytes / GIB:.2g} GiB" if group.memory_bytes else ""
-            parts.append(f"{group.replicas} {name}{plural} × {group.cpu:g} cores{memory}")
+            replicas = format_count(group.replicas, name, "PS" if role == "ps" else None)
+            memory = f" and {format_bytes(group.memory_bytes)}" if group.memory_bytes else ""
+            gpus = f" and {group.gpu.count} {group.gpu.kind}" if group.gpu else ""
+            parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}{gpus}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 
     @model_serializer(mode="wrap")

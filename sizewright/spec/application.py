@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from sizewright.spec._base import Record
+from sizewright.spec._shown import Result
 from sizewright.spec.executor import Handle
 
 
-class Application(Record):
+class Application(Result):
     """What became of a plan that was to be applied."""
 
     plan_id: str

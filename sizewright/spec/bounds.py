@@ -8,11 +8,12 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
-from sizewright.spec.units import GIB, Bytes, Cores
+from sizewright.spec.units import GIB, Bytes, Cores, Count
 
 # Far beyond any cluster: whoever writes more has mistyped.
-Replicas = Annotated[int, Field(le=10_000)]
-BatchSize = Annotated[int, Field(ge=1, le=10**9)]
+Replicas = Annotated[Count, Field(le=10_000)]
+BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
+NO_REPLICAS = (0, 0)
 
 
 class RoleBounds(Record):
@@ -34,16 +35,18 @@ class RoleBounds(Record):
     def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
         if value[0] > value[1]:
             raise ValueError(f"the least ({value[0]:g}) is above the greatest ({value[1]:g})")
-        if value[1] <= 0 or value[0] < 0:
-            raise ValueError("bounds must be positive")
+        if value[0] < 0:
+            raise ValueError("bounds must not be below 0")
         return value
 
     @model_validator(mode="after")
     def _positive(self) -> RoleBounds:
-        if self.replicas[0] < 1:
-            raise ValueError("replicas start at 1")
+        if self.replicas[0] < 1 and self.replicas != NO_REPLICAS:
+            raise ValueError("replicas start at 1; for none write replicas: 0")
         if self.cpu[0] <= 0:
             raise ValueError("cpu must be above 0")
+        if self.memory_bytes[1] <= 0:
+            raise ValueError("memory must be above 0")
         return self
 
 
@@ -51,15 +54,24 @@ class Bounds(Record):
     """What a recommendation may ask for."""
 
     worker: RoleBounds = Field(default=RoleBounds(), description="least and greatest of workers")
-    ps: RoleBounds = Field(default=RoleBounds(replicas=(1, 4)), description="least and greatest of parameter servers")
+    ps: RoleBounds = Field(
+        default=RoleBounds(replicas=(1, 4)),
+        description="least and greatest of parameter servers; replicas: 0 for a command without any",
+    )
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         default=None, description="absent: the batch size stays as the job says"
     )
-    tested_workers: int | None = Field(
+    tested_workers: Count | None = Field(
         default=None,
         ge=1,
         description="asynchronous workers that the model's quality was tested with; more are warned of",
     )
+
+    @model_validator(mode="after")
+    def _has_workers(self) -> Bounds:
+        if self.worker.replicas == NO_REPLICAS:
+            raise ValueError("a job has at least 1 worker, and worker.replicas is 0")
+        return self
 
     @model_validator(mode="after")
     def _batch_ordered(self) -> Bounds:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame
+from sizewright.spec._shown import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Check(Record):
@@ -19,7 +24,7 @@ class Check(Record):
     remedy: str = ""
 
 
-class Checkup(Record):
+class Checkup(Result):
     """All of them; `broken` where sizing itself cannot work here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
@@ -32,3 +37,7 @@ class Checkup(Record):
         """The worst of them."""
         levels = {check.level for check in self.checks}
         return next((level for level in ("broken", "lacking") if level in levels), "ok")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the checks, one a row."""
+        return frame(check.model_dump() for check in self.checks)

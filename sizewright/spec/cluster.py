@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Gpu
-from sizewright.spec.units import Bytes, Cores
+from sizewright.spec.units import Bytes, Cores, Count, Number
 
 
 class HostKind(Record):
     """Equal hosts."""
 
     kind: str = Field(description="their name")
-    count: int = Field(default=1, ge=0, le=1_000_000, description="how many of them")
+    count: Count = Field(default=1, ge=0, le=1_000_000, description="how many of them")
     cpu: Cores = Field(gt=0, description="of each")
     memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory", description="of each")
     gpu: Gpu | None = None
-    network_gbps: FiniteFloat | None = Field(default=None, gt=0, description="bandwidth of one host's link")
+    network_gbps: Number | None = Field(default=None, gt=0, description="bandwidth of one host's link")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -32,7 +32,7 @@ class Quota(Record):
         default=None, gt=0, validation_alias="memory", serialization_alias="memory",
         description="of all replicas of a job",
     )  # fmt: skip
-    gpu: int | None = Field(default=None, ge=0, description="GPUs of any kind")
+    gpu: Count | None = Field(default=None, ge=0, description="GPUs of any kind")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -60,6 +60,12 @@ class Cluster(Record):
         """Bytes that one job may ask for."""
         capacity = sum(host.memory_bytes * host.count for host in self.hosts)
         return min(capacity, self.quota.memory_bytes or capacity)
+
+    @property
+    def gpu_limit(self) -> int:
+        """GPUs of any kind that one job may ask for."""
+        capacity = sum(host.gpu.count * host.count for host in self.hosts if host.gpu)
+        return capacity if self.quota.gpu is None else min(capacity, self.quota.gpu)
 
     @property
     def largest_cpu(self) -> float:

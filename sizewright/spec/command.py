@@ -81,7 +81,7 @@ class Command(Record):
     chief: Side | None = None
     evaluator: Side | None = None
     env: dict[str, str] = Field(default={}, description="of its environment, besides what is there")
-    folder: str = Field(default=".", description="where it runs")
+    folder: str = Field(default=".", description="where it runs; relative to the job file")
     progress: Annotated[Progress, _BY_SOURCE] = Progress()
     start_s: Seconds = Field(default=180.0, gt=0, description="its first report comes within so long")
     silent_s: Seconds = Field(
@@ -100,8 +100,8 @@ class Command(Record):
         return self
 
     @property
-    def has_ps(self) -> bool:
-        """Whether there are parameter servers."""
+    def may_have_ps(self) -> bool:
+        """Whether replicas can be told of parameter servers."""
         return self.rendezvous != "torchrun"
 
     @property

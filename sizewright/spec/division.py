@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame, sizes
+from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Share(Record):
@@ -47,7 +52,7 @@ class ResourceUse(Record):
     )
 
 
-class Division(Record):
+class Division(Result):
     """One capacity divided over many jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
@@ -68,3 +73,12 @@ class Division(Record):
     def plans(self) -> tuple[Plan, ...]:
         """Of all jobs that get something."""
         return tuple(share.plan for share in self.shares if share.plan)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return what each job gets, one a row."""
+        return frame(
+            {"job": share.job, "decision": share.decision}
+            | sizes(share.allocation)
+            | {"throughput": share.throughput, "candidates": share.candidates, "why": share.why}
+            for share in self.shares
+        )

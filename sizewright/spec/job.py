@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._paths import absolute, absolute_pattern, folder_of
+from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
-from sizewright.spec.bounds import BatchSize, Bounds
+from sizewright.spec.bounds import NO_REPLICAS, BatchSize, Bounds
 from sizewright.spec.command import Command
-from sizewright.spec.model import Model
-from sizewright.spec.units import Seconds
+from sizewright.spec.identity import hashes
+from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
+from sizewright.spec.units import Count, Number, Seconds
 
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
@@ -24,9 +24,12 @@ class Data(Record):
     """Where samples come from."""
 
     format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
-    path: str | None = Field(default=None, description="a click log or a glob of them, plain or .gz")
-    zipf: FiniteFloat = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
-    max_broken_share: float = Field(
+    path: str | None = Field(
+        default=None,
+        description="a click log or a glob of them: text, compressed or not, or Parquet; relative to the job file",
+    )
+    zipf: Number = Field(default=1.05, ge=0, description="exponent of the id distribution of synthetic logs")
+    max_broken_share: Number = Field(
         default=0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
     )
 
@@ -43,24 +46,24 @@ class Training(Record):
     """How it is trained."""
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
-    samples: int = Field(
+    samples: Count = Field(
         default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
     )
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
     embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
-    max_staleness: int | None = Field(
+    max_staleness: Count | None = Field(
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )
-    dense_sync_steps: int = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
+    dense_sync_steps: Count = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
 
 
 class Prices(Record):
     """Currency per hour."""
 
-    core_hour: FiniteFloat = Field(default=1.0, ge=0, description="of a core")
-    gib_hour: FiniteFloat = Field(default=0.13, ge=0, description="of a GiB of memory")
-    gpu_hour: FiniteFloat = Field(default=10.0, ge=0, description="of a GPU")
+    core_hour: Number = Field(default=1.0, ge=0, description="of a core")
+    gib_hour: Number = Field(default=0.13, ge=0, description="of a GiB of memory")
+    gpu_hour: Number = Field(default=10.0, ge=0, description="of a GPU")
 
 
 class Deploy(Record):
@@ -71,20 +74,16 @@ class Deploy(Record):
     folder: str | None = Field(
         default=None, pattern=r"^/", description="where the container starts it; absent: the image's own folder"
     )
-    namespace: str = Field(
-        default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="of the platform"
-    )
-    priority_class: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", description="of the platform, where it has such"
+    namespace: Annotated[str, NAMESPACE] = Field(default="default", description="of the platform")
+    priority_class: Annotated[str, PLATFORM_NAME] | None = Field(
+        default=None, description="of the platform, where it has such"
     )
 
 
 class Job(Record):
     """A training job as its submitter describes it."""
 
-    name: str = Field(
-        default="job", pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$", description="small letters, digits, hyphens"
-    )
+    name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
     model: Model = Model()
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")
@@ -105,12 +104,16 @@ class Job(Record):
 
     @model_validator(mode="after")
     def _command_alone(self) -> Job:
+        without_ps = self.bounds.ps.replicas == NO_REPLICAS
         if self.command is None:
+            if without_ps:
+                raise ValueError("bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS")
             return self
         for key in ("model", "data"):
             if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
                 raise ValueError(f"a job with a command has no `{key}`: its code has its own")
-        if not self.command.has_ps and "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps:
+        asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
+        if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
@@ -119,31 +122,32 @@ class Job(Record):
     @property
     def has_ps(self) -> bool:
         """Whether there are parameter servers."""
-        return self.command is None or self.command.has_ps
+        return self.command is None or (self.command.may_have_ps and self.bounds.ps.replicas != NO_REPLICAS)
 
     @classmethod
     def load(cls, path: str | Path) -> Job:
-        """Read a job file. Raises JobError with one sentence for every user mistake."""
-        return parse(cls, load_yaml(path, "job"), str(path))
+        """Read a job file; relative paths in it count from its folder. Raises JobError with one sentence for every
+        mistake."""
+        return parse(cls, load_yaml(path, "job"), str(path)).with_absolute_path(folder_of(path))
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits of what is trained and how; name, samples, bounds and prices do not count."""
-        if self.command:
-            told = self.model_dump(mode="json", include={"command", "training"})
-            told["command"]["folder"] = os.path.abspath(self.command.folder)
-            for patience in ("start_s", "silent_s", "grace_s"):
-                del told["command"][patience]
-        else:
-            told = self.model_dump(mode="json", include={"model", "data", "training"})
-            del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
-        del told["training"]["samples"]
-        for name, usual in (("embedding_device", "cpu"), ("max_staleness", None)):  # so that older trials stay valid
-            if told["training"][name] == usual:
-                del told["training"][name]
-        if self.data.path:
-            told["data"]["path"] = os.path.abspath(self.data.path)
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hex digits of what is trained and how; name, samples, bounds, prices and folders do not count."""
+        return self.hashes[0]
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Its hash, and the one under which an older Sizewright kept its trials, where that is another."""
+        return hashes(self)
+
+    def known_as(self, key: str) -> Job | None:
+        """The job that had this hash when its description was written; None where that was another job."""
+        tables = self.model.tables
+        described = [self]
+        if tables.rows == "criteo-kaggle":
+            first = tables.model_copy(update={"rows": FIRST_CRITEO_ROWS})
+            described.append(self.model_copy(update={"model": self.model.model_copy(update={"tables": first})}))
+        return next((job for job in described if key in job.hashes), None)
 
     def with_sides(self, allocation: Allocation) -> Allocation:
         """The allocation with the chief and the evaluator that the command has."""
@@ -156,19 +160,19 @@ class Job(Record):
         }
         return allocation.model_copy(update=groups)
 
-    def with_absolute_path(self) -> Job:
-        """The same job for processes that run in another folder."""
+    def with_absolute_path(self, folder: str | Path = "") -> Job:
+        """The same job for processes that run in another folder; relative paths count from `folder`, or from here."""
         if self.command:
-            command = self.command.model_copy(update={"folder": os.path.abspath(self.command.folder)})
+            command = self.command.model_copy(update={"folder": absolute(self.command.folder, folder)})
             return self.model_copy(update={"command": command})
         if not self.data.path:
             return self
-        data = self.data.model_copy(update={"path": os.path.abspath(self.data.path)})
+        data = self.data.model_copy(update={"path": absolute_pattern(self.data.path, folder)})
         return self.model_copy(update={"data": data})
 
-    def with_data(self, path: str) -> Job:
-        """The same job over a click log instead of its own data."""
-        data = self.data.model_dump() | {"format": "criteo", "path": path}
+    def with_data(self, path: str | Path) -> Job:
+        """The same job over a click log, relative to here, instead of its own data."""
+        data = self.data.model_dump() | {"format": "criteo", "path": absolute_pattern(path)}
         return self.model_copy(update={"data": Data.model_validate(data)})
 
     def with_rows(self, rows: tuple[int, ...]) -> Job:

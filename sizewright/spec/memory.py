@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame
+from sizewright.spec._shown import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class TableMemory(Record):
@@ -32,12 +37,13 @@ class ServerOption(Record):
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
     fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
+    reason: str = Field(default="", description="why it does not fit")
     oom_probability: float | None = Field(
         default=None, description="that the rows to come need more, where rows were counted"
     )
 
 
-class MemoryReport(Record):
+class MemoryReport(Result):
     """Table by table, then per server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
@@ -57,3 +63,7 @@ class MemoryReport(Record):
     margin: float = Field(description="share of the forecast that is asked for on top")
     rests_on: str
     assumptions: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the tables, one a row, in bytes."""
+        return frame(table.model_dump() | {"total_bytes": table.total_bytes} for table in self.tables)

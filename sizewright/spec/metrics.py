@@ -14,7 +14,7 @@ LimitedBy = Literal["cgroup", "affinity", "none"]
 
 class ReplicaMetrics(Record):
     """One replica, by role and `index`. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s`
-    are its clock.
+    are its clock. `runqueue_s` are seconds that its threads were ready and had no core, or were held back by its quota.
 
     Workers tell their `steps` and `samples`, seconds by phase, the `unique_rows` they pulled and the sum of each
     step's `loss`; PS the `exchanges` they served, `pushes` among them, `lookups` of rows, and what they hold. Both tell
@@ -27,6 +27,7 @@ class ReplicaMetrics(Record):
     cpu_s: float
     throttled_s: float
     memory_peak_bytes: int
+    runqueue_s: float = 0.0
     limited_by: LimitedBy = "none"
     cfs_period_ms: float | None = None
 
@@ -81,13 +82,20 @@ class Metrics(Record):
         told = [r for r in self.replicas if role in (None, r.role)]
         return {name: sum(getattr(replica, name) for replica in told) for name in _SUMMED}
 
+    @property
+    def limited_by(self) -> LimitedBy | None:
+        """What holds the replica that is held the least; None where none is told of."""
+        kinds: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
+        found = {replica.limited_by for replica in self.replicas}
+        return next((kind for kind in kinds if kind in found), None)
+
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
         """The replicas of a role."""
         return tuple(replica for replica in self.replicas if replica.role == role)
 
 
 _SUMMED = (
-    "cpu_s", "throttled_s", "memory_peak_bytes", "steps", "samples", "data_s", "pull_s", "compute_s", "push_s",
-    "wait_s", "unique_rows", "bytes_sent", "bytes_received", "device_memory_bytes", "loss", "exchanges", "pushes",
-    "busy_s", "lookups", "rows", "embedding_bytes", "index_bytes",
+    "cpu_s", "throttled_s", "runqueue_s", "memory_peak_bytes", "steps", "samples", "data_s", "pull_s", "compute_s",
+    "push_s", "wait_s", "unique_rows", "bytes_sent", "bytes_received", "device_memory_bytes", "loss", "exchanges",
+    "pushes", "busy_s", "lookups", "rows", "embedding_bytes", "index_bytes",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._shown import Result
 
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -34,7 +35,7 @@ class Change(Record):
     description: str = ""
 
 
-class Outcome(Record):
+class Outcome(Result):
     """A job so far (`running`) or in all. `samples` counts each sample once; repeats are told beside it."""
 
     status: Status
@@ -42,6 +43,9 @@ class Outcome(Record):
     samples: int = Field(default=0, ge=0, description="samples trained in all")
     samples_resumed: int = Field(default=0, ge=0, description="of these, trained by the run that this one goes on from")
     duration_s: float = Field(default=0.0, ge=0)
+    samples_per_s: float | None = Field(
+        default=None, description="while it trained at the allocation that it had longest; absent where it is unknown"
+    )
     samples_repeated: int = Field(default=0, ge=0, description="trained twice, after failures")
     updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
     failures: tuple[Failure, ...] = ()

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._base import load_yaml, parse
+from sizewright.spec._paths import folder_of
+from sizewright.spec._shorthand import PLAN_ID
+from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
 
 
-class Plan(Record):
+class Plan(Result):
     """`launch` an allocation, `adjust` from one to another, or `keep`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
     schema_: Literal["sizewright/plan/v1"] = Field(default="sizewright/plan/v1", alias="schema")
-    id: str = Field(pattern=r"^[a-z0-9][-a-z0-9]*$")
+    id: Annotated[str, PLAN_ID]
     kind: Literal["launch", "adjust", "keep"]
     job: Job
     target: Allocation
@@ -42,8 +45,10 @@ class Plan(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan file. Raises JobError with one sentence for every user mistake."""
-        return parse(cls, load_yaml(path, "plan"), str(path))
+        """Read a plan file; relative paths in it count from its folder. Raises JobError with one sentence for every
+        mistake."""
+        plan = parse(cls, load_yaml(path, "plan"), str(path))
+        return plan.model_copy(update={"job": plan.job.with_absolute_path(folder_of(path))})
 
     def expecting(self, recommendation: Recommendation) -> Plan:
         """The same plan with what was foretold of its target, so that the run can be held against it."""

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._paths import absolute, folder_of
 from sizewright.spec.allocation import Allocation, Gpu, Group
-from sizewright.spec.units import Bytes, Cores, Seconds
+from sizewright.spec.units import Bytes, Cores, Count, Number, Seconds
 
 
 class Candidate(Record):
     """One allocation that a job could have."""
 
     allocation: Allocation = Field(description="replicas and their sizes")
-    throughput: FiniteFloat = Field(description="samples/s")
-    value: FiniteFloat | None = Field(default=None, description="what it is worth to you, for --value own")
-    interval: tuple[FiniteFloat, FiniteFloat] | None = Field(default=None, description="of the throughput, at 90 %")
+    throughput: Number = Field(description="samples/s")
+    value: Number | None = Field(default=None, description="what it is worth to you, for --value own")
+    interval: tuple[Number, Number] | None = Field(default=None, description="of the throughput, at 90 %")
 
 
 class CandidateRow(Record):
     """A candidate as a row of a CSV file."""
 
-    workers: int = Field(ge=1)
+    workers: Count = Field(ge=1)
     worker_cpu: Cores = Field(gt=0)
     worker_memory: Bytes = Field(default=0, ge=0)
-    worker_gpu: int = Field(default=0, ge=0)
-    ps: int = Field(default=0, ge=0)
+    worker_gpu: Count = Field(default=0, ge=0)
+    ps: Count = Field(default=0, ge=0)
     ps_cpu: Cores = Field(default=1.0, gt=0)
     ps_memory: Bytes = Field(default=0, ge=0)
     gpu_kind: str = "gpu"
-    batch_size: int | None = Field(default=None, ge=1)
-    throughput: FiniteFloat
-    value: FiniteFloat | None = None
+    batch_size: Count | None = Field(default=None, ge=1)
+    throughput: Number
+    value: Number | None = None
 
     def candidate(self, batch_size: int) -> Candidate:
         """With the job's batch size where the row has none."""
@@ -58,8 +59,8 @@ class QueuedJob(Record):
     current: Allocation | str | None = Field(
         default=None, description="what it has now, or the plan it runs by; absent: waits"
     )
-    samples_left: FiniteFloat | None = Field(default=None, gt=0, description="absent: all of the job's samples")
-    servers: dict[str, dict[str, int]] = Field(
+    samples_left: Number | None = Field(default=None, gt=0, description="absent: all of the job's samples")
+    servers: dict[str, dict[str, Count]] = Field(
         default={}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
     )
     arrived: Seconds | None = Field(
@@ -69,9 +70,7 @@ class QueuedJob(Record):
         default=None, ge=0, description="so far; absent: what its samples took at its present speed"
     )
     restart: Seconds = Field(default=90.0, ge=0, description="a running job stands still so long when it is changed")
-    change_price: FiniteFloat = Field(
-        default=0.0, ge=0, description="what a change takes off its value, for --value own"
-    )
+    change_price: Number = Field(default=0.0, ge=0, description="what a change takes off its value, for --value own")
     may_wait: bool = Field(default=True, description="false: a running job keeps at least its least candidate")
 
     @model_validator(mode="after")
@@ -90,10 +89,10 @@ class Queue(Record):
     @classmethod
     def load(cls, path: str | Path) -> Queue:
         """Read a jobs file; paths in it count from its folder. Raises JobError with one sentence for every mistake."""
-        queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), Path(path).parent
+        queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), folder_of(path)
         return cls(jobs=tuple(each.model_copy(update=_within(folder, each)) for each in queue.jobs))
 
 
-def _within(folder: Path, job: QueuedJob) -> dict[str, str]:
+def _within(folder: str, job: QueuedJob) -> dict[str, str]:
     paths = {name: getattr(job, name) for name in ("job", "recommendation", "table", "current")}
-    return {name: str(folder / path) for name, path in paths.items() if isinstance(path, str)}
+    return {name: absolute(path, folder) for name, path in paths.items() if isinstance(path, str)}

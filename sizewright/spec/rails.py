@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec._shorthand import ONE_FOR_BOTH
 from sizewright.spec.bounds import RoleBounds
 from sizewright.spec.cluster import Quota
 from sizewright.spec.job import Job, Prices
-from sizewright.spec.units import Bytes, Cores
+from sizewright.spec.units import Bytes, Cores, Count, Number
 
 
 class RoleRails(Record):
     """Of one role; what is left out is free."""
 
-    replicas: Annotated[tuple[int, int], ONE_FOR_BOTH] | None = Field(default=None, description="how many of them")
+    replicas: Annotated[tuple[Count, Count], ONE_FOR_BOTH] | None = Field(default=None, description="how many of them")
     cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(default=None, description="cores of one")
     memory_bytes: Annotated[tuple[Bytes, Bytes], ONE_FOR_BOTH] | None = Field(
         default=None, validation_alias="memory", serialization_alias="memory", description="of one"
     )
-    step: int | None = Field(default=None, ge=1, description="replicas more or fewer in one change")
+    step: Count | None = Field(default=None, ge=1, description="replicas more or fewer in one change")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -36,7 +36,7 @@ class Rails(Record):
     chief: RoleRails = RoleRails()
     evaluator: RoleRails = RoleRails()
     quota: Quota = Quota()
-    budget: FiniteFloat | None = Field(default=None, ge=0, description="currency that all samples may cost as foretold")
+    budget: Number | None = Field(default=None, ge=0, description="currency that all samples may cost as foretold")
     prices: Prices | None = Field(
         default=None, description="that the budget is counted in; absent: those that the job tells"
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame, sizes
+from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Estimate(Record):
@@ -24,8 +29,8 @@ class Prediction(Record):
     throughput: Estimate
     completion_time_s: Estimate
     cost: Estimate
-    worker_memory_bytes: int
-    ps_memory_bytes: int
+    worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where nothing tells it")
+    ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where nothing tells it")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
     ps_oom_probability: float | None = Field(
         default=None, description="that the fullest PS breaks the memory asked for"
@@ -80,7 +85,7 @@ class Remedy(Record):
     text: str
 
 
-class Recommendation(Record):
+class Recommendation(Result):
     """The answer to "what should this job ask for?"."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
@@ -98,6 +103,14 @@ class Recommendation(Record):
     reasons: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
 
-    def to_json(self) -> str:
-        """The published JSON object, indented."""
-        return self.model_dump_json(indent=2)
+    def to_frame(self) -> pd.DataFrame:
+        """Return the alternatives, one a row, the chosen one marked."""
+        return frame(
+            sizes(each.allocation)
+            | {
+                "throughput": each.throughput.value, "throughput_lower": each.throughput.lower,
+                "throughput_upper": each.throughput.upper, "completion_time_s": each.completion_time_s,
+                "cost": each.cost, "chosen": each.chosen,
+            }
+            for each in self.alternatives
+        )  # fmt: skip

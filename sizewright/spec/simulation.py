@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame
+from sizewright.spec._shown import Result
 from sizewright.spec.recommendation import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class SimulatedDecision(Record):
@@ -41,7 +46,7 @@ class SimulationRow(Record):
     figures: dict[str, Estimate] = Field(description="means, with 95 % intervals where there are several seeds")
 
 
-class Simulation(Record):
+class Simulation(Result):
     """All policies at all loads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
@@ -53,3 +58,13 @@ class Simulation(Record):
     runs: tuple[SimulatedRun, ...]
     assumptions: tuple[str, ...] = Field(default=(), description="what the trace does not tell, and was taken to be")
     notes: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each policy and load: means of the figures, with the ends of their intervals."""
+        return frame(
+            {"policy": row.policy, "load": row.load, "seeds": row.seeds}
+            | {name: told.value for name, told in row.figures.items()}
+            | {f"{name}_lower": told.lower for name, told in row.figures.items()}
+            | {f"{name}_upper": told.upper for name, told in row.figures.items()}
+            for row in self.rows
+        )

@@ -1,4 +1,9 @@
-"""Units as people write them (`16Gi`, `500m`, `4h`) and as records hold them (bytes, cores, seconds)."""
+"""Numbers as people write them, with a unit or without: the only reader of quantities.
+
+Every Kubernetes quantity is read (`500m`, `16Gi`, `1G`, `1e3`, `1288490188800m`), and what people write besides it:
+`16 GiB`, `16gb`, `4h`, `1h30m`, `4.5e7`, `1,000,000`, `45_840_617`. A lower-case `m` is a thousandth (in a duration a
+minute) and never a million. Records hold cores, bytes, seconds and plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +11,221 @@ import math
 import re
 import reprlib
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import FiniteFloat, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_before_validator_function
+
+from sizewright.errors import InputError
+
+if TYPE_CHECKING:
+    from sizewright.spec.job import Prices
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+_MOST_BYTES = 2**63 - 1  # as databases, Kubernetes and file systems count
 
-_BYTES = {"": 1, "B": 1}
-for _power, _unit in enumerate("KMGT", 1):
-    _BYTES |= {_unit: 1000**_power, f"{_unit}B": 1000**_power, f"{_unit}I": 1024**_power, f"{_unit}IB": 1024**_power}
-_SECONDS = {"": 1.0, "MS": 1e-3, "S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
-_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SCALES = {unit: Fraction(1000) ** power for power, unit in enumerate(("", "k", "M", "G", "T", "P", "E"))}
+_SCALES |= {unit: Fraction(1, 1000**power) for power, unit in enumerate("mun", 1)}
+_SCALES |= {f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)}
+_LOWER = {unit.lower(): scale for unit, scale in _SCALES.items() if unit not in ("M", "E")}
+_OF_COUNTS = _LOWER | _SCALES
+_OF_BYTES = {f"{unit.lower()}b": scale for unit, scale in _SCALES.items() if unit not in ("m", "u", "n")} | _OF_COUNTS
+_OF_CORES = {unit: _SCALES[unit] for unit in ("", "n", "u", "m", "k")}
+_TIMES = {1: "s sec secs second seconds", 60: "m min mins minute minutes", 3600: "h hr hrs hour hours",
+          86400: "d day days", 604800: "w week weeks"}  # fmt: skip
+_OF_SECONDS: dict[str, Fraction | int] = {"": 1, "ms": Fraction(1, 1000)}
+_OF_SECONDS |= {unit: seconds for seconds, units in _TIMES.items() for unit in units.split()}
+
+_NUMBER = r"[+-]?(?:[0-9][0-9_,'\s]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]*)\s*")
+_DURATION = re.compile(rf"\s*(?=[0-9.])({_NUMBER})\s*([A-Za-z]+)")
+_CLOCK = re.compile(r"\s*(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)\s*", re.ASCII)
+_DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[1-9][0-9]{0,2}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
+_OF_KUBERNETES = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
+_PLAIN = re.compile(r"[0-9]{1,15}(\.[0-9]{1,17})?")
+Amount = TypeVar("Amount", int, float)
+_LONGEST = 100
+_MOST_EXPONENT = 400
+
+
+class QuantityError(ValueError):
+    """A text or value that is not `expected`: an amount of memory, a number of cores, ..."""
+
+    def __init__(self, message: str, expected: str) -> None:
+        super().__init__(message)
+        self.expected = expected
 
 
 def parse_bytes(value: Any) -> int:
-    """`"16Gi"` → 17179869184; plain numbers are bytes. A fraction of a byte is rounded."""
-    return round(_parse(value, _BYTES, "memory", "16Gi, 512Mi or bytes"))
+    """`"16Gi"` → 17179869184; plain numbers are bytes. A fraction of a byte counts as one, as in Kubernetes.
+
+    Less memory than a page (4 KiB) is refused, for another unit is meant: `400m` is 0.4 bytes.
+    """
+    return _whole_bytes(value, least=4 * KIB)
+
+
+def parse_byte_count(value: Any) -> int:
+    """Like `parse_bytes`, for amounts that may be small: less than one byte is refused."""
+    return _whole_bytes(value, least=1)
+
+
+def _whole_bytes(value: Any, least: int) -> int:
+    if type(value) is int and (least <= value <= _MOST_BYTES or value == 0):
+        return value
+    example = "16Gi, 512M or bytes"
+    found = _parse(value, _OF_BYTES, "an amount of memory", example)
+    if 0 < found < least:
+        few = "1 byte" if found == 1 else f"{float(found):g} bytes"
+        raise ValueError(f"{_shown(value)} is only {few} of memory (write a unit, such as 400Mi or 400M)")
+    if found > _MOST_BYTES:
+        raise ValueError(f"{_shown(value)} is not an amount of memory: it is above 8 EiB (write {example})")
+    return math.ceil(found)
 
 
 def parse_cores(value: Any) -> float:
     """`"500m"` → 0.5; plain numbers are cores."""
-    return _parse(value, {"": 1.0, "M": 1e-3}, "cores", "2, 0.5 or 500m")
+    if type(value) is float and math.isfinite(value):
+        return value
+    return float(_parse(value, _OF_CORES, "a number of cores", "2, 0.5 or 500m"))
+
+
+def parse_number(value: Any) -> float:
+    """`"4.5e7"`, `"45,000,000"` and `"45M"` → 45000000.0."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return float(value)
+    return float(_parse(value, _OF_COUNTS, "a number", "12.5, 1e6 or 1,000,000"))
+
+
+def parse_count(value: Any) -> int:
+    """`"4.5e7"`, `"45,000,000"`, `"45_000_000"` and `"45M"` → 45000000. What is not whole is refused."""
+    found = _parse(value, _OF_COUNTS, "a whole number", "16, 1e6 or 1,000,000")
+    if found.denominator != 1:
+        hint = ": m is a thousandth, M a million" if str(value).strip().endswith("m") else ""
+        raise QuantityError(
+            f"{_shown(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)", "a whole number"
+        )
+    return found.numerator
 
 
 def parse_seconds(value: Any) -> float:
-    """`"4h"` → 14400.0; plain numbers are seconds."""
-    return _parse(value, _SECONDS, "a duration", "4h, 30m or seconds")
+    """`"4h"`, `"3h60m"` and `"4:00:00"` → 14400.0; plain numbers are seconds."""
+    what, example = "a duration", "4h, 1h30m, 4:00:00 or seconds"
+    if isinstance(value, str):
+        if clock := _CLOCK.fullmatch(value):
+            days, hours, minutes, seconds = clock.groups()
+            return float(int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds))
+        if re.fullmatch(r"\s*\d+:\d+\s*", value):
+            raise ValueError(f"{_shown(value)} is not {what}: it could be hours or minutes (write {example})")
+        parts = [match.group() for match in _DURATION.finditer(value)]
+        if len(parts) > 1 and "".join(parts) == value.rstrip():
+            return sum(parse_seconds(part) for part in parts)
+    return float(_parse(value, _OF_SECONDS, what, example))
 
 
-def _parse(value: Any, scale: dict[str, Any], what: str, example: str) -> float:
-    number = _number(value, scale)
-    if number is None or not math.isfinite(number):
-        raise ValueError(f"{reprlib.repr(value)} is not {what} (write {example})")
-    return number
+def _parse(value: Any, scales: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
+    """The exact number. Raises ValueError in one sentence for what is none."""
+    why = ""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if abs(value) < sys.float_info.max:  # which an infinite or unknown number is not
+            return Fraction(value) if isinstance(value, int) else Fraction(repr(float(value)))
+    elif isinstance(value, str):
+        match = _QUANTITY.fullmatch(value) if len(value) <= _LONGEST else None
+        unit = match[2] if match else ""
+        scale = scales.get(unit if unit in scales or _is_exact(unit, scales) else unit.lower())
+        number = _number(match[1].strip()) if match else None
+        if number is not None and scale is not None and abs(number * scale) < sys.float_info.max:
+            if number >= 0 or scales is _OF_COUNTS:
+                return number * scale
+            why = ": it is negative"
+        else:
+            why = _why(value.strip(), unit)
+    raise QuantityError(f"{_shown(value)} is not {what}{why} (write {example})", what)
 
 
-def _number(value: Any, scale: dict[str, Any]) -> float | None:
-    if isinstance(value, bool):
+def _is_exact(unit: str, scales: Mapping[str, Fraction | int]) -> bool:
+    """Whether another case of its letters is another unit: `M` is a million, `m` a thousandth (or a minute)."""
+    return unit in ("M", "N", "U", "E") and scales is not _OF_SECONDS
+
+
+def _number(text: str) -> Fraction | None:
+    digits, _, exponent = text.lower().partition("e")
+    if not _DIGITS.fullmatch(digits) or not any(each.isdigit() for each in digits):
         return None
-    if isinstance(value, (int, float)):
-        return float(value) if abs(value) < sys.float_info.max else math.inf
-    match = _NUMBER.fullmatch(str(value))
-    unit = match.group(2).upper() if match else None
-    return float(match.group(1)) * float(scale[unit]) if match and unit in scale else None
+    if exponent and abs(int(exponent)) > _MOST_EXPONENT:
+        return None
+    return Fraction(re.sub(r"[_,'\s]", "", digits)) * Fraction(10) ** int(exponent or 0)
+
+
+def _why(text: str, unit: str) -> str:
+    """What is wrong with the digits of a number that people write in more than one way."""
+    if re.match(r"\d+,\d", text) or (text.count(",") and text.count(".")):
+        return ": a point goes before decimals, commas group digits by three"
+    if re.match(r"\d+\.\d+\.\d", text):
+        return ": it has more than one decimal point"
+    if re.match(r"0[xob]", text, re.IGNORECASE):
+        return ": digits are decimal"
+    if unit and unit != text:
+        return f": it has no unit {unit}" if unit != "e" else ": no exponent follows its e"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    return reprlib.repr(value)
+
+
+def read_cores(value: Any, field: str) -> float:
+    """Of a manifest: `400m` → 0.4. Raises InputError that names the field of what Kubernetes does not take."""
+    return _of_manifest(value, field, parse_cores, "Write cores such as 2, 0.4 or 400m.")
+
+
+def read_bytes(value: Any, field: str) -> int:
+    """Of a manifest: `1Gi` → 1073741824. Raises InputError that names the field of what Kubernetes does not take."""
+    return _of_manifest(value, field, parse_bytes, "Write 512Mi, 1Gi, 1G or bytes.")
+
+
+def _of_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remedy: str) -> Amount:
+    written = f"{field} is '{value}'"
+    try:
+        amount = parse(value)
+    except ValueError as error:
+        why = str(error).removeprefix(_shown(value)).partition(" (write")[0]
+        raise InputError(f"{written}, which{why}.", remedy) from None
+    if amount <= 0:
+        raise InputError(f"{written}, and it must be above 0.", remedy)
+    if isinstance(value, str) and not _OF_KUBERNETES.fullmatch(value.strip()):
+        raise InputError(f"{written}, which Kubernetes does not read.", remedy)
+    return amount
+
+
+def cpu_quantity(cores: float, step_m: int = 1) -> str:
+    """Cores as Kubernetes writes them (`500m`, `2`), rounded up to whole steps of `step_m` millicores.
+
+    Raises InputError for an infinite number.
+    """
+    if not math.isfinite(cores):
+        raise InputError(f"{cores} is not a number of cores.", "Give a finite number, such as 2 or 500m.")
+    # Rounding first, or 0.07 cores (70.00000000000001 millicores) would become 71m.
+    steps = max(1, math.ceil(round(cores * 1000 / step_m, 6)))
+    millicores = steps * step_m
+    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
+
+
+def memory_quantity(memory_bytes: float) -> str:
+    """`1409286144` → `"1344Mi"`: whole Mi, rounded up."""
+    return f"{-(-math.ceil(memory_bytes) // MIB)}Mi"
 
 
 def format_bytes(value: float) -> str:
     """`17179869184` → `"16.0 GiB"`."""
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
+            return f"{_tenths(value / size)} {unit}"
     return f"{value:.0f} B"
-
-
-def write_bytes(value: float) -> str:
-    """`1409286144` → `"1344Mi"`: rounded up, as a file takes it."""
-    return f"{math.ceil(value / MIB)}Mi"
 
 
 def write_seconds(value: float) -> str:
@@ -70,23 +234,130 @@ def write_seconds(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """`14400.0` → `"4.0 h"`."""
+    """`14400.0` → `"4.0 h"`, `0.0123` → `"12.3 ms"`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.1f} s"
+            return f"{_tenths(value / size)} {unit}"
+    if 0 < abs(value) < 0.1:
+        return f"{value * 1e3:.1f} ms" if abs(value) >= 1e-4 else f"{value:.1e} s"
+    return f"{value:.2g} s" if 0 < abs(value) < 1 else f"{value:.1f} s"
 
 
-def _written(pattern: str) -> WithJsonSchema:
-    """The JSON Schema of a number that may be written with its unit."""
-    return WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}, mode="validation")
+def format_count(count: float, noun: str, plural: str | None = None) -> str:
+    """`1 run`, `1,200 runs`, `0.5 cores`: every count before a noun is written so."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
+    return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), _written(r"^[0-9.]+ *([KMGT]i?)?B?$")]
-Cores = Annotated[float, BeforeValidator(parse_cores), _written(r"^[0-9.]+m?$")]
-Seconds = Annotated[float, BeforeValidator(parse_seconds), _written(r"^[0-9.]+ *(ms|s|m|h|d)?$")]
+def _tenths(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) < _SCIENTIFIC else f"{value:.2e}"
 
 
-def format_count(count: int, noun: str) -> str:
-    """`1 run`, `1,200 runs`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+@dataclass(frozen=True)
+class Quantity:
+    """An annotation of a number that may be written as text: `parse` reads it, `pattern` is its JSON Schema."""
+
+    parse: Callable[[Any], Any]
+    pattern: str
+    text_only: bool = False
+    """Whether plain numbers are left to pydantic."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        read = self._text if self.text_only else self.parse
+        return no_info_before_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        number = handler(schema)
+        if handler.mode == "serialization":
+            return number
+        return {"anyOf": [number, {"type": "string", "pattern": self.pattern}]}
+
+    def _text(self, value: Any) -> Any:
+        return self.parse(value) if isinstance(value, (str, bool)) else value
+
+
+_WRITTEN = r"^ *\+?([0-9][0-9_,' ]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)? *"
+_BYTES_WRITTEN = _WRITTEN + r"([numkKMGTPEgtp]|[KMGTPEkmgtpe]([iI]?[bB]|[iI])|[bB])? *$"
+_CORES_WRITTEN = _WRITTEN + r"[numk]? *$"
+_SECONDS_WRITTEN = r"^ *[0-9+.][-0-9+:.,_' a-zA-Z]*$"
+_COUNT_WRITTEN = _WRITTEN + r"([numkKMGTPEgtp]|[KMGTPEkmgtpe][iI])? *$"
+
+Bytes = Annotated[int, Quantity(parse_bytes, _BYTES_WRITTEN)]
+ByteCount = Annotated[int, Quantity(parse_byte_count, _BYTES_WRITTEN)]
+Cores = Annotated[float, Quantity(parse_cores, _CORES_WRITTEN)]
+Seconds = Annotated[float, Quantity(parse_seconds, _SECONDS_WRITTEN)]
+Count = Annotated[int, Quantity(parse_count, _COUNT_WRITTEN, text_only=True)]
+Number = Annotated[FiniteFloat, Quantity(parse_number, _COUNT_WRITTEN, text_only=True)]
+
+# Of measurements: a plain number may be anything, as it was measured.
+MeasuredBytes = Annotated[int, Quantity(parse_bytes, _BYTES_WRITTEN, text_only=True)]
+MeasuredByteCount = Annotated[int, Quantity(parse_byte_count, _BYTES_WRITTEN, text_only=True)]
+MeasuredCores = Annotated[float, Quantity(parse_cores, _CORES_WRITTEN, text_only=True)]
+MeasuredSeconds = Annotated[float, Quantity(parse_seconds, _SECONDS_WRITTEN, text_only=True)]
+MeasuredNumber = Annotated[float, Quantity(parse_number, _COUNT_WRITTEN, text_only=True)]
+
+
+_SCIENTIFIC = 1e12
+"""Numbers from here on are written with an exponent."""
+_MOST_DIGITS = 6
+"""Of a value, however narrow its interval is."""
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """Return `113571.6` as `"113,572"` and `0.8` as `"0.800"`: all whole digits, and at least `digits` digits.
+
+    This and `format_interval` are the only places that round throughput, cost and counts for people to read.
+    """
+    return _rounded(value, min(0, _exponent(value) - digits + 1)) if value else "0"
+
+
+def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
+    """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
+
+    They are rounded to two digits of half the width of the interval, as more would claim what is not known. Each
+    keeps two digits of its own, and without a width they are written by `format_number`.
+    """
+    half = (upper - lower) / 2
+    if not (math.isfinite(half) and half > 0):
+        return format_number(value), format_number(lower), format_number(upper)
+    place = max(_exponent(half) - 1, _exponent(value) - _MOST_DIGITS + 1 if value else -_MOST_DIGITS)
+    value_, lower_, upper_ = (_rounded(each, min(place, _exponent(each) - 1) if each else place)
+                              for each in (value, lower, upper))  # fmt: skip
+    return value_, lower_, upper_
+
+
+def describe_interval(value: float, lower: float, upper: float) -> str:
+    """Return `"114,000 (78,000 to 165,000)"`."""
+    value_, lower_, upper_ = format_interval(value, lower, upper)
+    return f"{value_} ({lower_} to {upper_})"
+
+
+def format_cost(cost: float, rate: float, rate_lower: float, rate_upper: float) -> str:
+    """Round the cost of all samples as the interval of the samples/s says, which it falls with."""
+    if not (rate_lower > 0 and rate_upper > 0):
+        return format_number(cost)
+    return format_interval(cost, cost * rate / rate_upper, cost * rate / rate_lower)[0]
+
+
+def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
+    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`: the unit of every cost that is shown."""
+    parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]
+    parts += [f"{prices.gpu_hour:g} a GPU-hour"] if gpus else []
+    default = " (the default prices)" if prices == type(prices)() else ""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}{default}"
+
+
+def _exponent(value: float) -> int:
+    """Return the power of ten of the first digit."""
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _rounded(value: float, place: int) -> str:
+    """Round to the power of ten `place`; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
+    if value and not 1e-4 <= abs(value) < _SCIENTIFIC:
+        return f"{value:.{min(_MOST_DIGITS, max(1, _exponent(value) - place + 1))}g}"
+    return f"{round(value, -place):,.{max(0, -place)}f}"

@@ -26,8 +26,9 @@ from typing import Any
 from typing_extensions import Self
 
 from sizewright.errors import EngineError, SizewrightError
+from sizewright.interrupts import uninterrupted
 from sizewright.testing.namespaces import Network, require_host, sweep
-from sizewright.testing.signals import signals_raise, signals_wait
+from sizewright.testing.signals import signals_raise
 
 _PORT = 6379  # each head has a network of its own
 _START_S = 90.0
@@ -183,7 +184,7 @@ class Bed:
         return self._network.folder / f"n{node}.log"
 
     def _take_down(self) -> None:
-        with signals_wait():
+        with uninterrupted():
             self._network.take_down()
             for process in self._children:
                 process.wait()

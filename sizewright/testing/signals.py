@@ -26,21 +26,3 @@ def signals_raise() -> Iterator[None]:
     finally:
         for number in ending:
             signal.signal(number, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def signals_wait() -> Iterator[None]:
-    """Hold signals back, so that nothing stays half removed when Ctrl-C is pressed twice."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda received, _: held.append(received)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for received in held:
-            signal.raise_signal(received)

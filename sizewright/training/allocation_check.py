@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sizewright.errors import EngineError, LimitError
 from sizewright.spec import Allocation
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 from sizewright.training.cgroups import MIN_QUOTA_US, PERIOD_US
 from sizewright.training.machine import Offer
 
@@ -33,7 +33,7 @@ def check_room(allocation: Allocation, offers: Sequence[Offer]) -> None:
     if allocation.cores() > cores + 1e-9:
         where = "this host has" if len(offers) == 1 else f"the {len(offers)} machines have"
         raise EngineError(
-            f"The allocation asks for {allocation.cores():g} cores and {where} {cores:g}.",
+            f"The allocation asks for {format_count(allocation.cores(), 'core')} and {where} {cores:g}.",
             "Ask for fewer, or run on a larger host.",
         )
     if allocation.memory_bytes() > memory_bytes:

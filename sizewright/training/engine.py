@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
@@ -16,10 +17,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 
 from sizewright.errors import EngineError, MissingExtraError
+from sizewright.interrupts import uninterrupted
 from sizewright.training.cgroups import CgroupTree
 
 NAMESPACE = "sizewright"
@@ -123,7 +126,8 @@ class Engine:
         if self._owned and _ours:
             _ours[0]._take_over(self)
         if self._owned:
-            self.ray.shutdown()  # also what a start that failed half-way has left
+            with uninterrupted():
+                self.ray.shutdown()  # also what a start that failed half-way has left
         self._quiet.close()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -148,7 +152,7 @@ class Engine:
             )
         self._quiet.enter_context(_own_output(self.ray))
         try:
-            with _callers_handlers():
+            with _no_signals(self.ray):
                 self.ray.init(
                     address=address,
                     namespace=NAMESPACE,
@@ -166,7 +170,7 @@ class Engine:
         _check_shared_memory()
         self._folder = Path(tempfile.mkdtemp(prefix="szw-"))
         self._quiet.enter_context(_own_output(self.ray))
-        with _callers_handlers(), _elsewhere(self._folder):
+        with _no_signals(self.ray), _elsewhere(self._folder):
             self._init_ray()
         self._join_group(process.pid for process in self._processes())
 
@@ -207,16 +211,41 @@ def _end(processes: Iterable[psutil.Process]) -> None:
 
 
 @contextlib.contextmanager
-def _callers_handlers() -> Iterator[None]:
-    """Ray takes SIGTERM for itself and would end without cleaning up; the caller's own handler is put back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGTERM)
+def _no_signals(ray: ModuleType) -> Iterator[None]:
+    """While Ray starts, no signal cuts it short, at which it may crash this process, nor any that is sent to all
+    processes of a terminal. It would also take SIGTERM for itself, and end without cleaning up.
+    """
+    utils, services, inner = ray._private.utils, ray._private.services, ray._raylet
+    takes, starts, joins = utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker
+
+    def join(*args: Any, **more: Any) -> Any:
+        try:
+            with _no_stderr():  # it would print where a thread was
+                return joins(*args, **more)
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    utils.set_sigterm_handler = lambda _: None
+    services.ConsolePopen = functools.partial(starts, start_new_session=True)
+    inner.CoreWorker = join
+    try:
+        with uninterrupted():
+            yield
+    finally:
+        utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker = takes, starts, joins
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 
 import psutil
 
@@ -19,3 +21,13 @@ def available_memory_bytes(own: Usage | None = None) -> int:
     """Bytes that can still be used: the less of what the host and what the container has left."""
     left, own = int(psutil.virtual_memory().available), own or own_usage()
     return left if own.memory_left_bytes is None else min(left, own.memory_left_bytes)
+
+
+def runqueue_s(pid: int) -> float:
+    """Seconds that the threads of a process were ready to run and did not; 0 where the kernel does not count them."""
+    waited_ns = 0
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                waited_ns += int((task / "schedstat").read_text().split()[1])
+    return waited_ns / 1e9

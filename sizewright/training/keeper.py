@@ -200,7 +200,7 @@ def read_info(folder: str | Path, job: Job) -> tuple[Path, SnapshotInfo]:
         whole = False
     if not whole:
         raise JobError(f"The snapshot {found[-1]} is damaged.", "Resume another one, or start anew in another folder.")
-    if info.job_hash != job.hash:
+    if info.job_hash not in job.hashes:
         raise JobError(
             f"The snapshot in {folder} is of another job: its model, data or training settings differ.",
             "Resume it with the job file that it was made with, or start anew in another folder.",

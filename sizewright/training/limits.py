@@ -14,15 +14,17 @@ from sizewright.errors import LimitError, ReplicaDiedError
 from sizewright.spec import LimitedBy
 from sizewright.spec.units import format_bytes
 from sizewright.training.cgroups import PERIOD_US, USUAL_WEIGHT, CgroupTree
+from sizewright.training.host import runqueue_s
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a replica has used since it began: CPU seconds, seconds held back, its peak of memory."""
+    """What a replica has used since it began: CPU seconds, seconds held back or without a core, its peak of memory."""
 
     at_s: float
     cpu_s: float
     throttled_s: float
+    runqueue_s: float
     memory_peak_bytes: int
 
 
@@ -98,7 +100,8 @@ class ReplicaLimits:
         cpu_s = self._group.cpu_used_s() if self._group else time.process_time()
         throttled_s = self._group.throttled_s() if self._group else 0.0
         charged = self._group.memory_peak_bytes() if self._group else 0
-        return Usage(time.monotonic(), cpu_s, throttled_s, max(charged, _status_bytes("VmHWM")))
+        waited_s = runqueue_s(os.getpid())
+        return Usage(time.monotonic(), cpu_s, throttled_s, waited_s, max(charged, _status_bytes("VmHWM")))
 
 
 def pin_process(pid: int, cores: float | None, first: int) -> LimitedBy:

@@ -58,6 +58,6 @@ class Ledger:
             updates_lost=snapshots.rolled_back + sum(failure.updates_lost for failure in failures),
             failures=tuple(failures),
             changes=tuple(self._changes),
-            snapshots=snapshots.taken,
+            snapshots=snapshots.written,
             snapshot_faults=snapshots.faults,
         )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError
 from sizewright.spec import Resources, Role
+from sizewright.spec.units import format_count
 
 _ROOM_S = 30.0
 
@@ -80,7 +81,7 @@ class Placement:
         for seat in seats:
             if not seat.group.wait(timeout_seconds=max(0.1, deadline - time.monotonic())):
                 raise EngineError(
-                    f"The cluster has no room for {len(seats)} {seat.role} of {seat.size.cpu:g} cores.",
+                    f"The cluster has no room for {len(seats)} {seat.role} of {format_count(seat.size.cpu, 'core')}.",
                     "Ask for fewer or smaller ones, or add a node.",
                 )
             seat.node = self._ray.util.placement_group_table(seat.group)["bundles_to_node_id"][0]

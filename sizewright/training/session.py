@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sizewright.errors import EngineError, SizewrightError
+from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
+from sizewright.spec._paths import absolute
 from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
-from sizewright.training.endings import stop_at_exit, uninterrupted
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
 from sizewright.training.keeper import check_folder, resumed_ranges
@@ -66,7 +68,8 @@ class Session:
         if address is None:
             check_device(job)
         self._address = address
-        self._resume = str(resume) if resume is not None else None
+        folder = None if folder is None else absolute(folder)  # replicas work in other folders
+        self._resume = resume = None if resume is None else absolute(resume)
         trained = resumed_ranges(resume, self.job, samples)
         check_folder(folder, resume)
         self._recover = recover
@@ -77,26 +80,26 @@ class Session:
         self._token = secrets.token_bytes(TOKEN_BYTES)
         # Of all drivers on a cluster, whose numbers of processes may be the same.
         name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}-{secrets.token_hex(2)}"
-        self._machine = Machine(name)
         self._engine: Engine | None = None
         self._crew: Crew | None = None
         self._parts: list[LeaseServer] = []
+        self._machine: Machine | None = None
         try:
-            self._engine = Engine(self._machine.tree, address=address)
-            fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
-            fleet.wanted_reserve = dict(reserve or {})
-            book = LeaseBook(samples, batch_size=job.training.batch_size, trained=trained)
-            self._leases = LeaseServer(book, self._token, self._engine.ip())
-            self._parts.append(self._leases)
-            way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
-            self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
-            self._crew.servers.fill = samples is None
-            self._snapshots = Snapshots(
-                self._crew, self._token, interval_s=snapshot_s, folder=str(folder) if folder is not None else None
-            )
-            self._ledger = Ledger(sum(end - start for start, end in trained))
-            self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
-            stop_at_exit(self)
+            atexit.register(self.stop)  # for a program that ends without
+            with uninterrupted():  # a Ray that is cut short while it starts may crash this process
+                self._machine = Machine(name)
+                self._engine = Engine(self._machine.tree, address=address)
+                fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
+                fleet.wanted_reserve = dict(reserve or {})
+                book = LeaseBook(samples, batch_size=job.training.batch_size, trained=trained)
+                self._leases = LeaseServer(book, self._token, self._engine.ip())
+                self._parts.append(self._leases)
+                way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
+                self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
+                self._crew.servers.fill = samples is None
+                self._snapshots = Snapshots(self._crew, self._token, interval_s=snapshot_s, folder=folder)
+                self._ledger = Ledger(sum(end - start for start, end in trained))
+                self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
         except BaseException:
             self.stop()
             raise
@@ -232,10 +235,11 @@ class Session:
 
     def checkpoint(self, folder: str | Path) -> None:
         """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
-        with self._change("checkpoint", str(folder)):
+        folder = absolute(folder)
+        with self._change("checkpoint", folder):
             self._check_trains()
             self._open_keeper()
-            self._snapshots.take_whole(str(folder), resume=True)
+            self._snapshots.take_whole(folder, resume=True)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""
@@ -273,7 +277,9 @@ class Session:
                 if self._engine:
                     self._engine.stop()
                     self._engine = None
-                self._machine.close()
+                if self._machine:
+                    self._machine.close()
+                atexit.unregister(self.stop)
 
     @property
     def _live(self) -> Crew:

@@ -24,7 +24,8 @@ class Snapshots:
     anew and the dense weights come from a worker."""
 
     def __init__(self, crew: Crew, token: bytes, *, interval_s: float | None, folder: str | None) -> None:
-        self.taken = self.faults = 0
+        self.written = self.faults = 0
+        """Snapshots on disk, and those that could not be taken or written."""
         self.fault = ""
         self.reports = self._saved = 0
         """Batches that are surely in the last snapshot, and in the last one on disk."""
@@ -87,7 +88,6 @@ class Snapshots:
             taken = [m.actor.snapshot.remote(self._address, routing, polite=polite) for m in servers]
             self._crew.fleet.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
             self.reports = reports
-            self.taken += 1
 
     def take_whole(self, folder: str, *, resume: bool) -> None:
         """One of a single moment, from which on workers wait unless they `resume`, to disk."""
@@ -115,6 +115,7 @@ class Snapshots:
         """Write what the keeper has to disk, as of these samples."""
         saved = self._keeper.save.remote(folder, trained)
         self._crew.fleet.get_all([saved], lambda: [self._keeper.copied_bytes.remote()])
+        self.written += 1
 
     def restore(self, member: Member, partitions: Owners, dense: slice, version: int) -> None:
         """See `ps_team.Restore`."""

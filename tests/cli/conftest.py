@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from sizewright.cli.ending import ending
 from sizewright.cli.main import run
 
 
@@ -19,6 +20,7 @@ class Result(NamedTuple):
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     def invoke(*args: object) -> Result:
+        monkeypatch.setattr(ending, "begin", lambda: None)  # the signals of this process are pytest's
         monkeypatch.setattr("sys.argv", ["sizewright", *map(str, args)])
         with pytest.raises(SystemExit) as ended:
             run()

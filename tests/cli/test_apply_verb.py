@@ -224,7 +224,7 @@ def bad(folder: Path) -> Iterator[tuple[list[Any], str]]:
     yield [adjust, "--executor", "kubeflow", "--yes"], "Plan p-2 changes ctr, which is not there. Launch it first."
     yield [other, "--executor", "kubeflow", "--yes"], "The manifest has no TFJob; it holds: Service"
     yield [script, "--executor", "kubeflow", "--yes"], "run.yaml"
-    yield [units, "--executor", "kubeflow", "--yes"], "memory is '400m', which is 0.4 bytes"
+    yield [units, "--executor", "kubeflow", "--yes"], "memory is '400m', which is only 0.4 bytes"
     yield [plan, "--executor", "kubeflow", "--base", other, "--yes"], "other.yaml has no TFJob; it holds: Service"
     yield [plan, "--executor", "kubeflow", "--rails", other, "--yes"], "other.yaml"
     yield [plan, "--executor", "volcano", "--version", "0.4"], "It takes: api, base, clock, context, kubeconfig, roles."

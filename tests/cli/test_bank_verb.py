@@ -59,9 +59,9 @@ def test_a_recommendation_before_any_trial(call, tmp_path, example):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["show", "--bank", "nowhere"], "no bank at nowhere"),
+        (["show", "--bank", "nowhere"], "There is no bank at"),
         (["learn", "prior.json", "--leave-out", "alexnet"], "no base shape 'alexnet'"),
-        (["learn", "nowhere/prior.json"], "Cannot write the prior"),
+        (["learn", "/proc/nowhere/prior.json"], "Cannot write the prior"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(call, words, told):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ def test_a_machine_that_measures_is_found_fit(call: Callable[..., Any], store: s
     assert found["store"].found.endswith("8 trials")
     assert found["ports"].level == found["extra profile"].level == "ok"
     assert all(check.means for check in found.values() if check.level != "ok")
+
+
+@pytest.mark.parametrize(("cores", "level"), [(0.0, "ok"), (64.0, "lacking")])
+def test_busy_host_is_found(monkeypatch: pytest.MonkeyPatch, cores: float, level: str) -> None:
+    began = time.monotonic()
+    monkeypatch.setattr(checking, "others_busy_s", lambda: cores * (time.monotonic() - began))
+    found = checking._other_work()
+    assert found.level == level
+    assert found.found.startswith(f"it uses {cores:.1f} of this host's")
+    assert bool(found.remedy) == (level != "ok")
 
 
 def test_its_control_groups_are_gone_afterwards(without_ray: None) -> None:

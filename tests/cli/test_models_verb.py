@@ -32,7 +32,7 @@ def test_the_models_are_named(call):
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["nothing.csv"], "No trial file at"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
+    [(["nothing.csv"], "No table at"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
 )
 def test_what_cannot_be_compared_is_one_sentence(call, words, told):
     result = call("models", "compare", *words)
@@ -47,3 +47,11 @@ def test_a_table_of_too_few_allocations_is_said_to_be(call, tmp_path):
     result = call("models", "compare", path)
     assert result.code == 1
     assert "6 distinct allocations" in result.err
+
+
+def test_columns_of_a_table_that_is_compared_are_mapped(call, tmp_path):
+    rows = "num_workers;speed\n" + "".join(f"{w};{10 * w / (1 + 0.1 * w):.1f}\n" for w in (1, 2, 3, 4, 6, 8))
+    (tmp_path / "mine.csv").write_text(rows.replace(".", ","))
+    words = ("models", "compare", tmp_path / "mine.csv", "--model", "usl", "--trials", 4, "--seeds", 1, "-o", "json")
+    assert call(*words, "--map", "speed=throughput").code == 0
+    assert "lacks the column throughput" in " ".join(call(*words).err.split())

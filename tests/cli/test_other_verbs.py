@@ -98,7 +98,21 @@ def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_
 def test_the_same_trials_are_not_added_twice(call, store, tmp_path):
     call("trials", "export", tmp_path / "t.csv", "--store", store)
     again = call("trials", "import", tmp_path / "t.csv", "--store", store, "-o", "json")
-    assert json.loads(again.out) | {"store": ""} == {"store": "", "added": 0, "already_there": 8, "dry_run": False}
+    told = json.loads(again.out)
+    assert (told["added"], told["already_there"], told["left_out"], told["dry_run"]) == (0, 8, [], False)
+    assert "Nothing to add:" in call("trials", "import", tmp_path / "t.csv", "--store", store).out
+
+
+def test_an_import_names_what_it_read_as_what_and_what_it_left_out(call, example, store, tmp_path):
+    csv = tmp_path / "mine.csv"
+    csv.write_text("num_workers;ps;speed;note\n1;1;22,5;x\n")
+    words = ("trials", "import", csv, "--store", store, "--job", example, "--map", "speed=throughput")
+    result = call(*words)
+    assert "Added 1 trial to" in result.out
+    assert "Read num_workers as workers, speed as throughput. Left out: note." in " ".join(result.err.split())
+    refused = call(*words[:-2], "-o", "json")
+    assert refused.code == 1
+    assert "lacks the column throughput; it has num_workers, ps, speed, note" in " ".join(refused.err.split())
 
 
 def test_a_dry_run_of_an_import_tells_what_would_be_added_and_adds_nothing(call, example, store, tmp_path):

@@ -38,7 +38,7 @@ def test_a_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
     with TrialStore(store) as opened:
         opened.history.add([run])
     words = ("recommend", example, "--store", store, "--prior", "shipped")
-    assert "Warm start from 1 runs of 1 jobs like it: ads-a (100%)." in " ".join(call(*words).out.split())
+    assert "Warm start from 1 run of 1 job like it: ads-a (100%)." in " ".join(call(*words).out.split())
     (used,) = json.loads(call(*words, "-o", "json").out)["evidence"]["similar"]
     assert (used["name"], used["runs"], used["weight"]) == ("ads-a", 1, 1.0)
     cold = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")

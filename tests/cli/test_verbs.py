@@ -11,8 +11,9 @@ import pytest
 import typer
 from typer.main import get_command
 
+from sizewright import __version__
 from sizewright.cli import choices
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
 from sizewright.cluster.reclaim import RECLAIMS
@@ -175,3 +176,16 @@ def test_without_a_verb_help_is_shown(call: Callable[..., Any]) -> None:
         told = call(*group.split())
         assert told.code in (0, 2)
         assert "Examples:" in told.out + told.err
+
+
+def test_the_version_is_printed(call):
+    result = call("--version")
+    assert (result.code, result.out) == (0, f"sizewright {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("recommend",), ("trials",), ("trials", "list"), ("models", "compare")])
+def test_h_is_help(call, words):
+    short, long = call(*words, "-h"), call(*words, "--help")
+    assert short.code == 0
+    assert short.out == long.out
+    assert "Usage: sizewright" in short.out

@@ -167,7 +167,7 @@ def test_broken_rows_are_left_out_and_reported(tmp_path: Path) -> None:
     rows[10] = ("2", *rows[10][1:])
     rows[20] = (rows[20][0], "many", *rows[20][2:])
     rows[30] = ("", *rows[30][1:])
-    rows[40] = (rows[40][0], "nan", *rows[40][2:])
+    rows[40] = (rows[40][0], "inf", *rows[40][2:])
     log = ClickLog(str(write(tmp_path / "log", rows)), max_broken_share=0.01, **SMALL)
     batch = joined(list(log.batches(64)))
     assert (log.report.rows, log.report.broken, len(batch.labels)) == (500, 5, 495)
@@ -177,7 +177,7 @@ def test_broken_rows_are_left_out_and_reported(tmp_path: Path) -> None:
         "label '2' is not 0 or 1",
         "column 2 holds 'many', not a number",
         "label '' is not 0 or 1",
-        "column 2 holds 'nan', not a number",
+        "column 2 holds 'inf', not a number",
     ]
     whole = (tmp_path / "log").read_bytes()
     assert whole[log.report.faults[2].offset :].split(b"\n")[0].split(b"\t")[1] == b"many"

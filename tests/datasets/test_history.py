@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import threading
@@ -174,18 +175,22 @@ def test_any_row_of_csv_says_what_it_said(workers: int, ps: int, seconds: float,
         ("h.json", "{", "is not JSON"),
         ("h.jsonl", "{}\n{", "one record a line"),
         ("h.json", "[]", "holds no finished jobs"),
-        ("h.json", '[{"id": "a"}]', "record 1, name: Field required"),
-        ("h.json", "[3]", "record 1, row: Input should be"),
-        ("h.csv", "", "lacks the columns id, name"),
+        ("h.json", '[{"id": "a"}]', "record 1, name: is missing"),
+        ("h.json", "[3]", "record 1, row: must be a mapping of keys and values, got 3"),
+        ("h.csv", "", "is empty"),
         ("h.csv", "id,name,duration,workers,batch_size\n", "unknown column 'duration' .did you mean 'duration_s'"),
-        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,-3,1,1\n", "row 1, duration_s: Input should be greater"),
+        (
+            "h.csv",
+            "id,name,duration_s,workers,batch_size\na,b,-3,1,1\n",
+            "row 1 .line 2., duration_s: '-3' is not a duration: it is negative",
+        ),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,nan,1,1\n", "duration_s"),
-        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,inf,1,1\n", "finite number"),
-        ("h.csv", f"id,name,duration_s,workers,batch_size,samples\na,b,1,1,1,{10**400}\n", "row 1, samples"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,inf,1,1\n", "duration_s: 'inf' is not a duration"),
+        ("h.csv", f"id,name,duration_s,workers,batch_size,samples\na,b,1,1,1,{10**400}\n", "row 1 .line 2., samples"),
         ("h.csv", "id,name,duration_s,workers,batch_size,expected\na,b,1,1,1,9\n", "expected_lower and expected_upper"),
-        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1\na,b,2,1,1\n", "1 ids more than once"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1\na,b,2,1,1\n", "1 id more than once"),
         ("h.json", "[" * 100_000, "without end"),
-        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1\n", "row 1, workers: Field required"),
+        ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1\n", "row 1 .line 2. has 3 cells for 5 columns"),
         ("h.csv", "id,name,duration_s,workers,batch_size\na,b,1,1,1,9,9\n", "row 1"),
     ],
 )
@@ -215,5 +220,51 @@ def test_json_is_written_into_json_only(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="There is no file"):
+    with pytest.raises(StoreError, match="No table at"):
         import_history(tmp_path / "no.json")
+
+
+def test_a_table_of_runs_is_read_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(
+        "sep=;\r\nid;name;duration_s;workers;batch_size;worker_cpu;worker_memory_bytes;samples\r\n"
+        "a;b;1h30m;2;1e3;0,5;2Gi;1.000.000\r\n"
+    )
+    (run,) = import_history(tmp_path / "runs.csv")
+    group = run.stretches[0].allocation.worker[0]
+    assert (run.outcome.duration_s, run.stretches[0].samples) == (5400, 1_000_000)
+    assert (group.cpu, group.memory_bytes, run.stretches[0].allocation.batch_size) == (0.5, 2 * 2**30, 1000)
+
+
+ROWS = "id,name,status,duration_s,workers,batch_size\na-1,ctr,Succeeded,100,4,512\na-2,ctr,COMPLETED,1e2,4,512\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("h.csv", ROWS.encode()), ("h.csv", ROWS.replace(",", ";").encode()),
+        ("h.tsv", ROWS.replace(",", "\t").encode()),
+        ("h.csv", b"\xef\xbb\xbf" + ROWS.replace("\n", "\r\n").encode()), ("h.csv", ROWS.replace("\n", "\r").encode()),
+        ("h.csv.gz", gzip.compress(ROWS.encode())), ("h.csv", gzip.compress(ROWS.encode())),
+    ],
+)  # fmt: skip
+def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    found = import_history(tmp_path / name)
+    assert [(one.id, one.outcome.status, one.outcome.duration_s) for one in found] == [
+        ("a-1", "finished", 100), ("a-2", "finished", 100),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("h.jsonl", b'{"id": "a"}\n{"id": "b", "na', r"line 2 of .*, its last, is not JSON.*cut short"),
+        ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "lacks the columns name"),
+        ("h.csv", b"\n \n", "is empty"),
+        ("h.csv", gzip.compress(ROWS.encode())[:-9], "damaged or cut short"), ("h.csv", b"PAR1", "is a Parquet file"),
+    ],
+)  # fmt: skip
+def test_files_of_something_else_are_told(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(StoreError, match=words):
+        import_history(tmp_path / name)

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sizewright.datasets.pod_series import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIOD, QUOTA, jobs_of_pods
+from sizewright.datasets.pod_metrics import CPU, MEMORY, MEMORY_LIMIT, OOM, OOM_KILLED, PERIOD, QUOTA, RESTARTS
+from sizewright.datasets.pod_series import jobs_of_pods
 from sizewright.datasets.prometheus import Prometheus
 from sizewright.errors import InputError, StoreError
 from sizewright.spec import Job
@@ -23,7 +24,8 @@ SERIES: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
-        metric = next(name for name in (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM) if name in asked["query"])
+        known = (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM, RESTARTS, *OOM_KILLED)
+        metric = next(name for name in known if name in asked["query"])
         start, end = float(asked["start"]), float(asked["end"])
         told = [
             {
@@ -136,13 +138,19 @@ def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
     (run,) = jobs_of_pods(prometheus, 0, 5000, pod_name=named, job=Job(name="ctr"))
     assert run.key == Job(name="ctr").hash
     assert run.stretches[0].allocation.batch_size == 512
-    assert jobs_of_pods(prometheus, 0, 5000) == []
+    with pytest.raises(StoreError, match=r"1 series .* of 1 pods such as train_ctr.worker.7, .* Pass --pod-name"):
+        jobs_of_pods(prometheus, 0, 5000)
 
 
 def test_a_run_that_had_begun_before_is_left_out(prometheus: Prometheus, caplog: pytest.LogCaptureFixture) -> None:
     """Else each look from another moment would find another run."""
     pod("ctr-worker-0", range(990, 2001, 30), 0.4, MIB)
-    assert [len(jobs_of_pods(prometheus, start, 5000)) for start in (0, 960, 990, 1500)] == [1, 1, 0, 0]
+    assert [len(jobs_of_pods(prometheus, start, 5000)) for start in (0, 960)] == [1, 1]
+    for start in (990, 1500):
+        with pytest.raises(StoreError, match=r"1 that had begun before, such as ctr\. Look further back"):
+            jobs_of_pods(prometheus, start, 5000)
+    pod("late-worker-0", range(3000, 3301, 30), 0.4, MIB)
+    assert [run.name for run in jobs_of_pods(prometheus, 1500, 5000)] == ["late"]
     assert "look further back" in caplog.text
 
 

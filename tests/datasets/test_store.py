@@ -111,10 +111,23 @@ def _newer(path: Path) -> None:
         connection.execute("UPDATE sizewright_meta SET value = '99'")
 
 
+def test_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "trials.db"
+    with TrialStore(path) as opened:
+        opened.add(Trial(workers=1, ps=1, throughput=10.0, other_cpu_used=0.5))
+    with sqlite3.connect(path) as connection:
+        for name in ("other_cpu_used", "watched_s"):
+            connection.execute(f"ALTER TABLE trials DROP COLUMN {name}")
+    with TrialStore(path, create=False) as opened:
+        assert opened.trials() == [Trial(workers=1, ps=1, throughput=10.0)]
+        opened.add(Trial(workers=1, ps=1, throughput=10.0, watched_s=5.0))
+        assert opened.trials()[1].watched_s == 5.0
+
+
 def _without_a_column(path: Path) -> None:
     TrialStore(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE trials DROP COLUMN host")
+        connection.execute("ALTER TABLE trials RENAME COLUMN id TO number")
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -125,7 +138,7 @@ def _without_a_column(path: Path) -> None:
         (Path.mkdir, "is a folder"),
         (_foreign, "another application's database"),
         (_newer, "newer Sizewright"),
-        (_without_a_column, "lacks the columns host"),
+        (_without_a_column, "lacks the columns id"),
     ],
 )
 def test_a_store_that_is_not_one_is_refused(tmp_path: Path, prepare, says: str, create: bool) -> None:  # type: ignore[no-untyped-def]

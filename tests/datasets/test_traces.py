@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sizewright.datasets.traces import GIB, Trace, read_demand, read_trace
 from sizewright.errors import InputError
+
+PLAIN = "arrived_s,duration_s,gpu,cpu\n10,100,1,4\n15,50.5,2,8\n"
 
 
 def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
@@ -78,7 +89,7 @@ def test_alibaba_adds_up_the_roles_of_a_job(tmp_path: Path, header: bool) -> Non
         ("", "Cannot read the trace"),
         ("a,b\n1,2\n", "is no trace that is known"),
         ("arrived_s,duration_s,gpu\n", "holds no job that ran: it is empty"),
-        ("arrived_s,duration_s,gpu\n1,0,1\n", "holds no job that ran: 1 jobs are left out"),
+        ("arrived_s,duration_s,gpu\n1,0,1\n", "holds no job that ran: 1 job is left out: it has a duration that is 0"),
     ],
 )
 def test_what_is_no_trace(tmp_path: Path, text: str, told: str) -> None:
@@ -115,3 +126,169 @@ def test_a_demand_of_inference(tmp_path: Path) -> None:
         read_demand(written(tmp_path, "gpus\n4\n"))
     with pytest.raises(InputError, match="negative or no number"):
         read_demand(written(tmp_path, "servers\n4\n-1\n"))
+
+
+def test_philly_as_it_is_published(shared: Path) -> None:
+    trace = read_trace(shared / "field" / "T01" / "philly.json")
+    assert trace.jobs == ("application_1506638472019_1", "application_1506638472019_3")
+    assert (list(trace.arrived_s), list(trace.duration_s)) == ([0, 1260], [5954, 1800])
+    assert (list(trace.needs["gpu"]), trace.notes) == ([2, 1], ("1 job is left out: it never ran",))
+
+
+def test_philly_jobs_that_run_on_and_odd_attempts(tmp_path: Path) -> None:
+    attempt = {"start_time": "2017-10-06 15:00:00", "end_time": "2017-10-06 15:10:00", "detail": [{"gpus": ["a"]}]}
+    jobs = [
+        {"jobid": "a", "submitted_time": "2017-10-06 14:00:00", "attempts": [attempt, attempt | {"detail": None}]},
+        {"jobid": "b", "submitted_time": "2017-10-06 14:01:00", "attempts": [attempt | {"end_time": None}]},
+        {"jobid": "c", "submitted_time": "2017-10-06 14:02:00", "attempts": None},
+        {"jobid": "d", "submitted_time": None, "attempts": [attempt]},
+        {"jobid": "e", "submitted_time": "2017-10-06 14:03:00", "attempts": [attempt | {"detail": []}]},
+    ]
+    trace = read_trace(written(tmp_path, json.dumps(jobs), "cluster_job_log"))
+    assert (trace.jobs, list(trace.duration_s), list(trace.needs["gpu"])) == (("a",), [1200], [1])
+    assert trace.notes == (
+        "1 job is left out: it never ended", "1 job is left out: it never ran",
+        "1 job is left out: it has no time of arrival, or none that is a number or a date",
+        "1 job is left out: it has nothing of any resource",
+    )  # fmt: skip
+
+
+def test_other_tables_of_ten_columns_are_not_taken_for_alibabas(shared: Path) -> None:
+    with pytest.raises(InputError, match=r"no trace that is known: its columns are id, user, gpus, .*, gib\."):
+        read_trace(shared / "field" / "T02" / "sim10.csv")
+
+
+def test_reasons_why_jobs_are_left_out_are_true(shared: Path) -> None:
+    trace = read_trace(shared / "field" / "T06" / "pai.csv")
+    assert trace.jobs == ("j1", "j5")
+    assert trace.notes == (
+        "1 job is left out: it did not end well (Failed)", "1 job is left out: it did not end well (Running)",
+        "1 job is left out: it has nothing of any resource",
+    )  # fmt: skip
+    assert read_trace(shared / "field" / "T06" / "sp.csv").jobs == ("job-0", "job-1")
+
+
+FORMS: dict[str, Callable[[Path], object]] = {
+    "blanks": lambda path: path.write_text(PLAIN.replace(",", " , ")),
+    "quotes and capitals": lambda path: path.write_text(
+        PLAIN.replace("arrived_s,duration_s", '"Arrived_S", "Duration_s"')
+    ),
+    "semicolons": lambda path: path.write_text(PLAIN.replace(",", ";")),
+    "decimal commas": lambda path: path.write_text(
+        PLAIN.replace(",", ";").replace("50.5", "50,5").replace("100;", "100,0;")
+    ),
+    "tabs": lambda path: path.write_text(PLAIN.replace(",", "\t")),
+    "bars and sep": lambda path: path.write_text("sep=|\n" + PLAIN.replace(",", "|")),
+    "BOM": lambda path: path.write_text(PLAIN, encoding="utf-8-sig"),
+    "CR": lambda path: path.write_bytes(PLAIN.replace("\n", "\r").encode()),
+    "CRLF": lambda path: path.write_bytes(PLAIN.replace("\n", "\r\n").encode()),
+    "gz without its name": lambda path: path.write_bytes(gzip.compress(PLAIN.encode())),
+    "bz2": lambda path: path.write_bytes(bz2.compress(PLAIN.encode())),
+    "Parquet": lambda path: pd.read_csv(io.StringIO(PLAIN)).to_parquet(path),
+    "JSON": lambda path: pd.read_csv(io.StringIO(PLAIN)).to_json(path, orient="records"),
+    "JSON lines": lambda path: path.write_text(
+        "".join(json.dumps(row) + "\n" for row in pd.read_csv(io.StringIO(PLAIN)).to_dict("records"))
+    ),
+    "JSON in an object": lambda path: path.write_text(
+        json.dumps({"version": 1, "jobs": pd.read_csv(io.StringIO(PLAIN)).to_dict("records")})
+    ),
+    "dates": lambda path: path.write_text(
+        PLAIN.replace("\n10,", "\n2024-05-01T00:00:10Z,").replace("\n15,", "\n2024-05-01 02:00:15+02:00,")
+    ),
+    "milliseconds": lambda path: path.write_text(
+        PLAIN.replace("\n10,", "\n1714521610000,").replace("\n15,", "\n1714521615000,")
+    ),
+    "seconds since 1970": lambda path: path.write_text(
+        PLAIN.replace("\n10,", "\n1714521610,").replace("\n15,", "\n1714521615,")
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plain_trace_in_any_form(tmp_path: Path, form: str) -> None:
+    FORMS[form](tmp_path / "trace")
+    trace = read_trace(tmp_path / "trace")
+    assert (list(trace.arrived_s), list(trace.duration_s)) == ([0, 5], [100, 50.5])
+    assert {name: list(amounts) for name, amounts in trace.needs.items()} == {"gpu": [1, 2], "cpu": [4, 8]}
+    assert trace.notes == (("times are taken as milliseconds since 1970",) if form == "milliseconds" else ())
+
+
+def test_the_published_philly_table_with_numbers_as_times(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, "timestamp,duration,num_gpus\n1506638472,100,1\n1506638532,60,8\n"))
+    assert list(trace.arrived_s) == [0, 60]
+
+
+def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
+    pods = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+        "openb-pod-0000,12000,16384,1,1000,,LS,Running,0,12537496,0\n"
+        "openb-pod-0001,6000,12288,1,460,,LS,Running,427061,1000000,427061\n"
+        "openb-pod-0002,6000,12288,2,1000,V100M32,BE,Pending,427062,1000000,\n"
+    )
+    trace = read_trace(written(tmp_path, pods))
+    assert (trace.jobs, trace.notes) == (("openb-pod-0000", "openb-pod-0001"), ("1 job is left out: it never ran",))
+    assert (list(trace.needs["gpu"]), list(trace.needs["cpu"])) == ([1, 0.46], [12, 6])
+    assert list(trace.duration_s) == [12537496, 1000000 - 427061]
+    helios = (
+        "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue,vc\n"
+        "7,u,8,32,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:01:00,2020-04-01 00:02:00,60,50,vc1\n"
+        "8,u,0,4,1,FAILED,2020-04-01 00:00:40,2020-04-01 00:01:00,,5,20,vc1\n"
+    )
+    trace = read_trace(written(tmp_path, helios))
+    assert (trace.jobs, list(trace.arrived_s), list(trace.needs["gpu"])) == (("7", "8"), [0, 30], [8, 0])
+    acme = helios.replace("00:00:10,", "00:00:10+08:00,").replace("00:00:40,", "00:00:40+08:00,")
+    assert list(read_trace(written(tmp_path, acme)).arrived_s) == [0, 30]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"j1,i1,u1,Terminated,100,200\n", r"6 columns and no header, as Alibaba's pai_job_table"),
+        (b"j,t,n,w,i,Terminated,1,2,m\n", r"9 columns and no header, as Alibaba's pai_instance_table"),
+        (b"PK\x03\x04xx", "damaged or cut short"),
+        (gzip.compress(PLAIN.encode())[:-12], "damaged or cut short.*gzip -t"),
+        (b"PAR1xx", "Cannot read the trace"),
+        (b'[{"a": 1}, 3]', "no list of records"),
+        (b'[{"a": 1}', "Cannot read the trace"),
+        (b"[" * 50_000, "lists in lists"),
+        (b'{"a": 1}', "its columns are a"),
+        (b"<html><title>Sign in</title>", "is a web page or XML, not a trace"),
+        ("arrived_s,duration_s".encode("utf-16"), "UTF-16"),
+        (b"arrived_s,duration_s\n\xff\xfe,1\n", "UTF-8"),
+        (b'a,b\n"1,2\n3', "is no trace|Cannot read"),
+        (b"\n\n", "Cannot read the trace"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, data: bytes, words: str) -> None:
+    (tmp_path / "trace").write_bytes(data)
+    with pytest.raises(InputError, match=f"(?s){words}"):
+        read_trace(tmp_path / "trace")
+    with pytest.raises(InputError, match="is a folder"):
+        read_trace(tmp_path)
+
+
+def test_an_archive_of_several_files_names_them(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as one:
+        one.writestr("trace.csv", PLAIN)
+    assert len(read_trace(tmp_path / "one.zip")) == 2
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as two:
+        two.writestr("a.csv", PLAIN)
+        two.writestr("b.csv", PLAIN)
+    with pytest.raises(InputError, match=r"holds 2 files: a\.csv, b\.csv"):
+        read_trace(tmp_path / "two.zip")
+
+
+def test_amounts_that_are_no_number_are_not_taken_for_none(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, "arrived_s,duration_s,gpu,cpu\n0,5,unknown,4\n1,5,,4\n2,5,inf,1\n3,5,1,?\n"))
+    assert list(trace.needs["cpu"]) == [4]
+    assert trace.notes == ("3 jobs are left out: they have an amount of a resource that is no number",)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_give_a_trace_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("any") / "trace"
+    for start in (b"", b"arrived_s,duration_s,gpu\n1,2,1\n", b'[{"attempts": [{}]}, '):
+        path.write_bytes(start + data)
+        with suppress(InputError):
+            read_trace(path)

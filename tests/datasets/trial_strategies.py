@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
+from sizewright.datasets._columns import COLUMNS
 from sizewright.datasets.trials import Trial
 
 LARGEST = 2**63 - 1
@@ -15,17 +16,18 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(timezone.utc))
 
 
-def _values(field: FieldInfo) -> st.SearchStrategy[Any]:
+def _values(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     parts = [part for part in get_args(field.annotation) if part is not type(None)]
     kind = parts[0] if parts and get_origin(field.annotation) is not Literal else field.annotation
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
+    least = 4096 if name in ("worker_memory_bytes", "ps_memory_bytes") else 1  # memory of a process has a page
     return {
-        int: st.integers(1, LARGEST),
+        int: st.integers(least, LARGEST),
         float: st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False),
         str: TEXTS,
         datetime: TIMES,
-    }[kind]
+    }[COLUMNS[name]]
 
 
 def _needed(cells: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def _needed(cells: dict[str, Any]) -> dict[str, Any]:
     return cells
 
 
-_FIELDS = {name: _values(field) for name, field in Trial.model_fields.items()}
+_FIELDS = {name: _values(name, field) for name, field in Trial.model_fields.items()}
 TRIALS = (
     st.fixed_dictionaries(
         {name: _FIELDS[name] for name in ("workers", "ps")},

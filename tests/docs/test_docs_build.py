@@ -54,6 +54,7 @@ def test_misses_are_found_in_what_was_kept() -> None:
     assert set(missed(told)) == {"a", "c", "f", "g"}
     page = figure_tables(ROOT / "benchmarks")["figures-cluster.md"]
     assert page.startswith("Beyond its target: `loaning_use_gain`")
+    assert f"Measured at commit `{kept['commit']}`." in page
 
 
 def test_the_kept_reference_is_that_of_the_code() -> None:

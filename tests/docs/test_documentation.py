@@ -14,7 +14,7 @@ from blocks import Command, Page, read_page
 from running import ROOT, clone, run_page
 from stand_in import stand_in
 
-from sizewright.cli.main import app
+from sizewright.cli.app import app
 
 FILES = sorted([
     *ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if not path.is_relative_to(ROOT / "docs/_made")),

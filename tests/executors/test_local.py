@@ -78,5 +78,5 @@ def test_a_plan_file_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="No plan file"):
         Plan.load(path)
     path.write_text(LocalExecutor().render(PLANS["adjust"]).replace("kind: adjust", "kind: adjsut"), encoding="utf-8")
-    with pytest.raises(JobError, match="'kind': input should be 'launch', 'adjust' or 'keep'"):
+    with pytest.raises(JobError, match="'kind' must be 'launch', 'adjust' or 'keep', got"):
         Plan.load(path)

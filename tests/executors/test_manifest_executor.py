@@ -72,9 +72,9 @@ def test_sizes_that_were_changed_by_hand_are_read(executor: ManifestExecutor) ->
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("700Mi", "400m", "resources.memory is '400m', which is 0.4 bytes"),
+        ("700Mi", "400m", "resources.memory is '400m', which is only 0.4 bytes"),
         ("700Mi", "much", "resources.memory is 'much', which is not an amount"),
-        ("cpu: 500m", "cpu: 1Gi", "resources.cpu is '1Gi', which is an amount of memory"),
+        ("cpu: 500m", "cpu: 1Gi", "resources.cpu is '1Gi', which is not a number of cores: it has no unit Gi"),
         ("cpu: 500m", "cpu: -1", "resources.cpu is '-1'"),
         ("replicas: 4", "replicas: four", "replicas is 'four'"),
         ("containers:", "container:", "has no containers"),
@@ -239,7 +239,7 @@ def test_what_is_no_mapping_is_told(right: str, wrong: str, says: str) -> None:
 def test_what_no_allocation_has_is_told() -> None:
     text = KubeflowExecutor().render(plan())
     assert "value: '512'" in text
-    with pytest.raises(InputError, match="batch_size is 0"):
+    with pytest.raises(InputError, match="batch_size must be at least 1, got 0"):
         KubeflowExecutor().parse(text.replace("value: '512'", "value: '0'"))
 
 

@@ -191,3 +191,20 @@ def test_one_that_does_not_answer_or_knows_nothing_is_one_sentence() -> None:
         PrometheusObserver("nonsense", "ctr")
     with prometheus(iter([[]])) as url, pytest.raises(InputError, match=r"tells of no job ctr.*--metrics-port"):
         sw.tune(JOB, prometheus=url)
+
+
+def test_a_run_scraped_twice_is_the_newest_copy_with_its_own_labels_and_without_odd_values() -> None:
+    (first, second, _) = looks(2)
+    stale = [one._replace(labels=one.labels | {"prometheus_replica": "b", "instance": "x"}) for one in first]
+    fresh = [
+        one._replace(labels={("exported_role" if k == "role" else k): v for k, v in one.labels.items()})
+        for one in second
+    ]
+    fresh = [one._replace(labels=one.labels | {"role": "pod", "prometheus_replica": "a"}) for one in fresh]
+    broken = Sample("sizewright_samples_left", fresh[0].labels, math.nan)
+    with prometheus(iter([[*fresh, broken, *stale]])) as url:
+        observer = PrometheusObserver(url, "ctr")
+        metrics = observer.observe(HANDLE)
+    at_s, expected = look_of(second)
+    assert observer.clock() == at_s
+    assert metrics == expected

@@ -47,7 +47,7 @@ def test_a_plan_within_its_rails_passes(told: dict[str, Any]) -> None:
         ({"ps": {"memory": ["1Gi", "1.5Gi"]}}, r"ps\.memory is 2\.0 GiB, and 1\.0 GiB to 1\.5 GiB"),
         ({"quota": {"cpu": 9.9}}, r"all cores are 10, and the quota is 9\.9"),
         ({"quota": {"memory": "15Gi"}}, r"all memory is 16\.0 GiB, and the quota 15\.0 GiB"),
-        ({"budget": 119}, r"all samples will cost 120\.\d*, and the budget is 119"),
+        ({"budget": 119}, r"all samples will cost 120\.\d*, and the budget is 119\.0"),
         ({"priority_classes": []}, r"priority_class is 'high', and none may be"),
     ],
 )

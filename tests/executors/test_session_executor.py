@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_refusals_say_what_is_wrong() -> None:
     executor = Timed()
     handle = executor.launch(LAUNCH)
     stale = ADJUST.model_copy(update={"current": TWO, "target": ONE})
-    with pytest.raises(InputError, match=r"made for 2 workers × 1 cores.* and ctr runs 1 worker × 1 cores"):
+    with pytest.raises(InputError, match=r"made for 2 workers × 1 core.* and ctr runs 1 worker × 1 core"):
         executor.adjust(handle, stale)
     with pytest.raises(InputError, match="is for job other and the handle for ctr"):
         executor.adjust(handle, ADJUST.model_copy(update={"job": Job(name="other")}))
@@ -113,14 +114,21 @@ def test_a_session_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     RayExecutor("h:1", resume="snapshots", timeout_s=5).launch(LAUNCH)
     local = {
         "samples": 9,
-        "folder": "snapshots",
+        "folder": os.path.abspath("snapshots"),
         "snapshot_s": 3.0,
         "resume": None,
         "timeout_s": 120.0,
         "recover": True,
     }
     every = LAUNCH.job.training.samples
-    ray = {"samples": every, "folder": None, "snapshot_s": 10.0, "resume": "snapshots", "timeout_s": 5, "recover": True}
+    ray = {
+        "samples": every,
+        "folder": None,
+        "snapshot_s": 10.0,
+        "resume": os.path.abspath("snapshots"),
+        "timeout_s": 5,
+        "recover": True,
+    }
     assert made == [local, ray | {"address": "h:1"}]
 
 

@@ -40,7 +40,7 @@ def test_a_script_is_as_the_plan_says() -> None:
     text = SlurmExecutor().render(plan())
     assert text.startswith(
         "#!/bin/bash\n"
-        "# Sizewright plan p-1: launch 4 workers × 0.5 cores and 1 GiB, 2 PS × 2 cores and 1 GiB, batch 512\n"
+        "# Sizewright plan p-1: launch 4 workers × 0.5 cores and 1.0 GiB, 2 PS × 2 cores and 1.0 GiB, batch 512\n"
         "# Why: Chosen.\n"
         "# Slurm gives whole cores: those of the plan are rounded up.\n"
         "#SBATCH --job-name=ctr\n"

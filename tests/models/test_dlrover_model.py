@@ -232,8 +232,8 @@ def test_an_unfitted_model_says_so(ask: str) -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ([], "None of the 0 trials"),
-        ({"workers": [1], "ps": [1], "throughput": [0]}, "None of the 1 trials"),
+        ([], "None of 0 trials"),
+        ({"workers": [1], "ps": [1], "throughput": [0]}, "None of 1 trial "),
         ({"throughput": [5.0]}, "do not tell workers"),
         ({"workers": [1, 2, 3], "ps": [0, 0, 0], "throughput": [5.0] * 3}, "0 of the allocations have the replicas"),
     ],

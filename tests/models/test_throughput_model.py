@@ -166,8 +166,8 @@ def test_the_order_of_trials_and_of_questions_does_not_matter(seed: int, count: 
 BAD = {
     "two trials": ({"workers": [1, 2], "ps": [1, 1]}, [1.0, 2.0], "2 distinct allocations do not tell a curve"),
     "identical": ({"workers": [2] * 5, "ps": [1] * 5}, [1.0] * 5, "1 distinct allocation do"),
-    "all failed": ({"workers": [1, 2, 3], "ps": [1] * 3}, [0.0, np.nan, 0.0], "None of the 3 trials ended well"),
-    "none": ({"workers": [], "ps": []}, [], "None of the 0 trials"),
+    "all failed": ({"workers": [1, 2, 3], "ps": [1] * 3}, [0.0, np.nan, 0.0], "None of 3 trials ended well"),
+    "none": ({"workers": [], "ps": []}, [], "None of 0 trials"),
 }
 
 
@@ -183,8 +183,8 @@ def test_too_little_is_said_to_be_too_little(name: str) -> None:
     [
         ({"throughput": [1.0, np.inf, 2.0]}, "infinite or negative"),
         ({"throughput": [1.0, -5.0, 2.0]}, "infinite or negative"),
-        ({"worker_cpu": [1.0, -1.0, 2.0]}, "worker_cpu is -1 in 1 rows"),
-        ({"workers": [0, 1, 2]}, "workers is 0 in 1 rows"),
+        ({"worker_cpu": [1.0, -1.0, 2.0]}, "worker_cpu is -1 in 1 row"),
+        ({"workers": [0, 1, 2]}, "workers is 0 in 1 row"),
         ({"workers": [1, np.nan, 2]}, "do not tell workers"),
         ({"batch_size": [1, np.inf, 2]}, "batch_size is inf"),
         ({"worker_cpu": ["a", "b", "c"]}, "not a number"),

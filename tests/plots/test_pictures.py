@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,10 +82,51 @@ def test_points_on_the_curve_are_as_measured_and_others_are_brought_there(job: J
     assert not np.allclose(brought[:, 1], rates)
 
 
+def of_label(picture: Picture, label: str) -> list[Any]:
+    """What is drawn under a label, the first panel's first."""
+    return [each for axes in picture.axes for each in axes.get_children() if each.get_label() == label]
+
+
+def test_nothing_looks_measured_where_nothing_was_measured(job: Job, trials: list[Trial]) -> None:
+    answer = recommend(job, trials)
+    at = answer.target
+    assert at is not None
+    assert all(trial.workers != at.replicas("worker") or trial.worker_cpu != at.worker[0].cpu for trial in trials)
+    picture = plots.throughput(job, trials, at=at)
+    assert not of_label(picture, "measured")
+    assert not of_label(picture, "fitted to measured points")
+    assert of_label(picture, "measured at other sizes, rescaled")
+    fastest = max(trial.throughput or 0.0 for trial in trials)
+    assert of_label(picture, f"fastest trial: {fastest:,.0f} samples/s")
+    for line in of_label(picture, "predicted"):
+        assert line.is_dashed()
+    for points in of_label(plots.pareto(answer), "predicted"):
+        assert len(points.get_facecolors()) == 0
+
+
+def test_curve_is_solid_between_trials_of_its_own_sizes_only(job: Job, trials: list[Trial]) -> None:
+    first = next(trial for trial in trials if trial.table_scale in (None, 1.0))
+    mine = [first.model_copy(update={"workers": n, "throughput": (first.throughput or 1) * n**0.9}) for n in (2, 4)]
+    smaller = mine[1].model_copy(update={"workers": 5, "embedding_bytes": (first.embedding_bytes or 0) // 4})
+    at = Allocation.of(2, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
+    others = [trial for trial in trials if trial.ps != first.ps]
+    picture = plots.throughput(job, [*others, *mine, smaller], at=at)
+    solid, *_ = of_label(picture, "fitted to measured points")
+    assert (min(solid.get_xdata()), max(solid.get_xdata())) == (2, 4)
+    measured, *_ = of_label(picture, "measured")
+    assert sorted(measured.get_offsets()[:, 0]) == [2, 4]
+
+
 def test_the_predicted_picture_says_how_far_off(job: Job, trials: list[Trial]) -> None:
     picture = plots.predicted(job, [], [run_of(job, actual=20_000)])
     ((kind, name, actual, expected, _, off),) = picture.numbers[1]
-    assert (kind, name, actual, expected, off) == ("run, foretold", "nightly", "20,000", "19,000", "-5.0%")
+    assert (kind, name, actual, expected, off) == (
+        "run, predicted before it began",
+        "nightly",
+        "20,000",
+        "19,000",
+        "-5.0%",
+    )
     assert "off by at most 5.0 %" in picture.alt
 
 

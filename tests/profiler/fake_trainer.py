@@ -84,6 +84,7 @@ class ScriptedTrainer:
 
     def __init__(self, job: Job, rates: Iterable[float]) -> None:
         self.job = job
+        self.host = "somewhere"
         self._samples = [0.0]
         for rate in rates:
             self._samples.append(self._samples[-1] + rate * BLOCK_S)

@@ -7,7 +7,7 @@ from fake_trainer import AT_ONCE, SteadyTrainer
 
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
-from sizewright.profiler.quiet import QuietMeasure, busy_core_seconds
+from sizewright.profiler.quiet import QuietMeasure
 from sizewright.spec import Allocation, Job
 
 # Two workers of 0.9 × 0.5 cores, one PS of 0.5 × 0.2, and an engine of 0.2.
@@ -39,9 +39,3 @@ def test_a_trial_beside_nothing_else_is_kept(timing) -> None:
 def test_a_trial_beside_other_work_is_void(timing) -> None:
     with pytest.raises(TrialVoidError, match="Other work"):
         QuietMeasure(host(OWN + 1.0))(SteadyTrainer(Job()), POINT, timing)
-
-
-def test_what_the_host_did_is_read_from_it() -> None:
-    before = busy_core_seconds()
-    sum(i * i for i in range(2_000_000))
-    assert busy_core_seconds() > before

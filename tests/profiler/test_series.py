@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial
-from sizewright.errors import ReplicaDiedError, TrialVoidError
+from sizewright.errors import NoReportsError, ReplicaDiedError, TrialVoidError
 from sizewright.profiler.series import REPEAT_SE, SeriesStep, drift, run_series
 from sizewright.profiler.spread import SpreadPlanner
 from sizewright.spec import Job
@@ -43,6 +43,22 @@ def test_every_trial_of_the_plan_is_kept_in_order() -> None:
     }
     assert all(step.trial.host for step in steps)
     assert trainer.paused == TOTAL  # the host's speed is taken while nothing trains
+
+
+def test_command_that_never_reported_ends_the_series() -> None:
+    trainer = SteadyTrainer(JOB, fails={1: NoReportsError("no samples")})
+    with TrialStore("sqlite://") as store:
+        with pytest.raises(NoReportsError):
+            run(trainer, store)
+        assert store.trials() == []
+
+
+def test_command_that_does_not_report_once_goes_on_unless_it_would_recur() -> None:
+    with TrialStore("sqlite://") as store:
+        steps = run(SteadyTrainer(JOB, fails={3: NoReportsError("no samples")}), store)
+        assert [step.trial.status for step in steps].count("failed") == 1
+        with pytest.raises(NoReportsError):
+            run(SteadyTrainer(JOB, fails={3: NoReportsError("on rank 0", recurs=True)}), store)
 
 
 @pytest.mark.parametrize(

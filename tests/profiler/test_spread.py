@@ -14,6 +14,7 @@ from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler.spread import SpreadPlanner, spread_allocations
 from sizewright.spec import Allocation, Bounds, Job, RoleBounds
+from sizewright.spec.units import GIB
 
 STARTER = Job.load(Path(sizewright.spec.__file__).with_name("starter.yaml"))
 
@@ -130,3 +131,31 @@ def test_a_trial_has_twice_the_memory_that_is_predicted() -> None:
     for point in SpreadPlanner(job, 4.0, count=4).points:
         ps, workers = (np.array([float(point.allocation.replicas(role))]) for role in ("ps", "worker"))
         assert point.allocation.ps[0].memory_bytes == int(2 * MemoryModel(job).ps_bytes(ps, workers)[0])
+
+
+HUGE = Job.model_validate({"model": {"tables": {"count": 10, "rows": [10**9] * 10, "dim": 128}}})
+
+
+def test_trials_of_huge_tables_ask_for_the_memory_of_their_share_of_rows() -> None:
+    room = 16 * GIB
+    scale = MemoryModel(HUGE).scale_that_fits(room / 2)
+    points = SpreadPlanner(HUGE, 4.0, room, full_scale=scale).points
+    assert scale < 0.001
+    for point in points:
+        needed = MemoryModel(HUGE).ps_bytes(np.array([float(point.allocation.replicas("ps"))]), np.ones(1), scale)[0]
+        assert point.allocation.ps[0].memory_bytes >= needed
+        assert point.allocation.memory_bytes() <= room
+
+
+def test_host_that_holds_no_trial_says_so_before_any() -> None:
+    with pytest.raises(JobError, match=r"A trial needs .* with tables of 1e-06 of their rows, and 64.0 MiB are free"):
+        SpreadPlanner(HUGE, 4.0, 64 << 20, full_scale=1e-6)
+
+
+def test_allocations_beyond_the_memory_of_the_host_are_not_tried() -> None:
+    job = Job()
+    every = SpreadPlanner(job, 4.0, count=6).points
+    room = sorted(point.allocation.memory_bytes() for point in every)[2] / 2 * 1.2
+    held = SpreadPlanner(job, 4.0, room, count=6).points
+    assert 0 < len(held) < len(every)
+    assert all(point.allocation.memory_bytes() <= room for point in held)

@@ -9,7 +9,7 @@ from sizewright.models._base import BaseThroughputModel, Explanation
 from sizewright.models.memory import MemoryModel
 from sizewright.models.table import as_columns
 from sizewright.recommender.auto_scale import Scaling, Standing, weigh
-from sizewright.recommender.scoring import Scored, score_all
+from sizewright.recommender.scoring import Scored, Scorer
 from sizewright.spec import Bounds, Job, Training
 from sizewright.spec.bounds import RoleBounds
 
@@ -46,7 +46,8 @@ class Known(BaseThroughputModel):
 def case(objective: str = "time", sd: float = 0.0) -> tuple[Job, Known, Scored]:
     job = Job(bounds=BOUNDS, training=Training(samples=10**6), objective=objective)  # type: ignore[arg-type]
     model = Known(sd)
-    return job, model, score_all(job, model, MemoryModel(job), 1e6)
+    scorer = Scorer(job, model, MemoryModel(job), 1e6)
+    return job, model, scorer.score(scorer.grid((), {}))
 
 
 def row(scored: Scored, workers: int, ps: int) -> int:

@@ -27,7 +27,7 @@ ROWS = [(1, 1, 1.0, 0.5), (2, 1, 1.0, 0.5), (2, 2, 2.0, 1.0), (4, 1, 0.5, 0.5), 
 
 def candidates(rows: list[tuple[float, ...]] = ROWS, job: Job | None = None, **change: Any) -> Candidates:
     columns = [np.array(column, float) for column in zip(*rows, strict=True)]
-    grid = Grid(*columns, np.full(len(rows), 256.0))
+    grid = Grid(*columns, np.full(len(rows), 256.0), np.zeros(len(rows)))
     size = len(rows)
     known = {
         "cluster": None,
@@ -180,7 +180,8 @@ def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
         ({"batch_size": (128, 128)}, [True] * 5),
         ({"batch_size": (512, 512)}, [True] * 5),
         ({"batch_size": (600, 700)}, [False] * 5),
-        ({"embedding_bytes": (1e8, 4.9e8)}, [False] * 5),
+        ({"embedding_bytes": (2e8, 4.9e8)}, [False] * 5),
+        ({"embedding_bytes": (1e8, 4.9e8)}, [True] * 5),  # a trend over several sizes
         ({"embedding_bytes": (1e8, 5e8)}, [True] * 5),
     ],
 )
@@ -193,7 +194,7 @@ def test_twice_the_measured_range_is_the_limit_and_unvaried_cores_are_not_lowere
 
 def test_the_trial_that_would_settle_it_is_the_nearest_that_is_left() -> None:
     c = candidates(measured={"workers": (0.1, 0.4)})
-    assert "Measure 1 worker × 1 cores" in within_measured_range(c, everything(c)).remedy
+    assert "Measure 1 worker × 1 core" in within_measured_range(c, everything(c)).remedy
     left = np.array([False, False, False, True, True])
     verdict = within_measured_range(c, left)
     assert "Measure 4 workers × 0.5 cores" in verdict.remedy

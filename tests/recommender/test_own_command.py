@@ -6,7 +6,7 @@ from typing import Any
 
 from sizewright.datasets.trials import Trial
 from sizewright.recommender.recommend import recommend
-from sizewright.spec import Job
+from sizewright.spec import Bounds, Command, Job, RoleBounds, Training
 from sizewright.spec.units import MIB
 
 CPU_S = 1e-4
@@ -73,3 +73,23 @@ def test_chief_and_evaluator_are_in_the_plan_and_in_its_price() -> None:
     hours = [10_000_000 / answer.predicted.throughput.value / 3600 for answer in (plain, sided)]
     least = plain.predicted.cost.value / hours[0] + 3 + 8 * 0.13  # the sides' cores and GiB
     assert sided.predicted.cost.value / hours[1] >= least - 1e-6
+
+
+def test_a_plateau_that_was_measured_is_not_predicted_away() -> None:
+    """Images/s of BytePS' synthetic benchmark on 1 to 16 GPUs: the last doubling brings 11 %."""
+    job = Job(
+        command=Command(run=("python", "train.py")),
+        training=Training(batch_size=32, samples=10_000_000, sync="sync"),
+        bounds=Bounds(worker=RoleBounds(replicas=(1, 16), cpu=(4, 4))),
+    )
+    rates = {1: 335.1, 2: 618.8, 4: 1242.4, 8: 2452.8, 16: 2726.4}
+    rows = [
+        Trial(workers=w, ps=0, worker_cpu=4, batch_size=32, sync="sync", throughput=rate * repeat)
+        for w, rate in rates.items()
+        for repeat in (0.995, 1.0, 1.006)
+    ]
+    answer = recommend(job, rows)
+    assert answer.target is not None
+    assert answer.predicted is not None
+    assert 8 <= answer.target.replicas("worker") <= 10
+    assert answer.predicted.throughput.value < 2726.4

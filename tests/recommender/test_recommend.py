@@ -12,9 +12,11 @@ from synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, 
 
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel
+from sizewright.recommender.answer import Decision, ok
 from sizewright.recommender.consider import measured_ranges
-from sizewright.recommender.recommend import recommend
-from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Quota, Recommendation, RoleBounds
+from sizewright.recommender.recommend import decide, recommend
+from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
+from sizewright.spec.objective import allocation_price
 from sizewright.spec.units import GIB, MIB
 
 SAMPLES = 10_000_000
@@ -76,8 +78,11 @@ def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tupl
     _, values = min(every, key=lambda found: found[1][objective])
     answer = recommend(job, trials(), model=DlroverModel())
     target = axes(target_of(answer))[:6]
-    assert objectives(*target, prices)[objective] == pytest.approx(values[objective], rel=1e-9)
-    assert target[4:] == pytest.approx(by_place[target[:4]])
+    assert objectives(*target, prices)[objective] <= values[objective] * (
+        1 + 1e-9
+    )  # sizes between these are scored too
+    if target[:4] in by_place:
+        assert target[4:] == pytest.approx(by_place[target[:4]])
     assert answer.uncapped == answer.target
     predicted = answer.predicted
     assert predicted is not None
@@ -91,10 +96,11 @@ def test_with_a_deadline_it_is_the_cheapest_that_keeps_it(hours: float) -> None:
     job = small_job(objective="deadline", deadline=hours * 3600)
     # A hair of room: the fit recovers the form to within rounding.
     kept = [found for found in brute_force(job) if found[1]["time"] <= hours * (1 - 1e-7)]
-    place, values = min(kept, key=lambda found: found[1]["cost"])
+    _, values = min(kept, key=lambda found: found[1]["cost"])
     target = target_of(recommend(job, trials(), model=DlroverModel()))
-    assert axes(target)[:6] == pytest.approx(place)
-    assert values["time"] <= hours
+    mine = objectives(*axes(target)[:6], (1.0, 0.13))
+    assert mine["cost"] <= values["cost"] * (1 + 1e-9)
+    assert mine["time"] <= hours
 
 
 def test_a_deadline_is_met_nine_times_of_ten() -> None:
@@ -138,10 +144,8 @@ def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
     target = target_of(answer)
     assert answer.lower is not None
     assert answer.upper is not None
-    low, middle, high = axes(answer.lower), axes(target), axes(answer.upper)
-    ps_memory = 5  # few PS need more memory each, so `lower` may have more than the target there
-    assert all(b <= c for b, c in zip(middle, high, strict=True))
-    assert all(a <= b for i, (a, b) in enumerate(zip(low, middle, strict=True)) if i != ps_memory)
+    low, middle, high = (allocation_price(a, Prices()) for a in (answer.lower, target, answer.upper))
+    assert low <= middle <= high
     for allocation in (answer.lower, target, answer.upper, *(a.allocation for a in answer.alternatives)):
         assert 1 <= allocation.replicas("worker") <= 4
         assert 1 <= allocation.replicas("ps") <= 3
@@ -155,12 +159,28 @@ def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
     assert Recommendation.model_validate_json(answer.to_json()) == answer
 
 
+@pytest.mark.parametrize("objective", ["balanced", "time", "cost"])
+def test_lower_and_upper_are_scored_and_cannot_be_told_from_the_target(objective: str) -> None:
+    decision = decide(small_job(objective=objective), trials(0.1, seed=4))
+    assert isinstance(decision, Decision)
+    answer, scored, chosen = ok(decision), decision.scored, decision.chosen
+    overlap = decision.allowed & (scored.objective_lower <= scored.objective_upper[chosen])
+    overlap &= scored.objective_upper >= scored.objective_lower[chosen]
+    for allocation, extreme in ((answer.lower, np.min), (answer.upper, np.max)):
+        assert allocation is not None
+        rows = np.column_stack([*list(vars(scored.grid).values())[:4]])
+        memory = np.column_stack([scored.worker_memory_bytes, scored.ps_memory_bytes])
+        row = np.flatnonzero((np.column_stack([rows, memory]) == np.array(axes(allocation)[:6])).all(axis=1))
+        assert overlap[row].all()
+        assert scored.price_per_hour[row] == pytest.approx(extreme(scored.price_per_hour[overlap]))
+
+
 def test_bounds_narrow_as_evidence_grows() -> None:
     def breadth(noise: float) -> float:
         answer = recommend(small_job(), trials(noise, seed=1))
         assert answer.lower is not None
         assert answer.upper is not None
-        return sum(b / a for a, b in zip(axes(answer.lower), axes(answer.upper), strict=True))
+        return allocation_price(answer.upper, Prices()) / allocation_price(answer.lower, Prices())
 
     assert breadth(0.0) < breadth(0.2)
 
@@ -195,7 +215,7 @@ def test_the_evidence_says_what_the_answer_rests_on() -> None:
     one_size = [t for t in trials() if t.worker_cpu == 1.0]
     known, of_one = (recommend(small_job(), t, model=DlroverModel()).evidence for t in (trials(count=20), one_size))
     assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
-    assert any("No two trials differ in worker_cpu:" in told for told in of_one.to_be_surer)
+    assert any("No two trials differ in cores of a worker:" in told for told in of_one.to_be_surer)
     assert not any("No two trials" in told for told in known.to_be_surer)
     assert known.parameters["beta"] == pytest.approx(0.003)
     assert any("loopback" in told for told in evidence.assumptions)
@@ -234,7 +254,7 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
     answer = recommend(small_job(), rows)
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
-    assert "9 distinct allocations more" in remedies[0]
+    assert "profile JOB --trials 9" in remedies[0]
 
 
 def test_with_too_few_allocations_it_says_how_many_more() -> None:
@@ -242,7 +262,7 @@ def test_with_too_few_allocations_it_says_how_many_more() -> None:
     account = DlroverModel().fit(rows).explain()
     answer = recommend(small_job(), rows * 4, model=DlroverModel())
     remedies = numbered(answer, "not_enough_data")
-    assert f"({account.needed - 3} distinct allocations more)" in remedies[0]
+    assert f"({account.needed - 3} more distinct allocations; what was measured is kept)" in remedies[0]
     assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
     assert answer.evidence.trials == 12
     assert answer.evidence.distinct_allocations == 3

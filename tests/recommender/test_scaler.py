@@ -7,9 +7,9 @@ import pytest
 
 from sizewright.datasets.trials import Trial
 from sizewright.recommender.auto_scale import Scaling
-from sizewright.recommender.objective import price_of
 from sizewright.recommender.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, Job, Prices, RoleBounds, Training
+from sizewright.spec.objective import allocation_price
 from sizewright.spec.units import MIB
 
 BOUNDS = Bounds(
@@ -138,7 +138,7 @@ def test_memory_that_a_running_job_needs_keeps_its_bounds_and_has_its_price() ->
         assert allocation.replicas("ps") >= 2
         assert 1.5 * most / allocation.replicas("ps") <= allocation.ps[0].memory_bytes <= most
     for choice in action.choices:
-        price = price_of(choice.allocation, prices) / price_of(here(2, 4), prices)
+        price = allocation_price(choice.allocation, prices) / allocation_price(here(2, 4), prices)
         assert choice.price_times == pytest.approx(price)
 
 

@@ -116,7 +116,7 @@ def test_peaks_of_jobs_like_it_raise_memory(ask, job: Job, prior: LearnedPrior) 
     plain, answer = ask(), ask(run(like(job, 2), prior, peaks=(2 * GIB, GIB)))
     assert memory(plain)[0] < 2 * GIB <= memory(answer)[0]
     assert memory(plain)[1] < memory(answer)[1]
-    assert any("peaks of 1 runs of 1 jobs like it" in text for text in answer.evidence.assumptions)
+    assert any("peaks of 1 run of 1 job like it" in text for text in answer.evidence.assumptions)
 
 
 def test_a_peak_that_memory_cut_off_raises_and_never_lowers(ask, job: Job, prior: LearnedPrior) -> None:

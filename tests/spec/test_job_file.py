@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 import sizewright.spec
 from sizewright.errors import JobError
 from sizewright.models.memory_report import report
-from sizewright.spec import Bounds, Job, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec import Bounds, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.spec.units import GIB, MIB
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 STARTER = Path(sizewright.spec.__file__).with_name("starter.yaml")
 
 
@@ -93,10 +97,10 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
         ("name: x\nname2: !!python/object:os.system {}", "is not valid YAML at line 2"),
         (b"\x00\x01\x02", "is not valid YAML"),
         (b"\xff\xfe\x80binary", "is not text in UTF-8"),
-        ("deadline: 2020-13-45", "is not valid YAML: month must be in 1..12"),
-        ("training: {samples: 0x_}", "is not valid YAML"),
+        ("deadline: 2020-13-45", "'2020-13-45' is not a duration"),
+        ("training: {samples: 0x_}", "'0x_' is not a whole number: digits are decimal"),
         ("a: " + "[" * 5000, "is not valid YAML"),
-        ("1: 2", "keys should be strings"),
+        ("1: 2", "keys must be text"),
         ('"a\\nb": 1', "unknown key 'a b'"),
     ],
 )
@@ -116,15 +120,21 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     [
         ("bounds: {worker: {replicas: [4, 2]}}", "the least (4) is above the greatest (2)"),
         ("bounds: {worker: {cpu: [2, 500m]}}", "the least (2) is above the greatest (0.5)"),
-        ("bounds: {ps: {replicas: 0}}", "'bounds.ps.replicas'"),
+        (
+            "bounds: {ps: {replicas: 0}}",
+            "bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS",
+        ),
+        ("bounds: {worker: {replicas: 0}}", "a job has at least 1 worker"),
+        ("bounds: {ps: {cpu: 0}}", "cpu must be above 0"),
+        ("bounds: {ps: {memory: 0}}", "memory must be above 0"),
         ("bounds: {ps: {replicas: [0, 2]}}", "replicas start at 1"),
         ("bounds: {ps: {replicas: -1}}", "'bounds.ps.replicas'"),
-        ("bounds: {ps: {replicas: [1, 1000000000]}}", "less than or equal to 10000"),
+        ("bounds: {ps: {replicas: [1, 1000000000]}}", "must be at most 10,000"),
         ("bounds: {ps: {cpu: [0, 1]}}", "cpu must be above 0"),
-        ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory.1' is missing"),
-        ("bounds: {ps: {memory: 4h}}", "is not memory (write 16Gi, 512Mi or bytes)"),
+        ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory[1]' is missing"),
+        ("bounds: {ps: {memory: 4h}}", "is not an amount of memory: it has no unit h (write 16Gi, 512M or bytes)"),
         ("bounds: {batch_size: [512, 256]}", "batch_size must be [least, greatest]"),
-        ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size.0'"),
+        ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size[0]' must be at least 1, got 0"),
         ("objective: deadline", "objective deadline needs a `deadline`, such as 4h"),
         ("objective: fastest", "'objective'"),
         ("deadline: 0", "'deadline'"),
@@ -233,7 +243,8 @@ def test_the_hash_tells_what_is_trained_and_how() -> None:
 def test_older_hashes_stay_valid(training: Training, known: str) -> None:
     """As the version before these fields told them: trials of that time still belong to their jobs."""
     assert (training.embedding_device, training.max_staleness) == ("cpu", None)
-    assert Job(training=training).hash == known
+    first = Model(tables=Tables(rows=FIRST_CRITEO_ROWS))
+    assert Job(model=first, training=training).hash == known
 
 
 def test_the_hash_stays_when_the_file_is_written_again(tmp_path: Path) -> None:
@@ -267,3 +278,67 @@ def test_records_are_frozen() -> None:
     job = copy.copy(Job())
     with pytest.raises(ValueError, match="frozen"):
         job.name = "x"
+
+
+def test_jobs_that_were_measured_keep_their_hash_and_criteo_kaggle_is_the_whole_log() -> None:
+    """Trials were measured when `criteo-kaggle` stood for a part of the log; these jobs list its rows."""
+    with (EXAMPLES / "criteo-trials.csv").open(encoding="utf-8") as file:
+        measured = {row["job_hash"] for row in csv.DictReader(file)}
+    assert measured == {Job.load(EXAMPLES / "criteo.yaml").hash}
+    first, named = Tables(rows=FIRST_CRITEO_ROWS), Tables()
+    assert (sum(first.sizes()), sum(named.sizes())) == (9_247_304, 33_762_577)
+    assert Job(model=Model(tables=first)).hash == "6119d3ac283d"
+    assert Job(model=Model(tables=named)).hash == Job(model=Model(tables=Tables(rows=named.sizes()))).hash
+    assert Job(model=Model(tables=named)).hash != Job(model=Model(tables=first)).hash
+
+
+def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None:
+    folder = EXAMPLES.with_name("benchmarks") / "tables"
+    for card in folder.glob("*.json"):
+        job = Job.model_validate(json.loads(card.read_text(encoding="utf-8"))["job"])
+        with card.with_suffix(".csv").open(encoding="utf-8") as file:
+            assert {row["job_hash"] for row in csv.DictReader(file)} == {job.hash}, card.name
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("model: {tables: {rows: abc}}",
+         "'model.tables.rows' must be a whole number, a list, 'criteo-kaggle' or 'from-data', got 'abc'"),
+        ("model: {tables: {rows: [1, x]}}", "'model.tables.rows[1]': 'x' is not a whole number"),
+        ("model: {optimizer: adagard}", "'model.optimizer' must be 'sgd', 'adagrad'"),
+        ("model: {cin: []}", "'model.cin' must be a list of at least 1 value, got []"),
+        ("name: Not A Name", "'name' must be small letters, digits and inner hyphens, at most 52 characters, got 'Not"),
+        ("name: 3", "'name' must be text, got 3; put it in quotes"),
+        ("name: null", "'name' must be text, got nothing"),
+        ("objective: speed", "'objective' must be 'balanced', 'cost', 'time' or 'deadline', got 'speed'"),
+        ("bounds: {worker: {replicas: four}}", "'bounds.worker.replicas': 'four' is not a whole number"),
+        ("bounds: {worker: {replicas: [1, 2, 3]}}", "'bounds.worker.replicas' must be a list of at most 2 values"),
+        ("bounds: {worker: {memory_bytes: [1Gi, much]}}", "'bounds.worker.memory_bytes[1]': 'much' is not an amount"),
+        ("bounds: 3", "'bounds' must be a mapping of keys and values, got 3"),
+        ("command: {run: x, env: {A: 1}}", "'command.env.A' must be text, got 1; put it in quotes"),
+        ("training: {batch_size: true}", "'training.batch_size': true is not a whole number"),
+        ("training: {batch_size: 1.5}", "'training.batch_size' must be a whole number, got 1.5"),
+        ("data: {max_broken_share: 2}", "'data.max_broken_share' must be at most 1, got 2"),
+        ("deploy: {namespace: A_B}", "'deploy.namespace' must be small letters, digits and inner hyphens, at most 63"),
+        ("prices: {core_hour: 1,5}", "'prices': keys must be text (in braces a comma ends a value)"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_key_as_written_the_value_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
+    said = refusal(tmp_path, text)
+    assert told in said
+    for word in ("Input", "Value error", "tuple[", "should", "pattern", "function"):
+        assert word not in said
+
+
+@pytest.mark.parametrize("none", ["0", "[0, 0]"])
+@pytest.mark.parametrize("rendezvous", ["tf_config", "hosts", "torchrun"])
+def test_command_with_0_ps_has_none(tmp_path: Path, rendezvous: str, none: str) -> None:
+    path = tmp_path / "job.yaml"
+    text = f"command: {{run: python x.py, rendezvous: {rendezvous}}}\n"
+    path.write_text(text + f"bounds: {{ps: {{replicas: {none}, cpu: 0.5}}}}")
+    job = Job.load(path)
+    assert not job.has_ps
+    path.write_text(text)
+    assert Job.load(path).has_ps == (rendezvous != "torchrun")
+    assert Job.load(path).hash == job.hash  # trials of both are of one job, told apart by their PS

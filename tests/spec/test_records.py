@@ -120,7 +120,7 @@ def test_any_allocation_comes_back_equal_and_adds_up(allocation: Allocation) -> 
 
 
 def test_an_allocation_in_words() -> None:
-    assert TARGET.describe() == "3 workers × 0.5 cores and 1 GiB, 2 PS × 1 cores and 2 GiB, batch 256"
+    assert TARGET.describe() == "3 workers × 0.5 cores and 1.0 GiB, 2 PS × 1 core and 2.0 GiB, batch 256"
 
 
 @given(ALLOCATIONS, st.sampled_from(["launch", "adjust", "keep"]))
@@ -158,13 +158,13 @@ def test_limits_of_a_cluster(tmp_path: Path) -> None:
     [
         ("hosts: []", "'hosts'"),
         ("name: x", "'hosts' is missing"),
-        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, cores: 2}]", "unknown key 'hosts.0.cores'"),
+        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, cores: 2}]", "unknown key 'hosts[0].cores'"),
         ("hosts: [{kind: a, cpu: 4, memroy: 8Gi}]", "did you mean 'memory'?"),
-        ("hosts: [{kind: a, cpu: .inf, memory: 8Gi}]", "inf is not cores"),
-        ("hosts: [{kind: a, cpu: 4, memory: .nan}]", "nan is not memory"),
-        ("hosts: [{kind: a, cpu: 4, memory: 0}]", "'hosts.0.memory'"),
+        ("hosts: [{kind: a, cpu: .inf, memory: 8Gi}]", "inf is not a number of cores"),
+        ("hosts: [{kind: a, cpu: 4, memory: .nan}]", "nan is not an amount of memory"),
+        ("hosts: [{kind: a, cpu: 4, memory: 0}]", "'hosts[0].memory'"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi, network_gbps: .inf}]", "finite"),
-        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: -1}]", "'hosts.0.count'"),
+        ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: -1}]", "'hosts[0].count'"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi}]\nquota: {cpu: -1}", "'quota.cpu'"),
     ],
 )

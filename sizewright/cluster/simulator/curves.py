@@ -11,10 +11,12 @@ import pandas as pd
 
 from sizewright.cluster.problem import Floats, Ints
 from sizewright.cluster.simulator.workload import Workload
+from sizewright.datasets.tables import read_table
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
 from sizewright.spec import Recommendation
 from sizewright.spec._base import load_yaml, parse
+from sizewright.spec._paths import absolute
 
 Curve = Callable[[Floats], Floats]
 """Multiples of what the user asked for → speed over that with what the user asked for."""
@@ -57,8 +59,8 @@ def curves_in(path: str | Path) -> list[Curve]:
 
     Raises InputError for a file that is neither, or for a curve of fewer than two sizes.
     """
-    if Path(path).suffix == ".csv":
-        return _in_table(Path(path))
+    if Path(path).suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".parquet"):
+        return _in_table(Path(absolute(path)))
     found = parse(Recommendation, load_yaml(path, "recommendation"), str(path))
     if found.target is None or len(found.alternatives) < 2:
         raise InputError(f"{path} tells no speeds at several sizes.", "Take one that is 'ok', with its alternatives.")
@@ -68,10 +70,7 @@ def curves_in(path: str | Path) -> list[Curve]:
 
 
 def _in_table(path: Path) -> list[Curve]:
-    try:
-        frame = pd.read_csv(path)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"Cannot read the curves {path}: {error}.", "Check the path.") from None
+    frame = read_table(path, "curves")
     if missing := {"size", "throughput"} - set(frame.columns):
         raise InputError(f"{path} has no column {sorted(missing)[0]}.", "Give size, throughput and, of several, job.")
     numbers = frame[["size", "throughput"]].apply(pd.to_numeric, errors="coerce")

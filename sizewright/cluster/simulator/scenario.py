@@ -155,4 +155,9 @@ def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) 
 def _longer(trace: Trace) -> list[str]:
     """Jobs that run on after the last one came."""
     longer = int((trace.duration_s > trace.arrived_s[-1]).sum())
-    return [f"{longer} jobs take longer than all of the trace: they are run to their end"] if longer else []
+    if not longer:
+        return []
+    who, ends = (
+        ("1 job takes", "it is run to its end") if longer == 1 else (f"{longer} jobs take", "they are run to their end")
+    )
+    return [f"{who} longer than all of the trace: {ends}"]

@@ -12,6 +12,7 @@ from sizewright.cluster.problem import ROUNDING, Bools, Floats, Ints
 from sizewright.cluster.reclaim import Reclaim, least_cost
 from sizewright.cluster.simulator.state import State
 from sizewright.cluster.simulator.workload import Workload
+from sizewright.spec.units import format_count
 
 
 class Supply:
@@ -34,10 +35,10 @@ class Supply:
             requested=np.where(less, largest, workload.requested),
         )  # fmt: skip
         told = [
-            (int((~can).sum()), "jobs are left out: the cluster is too small for them"),
-            (int(less.sum()), "jobs ask for more than there is, and are taken to ask for the largest that fits"),
+            (int((~can).sum()), "left out: the cluster is too small"),
+            (int(less.sum()), "asking for more than there is, taken to ask for the largest that fits"),
         ]
-        return fitting.only(can), [f"{count} {what}" for count, what in told if count]
+        return fitting.only(can), [f"{format_count(count, 'job')} {what}" for count, what in told if count]
 
     def alone(self, workload: Workload) -> tuple[Bools, Bools]:
         """(N, K): what fits where nothing else is; and what does so at any time."""

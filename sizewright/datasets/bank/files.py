@@ -17,6 +17,7 @@ from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute
 
 SHIPPED = Path(__file__).parent / "measured"
 TRIALS, CARD = "trials.parquet", "card.json"
@@ -38,7 +39,7 @@ def save_bank(
 
     `about` is what the card tells besides trials and jobs.
     """
-    folder = Path(folder)
+    folder = Path(absolute(folder))
     export_trials(trials, folder / TRIALS)
     card: dict[str, object] = {
         "schema_version": TRIAL_SCHEMA_VERSION,
@@ -59,19 +60,20 @@ def load_bank(folder: str | Path | None = None) -> Bank:
 
     Raises StoreError when it is missing, damaged, or of another version of the trial table.
     """
-    folder = SHIPPED if folder is None else Path(folder)
+    folder = SHIPPED if folder is None else Path(absolute(folder))
     card = _card(folder)
     if not (folder / TRIALS).is_file():
         raise StoreError(f"The bank {folder} has a card but no {TRIALS}.", _AGAIN)
     if _digest(folder / TRIALS) != card["sha256"]:
         raise StoreError(f"{folder / TRIALS} is damaged: it is not what its card was written for.", _AGAIN)
-    jobs = {key: _job(folder, key, told) for key, told in card["jobs"].items()}
+    told = {key: _job(folder, key, job) for key, job in card["jobs"].items()}
     trials = import_trials(folder / TRIALS)
-    strangers = sorted({str(t.job_hash) for t in trials} - set(jobs))
+    strangers = sorted({str(t.job_hash) for t in trials} - set(told))
     if len(trials) != card["trials"] or strangers:
         what = f"trials of jobs it does not describe ({strangers[0]})" if strangers else "another number of trials"
         raise StoreError(f"The bank {folder} holds {what}.", _AGAIN)
-    return Bank(trials, jobs, card)
+    trials = [trial.model_copy(update={"job_hash": told[str(trial.job_hash)].job.hash}) for trial in trials]
+    return Bank(trials, {job.job.hash: job for job in told.values()}, card)
 
 
 def _card(folder: Path) -> Card:
@@ -100,10 +102,10 @@ def _card(folder: Path) -> Card:
 
 
 def _job(folder: Path, key: str, told: CardJob) -> BankJob:
-    job = BankJob(told["base"], Job.model_validate(told["job"]), told["table_scale"])
-    if job.job.hash != key:
+    job = Job.model_validate(told["job"]).known_as(key)
+    if job is None:
         raise StoreError(f"The card of the bank {folder} tells another job than {key}.", _AGAIN)
-    return job
+    return BankJob(told["base"], job, told["table_scale"])
 
 
 def _digest(path: Path) -> str:

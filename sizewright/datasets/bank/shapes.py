@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sizewright.spec import Job
+from sizewright.spec.model import FIRST_CRITEO_ROWS
 
 BATCH_SIZES = (256, 512, 1024)
 TABLE_SCALES = (1.0, 1 / 4, 1 / 16)
@@ -39,7 +40,7 @@ class BankJob(NamedTuple):
 
 
 def _criteo(most: int, dim: int) -> dict[str, Any]:
-    return {"count": 26, "rows": "criteo-kaggle", "max_rows": most, "dim": dim}
+    return {"count": 26, "rows": FIRST_CRITEO_ROWS, "max_rows": most, "dim": dim}
 
 
 def _even(count: int, rows: int, dim: int) -> dict[str, Any]:

@@ -84,7 +84,8 @@ class Experience(NamedTuple):
         gaps = np.sqrt(((self.places - place) ** 2).sum(axis=1))
         nearest = int(np.argmin(gaps))
         far = int(np.argmax(np.abs(place - self.places[nearest])))
-        same = np.array([[job.hash == known for known in self.hashes]])
+        mine = job.hashes
+        same = np.array([[known in mine for known in self.hashes]])
         level, sd = krige(self, place[None], same)
         axis = AXES[far] if far < len(AXES) else "family or mode"
         return Guess(float(level[0]), float(sd[0]), float(gaps[nearest]), self.names[nearest], axis, bool(same.any()))
@@ -93,7 +94,7 @@ class Experience(NamedTuple):
         """Of different jobs (m,): how alike they are, 0 to 1 (m, m), and the covariance (m, m) of how far each one's
         level lies from what is guessed of it."""
         at = np.array([self._standard(describe(job)) for job in jobs])
-        same = np.array([[job.hash == known for known in self.hashes] for job in jobs])
+        same = np.array([[known in mine for known in self.hashes] for mine in (job.hashes for job in jobs)])
         return matern(at, at, self.scales.length), _posterior(self, at, same)[1]
 
     def distance(self, one: Job, other: Job) -> float:

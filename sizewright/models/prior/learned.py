@@ -24,6 +24,7 @@ from sizewright.models.prior.rows import Rows, as_rows, fitted
 from sizewright.models.prior.sound import beyond_quota, sound
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
+from sizewright.spec._paths import absolute
 
 Floats = NDArray[np.float64]
 
@@ -153,14 +154,14 @@ class LearnedPrior:
     def save(self, path: str | Path) -> None:
         """Write it as JSON. Raises StoreError where that cannot be."""
         try:
-            write_whole(Path(path), self.to_json())
+            write_whole(Path(absolute(path)), self.to_json())
         except OSError as error:
             raise StoreError(f"Cannot write the prior to {path}: {error}.", "Check the path and its rights.") from None
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Self:
         """Read it, or the one that is shipped. Raises StoreError when it is missing, damaged or of another version."""
-        path = SHIPPED if path is None else Path(path)
+        path = SHIPPED if path is None else Path(absolute(path))
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -16,6 +16,7 @@ from sizewright.models.prior.physics import START, Places, Seconds, Told, fit
 from sizewright.models.prior.work import Work, scale_of, work_of
 from sizewright.models.table import Columns, as_columns, known
 from sizewright.spec import Job
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +79,7 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> Rows:
     )
     if not len(picked):
         raise NotEnoughDataError(
-            f"None of the {len(trials)} trials ended well, with PS, and of a job that is told.", 30
+            f"None of {format_count(len(trials), 'trial')} ended well, with PS, and of a job that is told.", 30
         )
     job = np.array([numbers[str(trials[i].job_hash)] for i in picked], int)
     columns = as_columns([trials[i] for i in picked], _COLUMNS)

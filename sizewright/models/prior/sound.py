@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.models.prior import physics
 from sizewright.models.prior.rows import Rows, fitted, ps_told, worker_told
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +45,11 @@ def sound(rows: Rows, names: Sequence[str]) -> Sound:
 def beyond_quota(trials: Sequence[Trial]) -> list[str]:
     """What to say of trials whose CPU use cannot be."""
     wrong = sum(not (worker_told(t) and ps_told(t)) for t in trials if t.usable)
-    return [f"CPU use of {wrong} trials: it is more than their cores (the trials themselves stay)"] if wrong else []
+    return (
+        [f"CPU use of {format_count(wrong, 'trial')}: it is more than their cores (the trials themselves stay)"]
+        if wrong
+        else []
+    )
 
 
 def _in_other_units(rows: Rows, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[str]]:

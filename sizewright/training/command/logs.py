@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import select
 import threading
 import time
 from collections import deque
@@ -13,6 +15,10 @@ from typing import BinaryIO
 
 _MOST_BYTES = 16 << 20  # of each of two files; what is older is gone
 _LAST_LINES, _LONGEST_SHOWN, _LONGEST_LINE = 20, 300, 1 << 16
+_QUIET_S = 0.5
+# A bar is drawn again after a carriage return (tqdm) or after as many backspaces as it has letters (Keras).
+_BREAK = re.compile(rb"[\r\n\b]+")
+_COLOUR = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])")
 
 OnLine = Callable[[str, float], None]
 """A line, and when it was printed, on the monotonic clock."""
@@ -25,6 +31,7 @@ class Log:
         self.path = path
         self.written_bytes = 0
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._rest = b""
         self._output, self._on_line = output, on_line
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115 (closed when the output ends)
         self._in_file = 0
@@ -32,27 +39,38 @@ class Log:
         self._thread.start()
 
     def last_lines(self, count: int = 5) -> list[str]:
-        """The last lines that are not empty."""
-        return list(self._last)[-count:]
+        """The last lines that are not empty, with the one that has no end yet."""
+        unfinished = _text(self._rest)[:_LONGEST_SHOWN]
+        return [*self._last, *([unfinished] if unfinished else [])][-count:]
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Wait for the end of the output, which comes when all who may write to it have ended."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        rest = b""
+        """A line is dated by its last letters: its end may come with the next line only."""
         with self._output, self._file:
-            while chunk := os.read(self._output.fileno(), 1 << 16):
+            is_bar, rest_at_s, more = False, 0.0, select.poll()
+            more.register(self._output, select.POLLIN)
+            while True:
+                if is_bar and self._rest and not more.poll(1000 * _QUIET_S):
+                    self._tell(self._rest, rest_at_s)  # a bar that is drawn seldom: no end comes before the next
+                    self._rest = b""
+                if not (chunk := os.read(self._output.fileno(), 1 << 16)):
+                    break
                 at_s = time.monotonic()
                 self._write(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self._tell(line, at_s)
-                rest = rest[-_LONGEST_LINE:]
-            self._tell(rest, time.monotonic())
+                whole = self._rest + chunk
+                *lines, rest = _BREAK.split(whole)
+                for i, line in enumerate(lines):
+                    self._tell(line, rest_at_s if i == 0 and line == self._rest else at_s)
+                is_bar = whole[len(whole) - len(rest) - 1 :][:1] in (b"\r", b"\b") if lines else is_bar
+                self._rest, rest_at_s = rest[-_LONGEST_LINE:], at_s
+            self._tell(self._rest, rest_at_s)
+            self._rest = b""
 
     def _tell(self, line: bytes, at_s: float) -> None:
-        text = line.decode(errors="replace").strip()
+        text = _text(line)
         if text:
             self._last.append(text[:_LONGEST_SHOWN])
             with contextlib.suppress(Exception):  # whatever a line says: the replica must not wait for a reader
@@ -70,3 +88,8 @@ class Log:
             self._in_file += len(chunk)
         except OSError:
             return  # a full disk ends no training
+
+
+def _text(line: bytes) -> str:
+    """What a person would see of it."""
+    return _COLOUR.sub(b"", line).decode(errors="replace").strip()

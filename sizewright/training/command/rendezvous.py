@@ -95,9 +95,9 @@ def _tf_config(seats: Sequence[Seat], me: Seat) -> dict[str, str]:
 
 
 def _hosts(seats: Sequence[Seat], me: Seat) -> dict[str, str]:
-    """Lists of addresses by role, as scripts with flags of that name take them."""
+    """Lists of addresses by role, as scripts with flags of that name take them; that of PS is empty without any."""
     lists = {f"{role.upper()}_HOSTS": ",".join(addresses) for role, addresses in _cluster(seats).items()}
-    return lists | {"JOB_NAME": me.role, "TASK_INDEX": str(me.number)}
+    return {"PS_HOSTS": "", **lists, "JOB_NAME": me.role, "TASK_INDEX": str(me.number)}
 
 
 def _cluster(seats: Sequence[Seat]) -> dict[str, list[str]]:

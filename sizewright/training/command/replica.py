@@ -16,6 +16,7 @@ from typing import NamedTuple
 import psutil
 
 from sizewright.errors import JobError
+from sizewright.interrupts import uninterrupted
 from sizewright.progress import VARIABLE
 from sizewright.spec import Job, LimitedBy, ReplicaMetrics
 from sizewright.training.cgroups import PERIOD_US, CgroupTree
@@ -23,6 +24,7 @@ from sizewright.training.command.guard import Guard
 from sizewright.training.command.logs import Log
 from sizewright.training.command.rendezvous import Seat, Start
 from sizewright.training.command.reports import Report, Reports
+from sizewright.training.host import runqueue_s
 from sizewright.training.limits import pin_process
 
 # Joins its groups as its first act and then becomes the command: what it uses is charged to them from the beginning.
@@ -80,19 +82,20 @@ class CommandReplica:
             places = [str(folder / "cgroup.procs") for folder in set(self._group.folders.values())]
             words = ["/bin/sh", "-c", _JOIN, "sizewright", str(len(places)), *places, *words]
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(
-            words,
-            cwd=self._command.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            bufsize=0,
-        )
-        self._guard = Guard(self._process.pid, set(self._group.folders.values()) if self._group else ())
-        assert self._process.stdout is not None
-        self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
+        with uninterrupted():  # else nobody might know of its process
+            self._process = subprocess.Popen(
+                words,
+                cwd=self._command.folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+            self._guard = Guard(self._process.pid, set(self._group.folders.values()) if self._group else ())
+            assert self._process.stdout is not None
+            self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
 
     def hold(self) -> None:
         """Put the CPU limit on, once it trains."""
@@ -116,6 +119,7 @@ class CommandReplica:
             at_s=now,
             cpu_s=self._group.cpu_used_s() if self._group else sum(map(_cpu_s, processes)),
             throttled_s=self._group.throttled_s() if self._group else 0.0,
+            runqueue_s=sum(runqueue_s(process.pid) for process in processes),
             memory_peak_bytes=self._memory_peak(processes),
             limited_by=self._limited_by,
             cfs_period_ms=PERIOD_US / 1000 if self._limited_by == "cgroup" else None,
@@ -156,9 +160,9 @@ class CommandReplica:
         if self._log:
             self._log.close(0.5)
         lines = self._log.last_lines() if self._log else []
-        return (
-            "".join(["\nIts last lines:", *(f"\n    {line}" for line in lines), "\n"]) if lines else " It said nothing."
-        )
+        if lines:
+            return "".join(["\nIts last lines:", *(f"\n    {line}" for line in lines), "\n"])
+        return " It printed no text." if self._log and self._log.written_bytes else " It said nothing."
 
     def terminate(self) -> None:
         """Ask all its processes to end: it may write a checkpoint."""

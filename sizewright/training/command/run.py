@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sizewright.errors import ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.errors import NoReportsError, ReplicaDiedError, TrialTimeoutError
 from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
+from sizewright.spec.units import format_count
 from sizewright.training.command.here import Here
 from sizewright.training.command.on_ray import OnRay, RayReplica
 from sizewright.training.command.rendezvous import make_start
@@ -15,6 +16,8 @@ from sizewright.training.command.replica import CommandReplica, Look
 from sizewright.training.command.reports import Report
 
 _POLL_S = 0.05
+_REPORTS_OF_ONE = 3
+_STEP_TOGETHER_S, _START_APART_S = 5.0, 45.0  # workers of TensorFlow look every 30 s whether the first has begun
 _ALL_KEPT = 20_000
 _HOW = {
     "log_samples": "call sizewright.log_samples(n) in it, or set command.progress to json or a pattern",
@@ -76,8 +79,11 @@ class Run:
             raise TrialTimeoutError(told + self._nonsense() + self._last_lines(name), self._where())
 
     def await_reports(self) -> None:
-        """Until every worker has reported; where a chief or one for all reports, until anybody has."""
-        deadline = time.monotonic() + self._command.start_s
+        """Until every worker has reported; where a chief or one for all reports, until anybody has.
+
+        Raises NoReportsError for a command that ends or goes on without, and where some report and others do not.
+        """
+        began = time.monotonic()
         while True:
             self.look()
             silent = [name for name, told in self._told.items() if not told]
@@ -85,10 +91,24 @@ class Run:
                 return
             who = silent[0] if self._each_reports and len(self._told) > 1 else "The command"
             if self.finished:
-                raise self._silent(f"{who} ended and reported no samples.", silent[0])
-            if time.monotonic() > deadline:
+                some = len(silent) < len(self._told)
+                raise self._silent(f"{who} ended and reported no samples.", silent[0], recurs=some)
+            if heard := self._some_report(began):
+                told = f"{heard} reports samples and {', '.join(silent)} {'do' if len(silent) > 1 else 'does'} not."
+                raise self._silent(told, silent[0], recurs=True)
+            if time.monotonic() - began > self._command.start_s:
                 raise self._silent(f"{who} reported no samples within {self._command.start_s:g} s.", silent[0])
             time.sleep(_POLL_S)
+
+    def _some_report(self, began: float) -> str:
+        """The first worker that reports, once the others have had as long again; empty until then."""
+        heard = {name: told for name, told in self._told.items() if len(told) >= _REPORTS_OF_ONE}
+        first = min(heard, key=lambda name: heard[name][0].at_s, default="")
+        together = self._command.rendezvous == "torchrun" or self._job.training.sync == "sync"
+        grace_s = _STEP_TOGETHER_S if together else _START_APART_S
+        if first and time.monotonic() > began + 2 * (heard[first][0].at_s - began) + grace_s:
+            return first
+        return ""
 
     @property
     def finished(self) -> bool:
@@ -117,7 +137,9 @@ class Run:
     def left_behind(self) -> str:
         """What a replica that has ended has left running, in a sentence."""
         left = {r.seat.name: look.left_behind for r, look in zip(self._replicas, self._looks, strict=True)}
-        return " ".join(f"{name} left {n} processes behind, which were ended." for name, n in left.items() if n)
+        return " ".join(
+            f"{name} left {format_count(n, 'process', 'processes')} behind, now ended." for name, n in left.items() if n
+        )
 
     def series(self) -> list[list[Report]]:
         """What each replica has reported, on this host's monotonic clock; of the whole job where one counts for it."""
@@ -158,11 +180,13 @@ class Run:
     def _has(self, role: Role) -> bool:
         return any(replica.seat.role == role for replica in self._replicas)
 
-    def _silent(self, told: str, name: str) -> SizewrightError:
+    def _silent(self, told: str, name: str, *, recurs: bool = False) -> NoReportsError:
         """How it should have reported, and what it said instead."""
         how = f" Let it {_HOW[self._command.progress.source]}"
         how += "; or set command.progress.counts to job, if one reports for all." if name != "worker-0" else "."
-        return TrialTimeoutError(told + self._nonsense() + how + self._last_lines(name), self._where())
+        if recurs:
+            how = " Set command.progress.counts to job, if it reports for all; else let each worker report."
+        return NoReportsError(told + self._nonsense() + how + self._last_lines(name), self._where(), recurs=recurs)
 
     def _nonsense(self) -> str:
         return next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")

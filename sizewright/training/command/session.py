@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import secrets
@@ -12,13 +13,14 @@ import time
 from pathlib import Path
 
 from sizewright.errors import EngineError, SizewrightError
+from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
+from sizewright.spec._paths import absolute
 from sizewright.training.allocation_check import check_room
 from sizewright.training.command.here import Here
 from sizewright.training.command.on_ray import OnRay
 from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
-from sizewright.training.endings import stop_at_exit, uninterrupted
 
 TRIAL_VARIABLE, RESTARTS_VARIABLE = "SIZEWRIGHT_TRIAL", "SIZEWRIGHT_RESTARTS"
 LOGS = "sizewright-logs"
@@ -40,8 +42,7 @@ class CommandSession:
         self._command, self._trial = self.job.command, trial
         name = f"sizewright-{os.getpid()}-{secrets.token_hex(2)}"
         self._address = address
-        self._place = OnRay(name, address) if address else Here(name)
-        self._logs = Path(logs).absolute() / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self._logs = Path(absolute(logs)) / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self._run: Run | None = None
         self._starts = self._samples = self._before = 0
         self._lock = threading.RLock()
@@ -53,7 +54,9 @@ class CommandSession:
         self._began: float | None = None
         self._ended: float | None = None
         self._changes: list[Change] = []
-        stop_at_exit(self)
+        with uninterrupted():
+            self._place = OnRay(name, address) if address else Here(name)
+            atexit.register(self.stop)  # for a program that ends without
 
     def __enter__(self) -> CommandSession:
         return self
@@ -167,23 +170,26 @@ class CommandSession:
     def stop(self) -> None:
         """End everything."""
         self._stopped.set()
-        with uninterrupted(), self._lock:
-            self._end()
-            self._ended = self._ended or time.monotonic()
-            if self._status == "running":
-                self._status = "stopped"
-            self._over.set()
-        if self._watching is not None and self._watching is not threading.current_thread():
-            self._watching.join(10)
-        self._place.close()
+        with uninterrupted():
+            with self._lock:
+                self._end()
+                self._ended = self._ended or time.monotonic()
+                if self._status == "running":
+                    self._status = "stopped"
+                self._over.set()
+            if self._watching is not None and self._watching is not threading.current_thread():
+                self._watching.join(10)
+            self._place.close()
+            atexit.unregister(self.stop)
 
     def _check(self, allocation: Allocation) -> None:
         """Raises before anything is touched."""
         if not allocation.replicas("worker"):
             raise EngineError("The allocation needs at least one worker.", "Set replicas to 1 or more.")
-        if self._command.has_ps != bool(allocation.replicas("ps")):
-            needs = "needs at least one PS" if self._command.has_ps else "has no PS"
-            raise EngineError(f"A {self._command.rendezvous} job {needs}.", "Change the allocation's PS.")
+        if self.job.has_ps != bool(allocation.replicas("ps")):
+            needs = "needs at least one PS" if self.job.has_ps else "has no PS"
+            why = "" if self._command.may_have_ps else ", since its rendezvous is torchrun"
+            raise EngineError(f"{self.job.name} {needs}{why}.", "Change the allocation's PS, or bounds.ps.replicas.")
         check_room(allocation, self._place.offers)
 
     def _start(self, allocation: Allocation) -> None:

@@ -115,8 +115,8 @@ def test_jobs_that_can_never_run_are_left_out_and_long_ones_are_told() -> None:
     trace.duration_s[3] = 1.0
     found = simulated(trace, Scenario("fifo", 0.9, settings=FAST, elasticity=Elasticity(share=0.0)))
     assert len(found.result.finished_s) == 59
-    assert any("1 jobs are left out: the cluster is too small" in note for note in found.notes)
-    assert any("1 jobs take longer than all of the trace" in note for note in found.notes)
+    assert any("1 job left out: the cluster is too small" in note for note in found.notes)
+    assert any("1 job takes longer than all of the trace" in note for note in found.notes)
 
 
 def test_lent_servers_are_told_by_a_day_or_by_a_demand() -> None:

@@ -119,7 +119,7 @@ def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_ru
     workload.offered[0], workload.requested[0] = [True, False, True], 2
     supply = Placed(servers_of_two_kinds())
     fitting, notes = supply.that_fit(workload)
-    assert (len(fitting), notes) == (5, ["1 jobs are left out: the cluster is too small for them"])
+    assert (len(fitting), notes) == (5, ["1 job left out: the cluster is too small"])
     result = Simulation(fitting, supply, get_allocator(policy), Settings(every_s=0.0)).run()
     assert np.isfinite(result.finished_s).all()
 
@@ -137,7 +137,7 @@ def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None
     supply = Loaned(equal_servers([("own", 4, [0.5]), ("lent", 3, [0.5])]), 4, lending(40, 0), 100.0)
     fitting, notes = supply.that_fit(workload)
     assert len(fitting) == 0
-    assert "2 jobs are left out" in notes[0]
+    assert "2 jobs left out" in notes[0]
     result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0)).run()
     assert np.isnan(result.finished_s).all()
 

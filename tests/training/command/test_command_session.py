@@ -13,8 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sizewright.errors import EngineError, JobError, ReplicaDiedError, SizewrightError, TrialTimeoutError
+from sizewright.errors import (
+    EngineError,
+    JobError,
+    NoReportsError,
+    ReplicaDiedError,
+    SizewrightError,
+    TrialTimeoutError,
+)
 from sizewright.spec import Allocation
+from sizewright.training.command import run
 from sizewright.training.command.session import CommandSession
 
 MakeSession = Callable[..., CommandSession]
@@ -159,6 +167,43 @@ def test_nonsense_is_quoted(command_session: MakeSession) -> None:
         session.scale(ONE)
 
 
+RANK_0 = COUNTS.replace("    log_samples(32)", "    os.environ['RANK'] == '0' and log_samples(32)").replace(
+    "time", "os, time", 1
+)
+
+
+def test_command_that_reports_on_rank_0_only_is_told_how_to_say_so_at_once(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_STEP_TOGETHER_S", 0.5)
+    session, began = command_session(RANK_0), time.monotonic()
+    with pytest.raises(
+        NoReportsError, match=r"worker-0 reports samples and worker-1 does not\. Set .*counts to job"
+    ) as e:
+        session.scale(TWO)
+    assert e.value.recurs
+    assert time.monotonic() - began < 60  # of 180 that a first report may take
+    again = command_session(RANK_0, progress={"source": "log_samples", "counts": "job"})
+    again.scale(TWO)
+    assert again.observe().samples_trained > 0
+
+
+def test_progress_bar_with_carriage_returns_reports(command_session: MakeSession) -> None:
+    program = """
+import sys, time
+for i in range(1, 100000):
+    time.sleep(0.01)
+    sys.stderr.write(f"\\r\\x1b[32m{i / 1000:3.0f}%\\x1b[0m|##   | {i}/100000 [00:01, 99.0it/s]")
+    sys.stderr.flush()
+"""
+    progress = {"source": "regex", "pattern": r"\| (?P<steps>\d+)/\d+ \["}
+    session = command_session(program, progress=progress, start_s=60, silent_s=10)
+    session.scale(ONE)
+    first = session.observe().samples_trained
+    time.sleep(0.5)
+    assert session.observe().samples_trained > first > 0
+
+
 def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
     session = command_session(COUNTS.replace("while True", "for _ in range(50)") + "time.sleep(1000)", silent_s=1)
     session.scale(ONE)
@@ -193,7 +238,7 @@ def test_children_that_are_left_behind_are_named_and_ended(command_session: Make
     session.scale(ONE)
     assert session.wait(30)
     if not session.whole_cores:
-        assert "worker-0 left 1 processes behind" in session.outcome().message
+        assert "worker-0 left 1 process behind" in session.outcome().message
     session.stop()
     assert groups() == []
 
@@ -281,7 +326,7 @@ def test_what_cannot_be_started_is_told(
         (Allocation.of(0, 0, 1.0, 1.0, 32), "at least one worker"),
         (Allocation.of(1, 1, 0.5, 0.5, 32), "has no PS"),
         (Allocation.of(99, 0, 1.0, 1.0, 32), "asks for 99 cores and this host has"),
-        (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1024.0 TiB of memory"),
+        (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1,024.0 TiB of memory"),
     ],
 )
 def test_allocations_that_cannot_be_are_refused(

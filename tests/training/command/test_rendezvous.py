@@ -105,3 +105,10 @@ def test_the_hash_is_of_what_is_run() -> None:
     one = job("torchrun")
     assert one.hash == job("torchrun", start_s=5).hash
     assert len({one.hash, job("hosts").hash, job("torchrun", "python other.py").hash, Job().hash}) == 4
+
+
+def test_cluster_without_ps_names_none() -> None:
+    workers = seats(worker=2)
+    told = json.loads(make_start(job("tf_config"), workers, workers[1], 64).env["TF_CONFIG"])
+    assert told == {"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.2:7001"]}, "task": {"type": "worker", "index": 1}}
+    assert make_start(job("hosts"), workers, workers[1], 64).env["PS_HOSTS"] == ""  # whatever it inherits

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sizewright.spec.command import Progress
-from sizewright.training.command.reports import Reports
+from sizewright.training.command.reports import Reports, read_count
 
 
 def reports(tmp_path: Path, **progress: object) -> Reports:
@@ -58,3 +58,64 @@ def test_counts_that_go_back_are_nonsense(tmp_path: Path) -> None:
     found.line('{"samples": 9}', 2.0)
     assert told(found) == [10]
     assert found.nonsense
+
+
+def test_count_of_a_bar_that_begins_again_with_each_epoch_goes_on(tmp_path: Path) -> None:
+    found = reports(tmp_path, source="regex", pattern=r"(?P<steps>\d+)/100")
+    for i, step in enumerate([50, 100, 10, 60, 55, 100, 0, 40]):
+        found.line(f"Epoch: {step}/100", float(i))
+    assert told(found) == [50 * 32, 100 * 32, 110 * 32, 160 * 32, 200 * 32, 240 * 32]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,024", 1024),
+        ("1_024", 1024),
+        ("1'234'567", 1_234_567),
+        ("1 234 567", 1_234_567),
+        ("1\u202f234", 1234),
+        ("1.234.567", 1_234_567),
+        ("12.3k", 12_300),
+        ("45.8M", 45_800_000),
+        (" 1.5 G", 1.5e9),
+        ("1e5", 1e5),
+        ("4.58E+7", 4.58e7),
+        ("12.5", 12.5),
+        (7, 7),
+    ],
+)
+def test_count_is_read_as_logs_print_it(text: str | int, number: float) -> None:
+    assert read_count(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("text", ["", "1,2", "12 34", "12kk", "1.2.3", "nan", "inf", "-3", True, None, 1e300, [1]])
+def test_what_is_no_count_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="number"):
+        read_count(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '2026-11-25T03:44:00.123Z stdout F {"samples": 64, "loss": 0.5}',
+        'INFO:root:{"samples": 64}',
+        '[rank0]: {"samples": 64} (took 3 s)',
+        '{rank 0} {"loss": 1} {"samples": 64}',
+        "{'samples': 64, 'loss': 0.1, 'lr': 1e-3}",
+        "step {'samples': 64}",
+        '{"samples": "64"}',
+        '{"loss": NaN, "samples": 64.0}',
+    ],
+)
+def test_json_amid_other_text_is_read(tmp_path: Path, line: str) -> None:
+    found = reports(tmp_path, source="json")
+    found.line(line, 1.0)
+    assert told(found) == [64]
+
+
+@pytest.mark.parametrize("line", ['{"a": {"samples": 9}}', "{" * 10_000, "{'samples': open('x')}", '["samples"]', "}{"])
+def test_json_of_something_else_counts_nothing(tmp_path: Path, line: str) -> None:
+    found = reports(tmp_path, source="json")
+    found.line(line, 1.0)
+    assert told(found) == []

@@ -1,0 +1,120 @@
+"""Which column of the trial table a column of a user's file is: by its name, by a known synonym, or as they say."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sizewright.datasets._columns import COLUMNS
+from sizewright.errors import InputError, StoreError
+
+_SYNONYMS = {
+    "throughput": "samples_per_s samples_s sps throughput_samples_per_s throughput_samples_s throughput_sps "
+    "examples_per_s examples_s global_samples_per_s total_samples_per_s global_throughput total_throughput "
+    "rows_per_s records_per_s images_per_s avg_throughput mean_throughput throughput_mean throughput_avg",
+    "workers": "worker num_workers n_workers nworkers worker_num worker_count workers_count worker_replicas "
+    "number_of_workers no_of_workers nb_workers num_worker n_worker",
+    "ps": "num_ps n_ps nps ps_num ps_count ps_replicas number_of_ps no_of_ps nb_ps parameter_servers "
+    "num_parameter_servers n_parameter_servers parameter_server servers num_servers n_servers pservers num_pservers",
+    "worker_cpu": "worker_cores worker_cpus worker_vcpu worker_vcpus cpu_per_worker cpus_per_worker cores_per_worker "
+    "vcpus_per_worker cpu_worker",
+    "ps_cpu": "ps_cores ps_cpus ps_vcpu ps_vcpus cpu_per_ps cpus_per_ps cores_per_ps vcpus_per_ps cpu_ps",
+    "worker_gpu": "worker_gpus gpu_per_worker gpus_per_worker",
+    "batch_size": "bs batch batchsize minibatch mini_batch minibatch_size mini_batch_size local_batch_size "
+    "batch_size_per_worker per_worker_batch_size worker_batch_size per_device_batch_size",
+    "worker_memory_bytes": "worker_memory_peak_bytes worker_memory_peak worker_peak_memory worker_peak_memory_bytes "
+    "peak_worker_memory worker_max_memory worker_rss worker_max_rss",
+    "ps_memory_bytes": "ps_memory_peak_bytes ps_memory_peak ps_peak_memory ps_peak_memory_bytes peak_ps_memory "
+    "ps_max_memory ps_rss ps_max_rss",
+    "throughput_se": "throughput_sem throughput_stderr throughput_standard_error",
+    "duration_s": "duration elapsed elapsed_s seconds",
+    "steps": "num_steps n_steps iterations",
+    "host": "hostname node",
+    "started_at": "timestamp start_time started",
+    "message": "error",
+}
+_MEANS = {name: column for column, names in _SYNONYMS.items() for name in names.split()} | {c: c for c in COLUMNS}
+_CLOSE = 0.75
+
+
+class Columns(NamedTuple):
+    """How the columns of a file are read."""
+
+    read_as: dict[str, str]
+    """The column of the trial table by that of the file."""
+    left_out: tuple[str, ...]
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Those that the file calls otherwise."""
+        return {theirs: ours for theirs, ours in self.read_as.items() if theirs != ours}
+
+    def describe(self) -> str:
+        """In one or two sentences; empty where the file has the names of the trial table."""
+        parts = []
+        if self.renamed:
+            parts.append(f"Read {', '.join(f'{theirs} as {ours}' for theirs, ours in self.renamed.items())}.")
+        if self.left_out:
+            free = [column for column in COLUMNS if column not in self.read_as.values()]
+            parts.append(f"Left out: {', '.join(_with_hint(name, free) for name in self.left_out)}.")
+        return " ".join(parts)
+
+
+def meaning(name: str) -> str | None:
+    """The column of the trial table that a name stands for."""
+    return _MEANS.get(_plain(name))
+
+
+def read_mapping(words: Sequence[str]) -> dict[str, str]:
+    """`samples_per_sec=throughput` of a command line. Raises InputError for what is no pair."""
+    pairs = [word.rpartition("=") for word in words]
+    for word, (theirs, _, _) in zip(words, pairs, strict=True):
+        if not theirs:
+            raise InputError(f"--map {word} is not a pair of columns.", "Write --map samples_per_sec=throughput.")
+    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
+
+
+def match_columns(names: Sequence[str], mapping: Mapping[str, str], path: str) -> Columns:
+    """Match each column of a file; an empty name in `mapping` leaves one out. Raises StoreError."""
+    _check_mapping(names, mapping, path)
+    read_as = {theirs: ours for theirs, ours in mapping.items() if ours}
+    for exact in (True, False):  # a column's own name goes before what else could stand for it
+        for name in names:
+            ours = name if exact and name in COLUMNS else None if exact else meaning(name)
+            if name in mapping or name in read_as or not ours:
+                continue
+            if ours not in read_as.values():
+                read_as[name] = ours
+            elif not exact and read_as.get(ours) != ours and ours not in mapping.values():
+                other = next(theirs for theirs, known in read_as.items() if known == ours)
+                raise StoreError(
+                    f"{path}: {other} and {name} both look like {ours}.", f"Say which is: --map {name}={ours}."
+                )
+    left_out = tuple(name for name in names if name and name not in read_as)
+    return Columns({name: read_as[name] for name in names if name in read_as}, left_out)
+
+
+def _check_mapping(names: Sequence[str], mapping: Mapping[str, str], path: str) -> None:
+    for theirs, ours in mapping.items():
+        if theirs not in names:
+            raise StoreError(f"{path} has no column {theirs!r}.", f"It has: {', '.join(filter(None, names))}.")
+        if ours and ours not in COLUMNS:
+            close = difflib.get_close_matches(ours, COLUMNS, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(COLUMNS)}."
+            raise StoreError(f"The trial table has no column {ours!r}.", hint)
+    if twice := [ours for ours in mapping.values() if ours and list(mapping.values()).count(ours) > 1]:
+        raise StoreError(f"Two columns are mapped to {twice[0]}.", "Map one of them.")
+
+
+def _with_hint(name: str, free: Sequence[str]) -> str:
+    close = difflib.get_close_matches(_plain(name), free, n=1, cutoff=_CLOSE)
+    return f"{name} (--map {name}={close[0]} reads it)" if close else name
+
+
+def _plain(name: str) -> str:
+    """`Samples/sec`, `samples per second` and `samples_per_s` are one name."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip()) if not name.isupper() else name
+    text = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return re.sub(r"_(sec|secs|second|seconds)$", "_s", text)

@@ -1,0 +1,225 @@
+"""Tables in users' files as spreadsheets, databases and notebooks write them: CSV of any kind, JSON, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizewright.datasets import tables
+from sizewright.errors import InputError, StoreError
+from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import KeyTwiceError, read_json
+from sizewright.spec.units import format_count
+
+_SEPARATORS = ",;\t| "
+_DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
+
+
+class Row(NamedTuple):
+    """One row, and where it stands in its file."""
+
+    where: str
+    cells: dict[str, Any]
+
+
+class Table(NamedTuple):
+    """The header and the rows below it."""
+
+    names: tuple[str, ...]
+    rows: list[Row]
+
+
+def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Callable[[str], bool]) -> Table:
+    """Read a table by the name of its file: .csv, .tsv, .txt, .json, .jsonl or .parquet; text may be packed (.gz).
+
+    The separator of a text is the one that gives the most columns that `is_known` knows. Decimal commas are read in
+    columns of numbers where the separator is another character. Raises StoreError for what cannot be read.
+    """
+    path = Path(absolute(path))
+    suffix = suffix_of(path)
+    if suffix not in _DELIMITED + _JSON + _PARQUET:
+        kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
+        raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
+    if suffix in _PARQUET and path.is_file():
+        return _read_parquet(path)
+    text = read_text(path)
+    return _read_json(text, path) if suffix in _JSON else _read_delimited(text, path, is_known, is_number)
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that says what a file holds, in lower case: `.csv` of `runs.CSV.gz`."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, decompressed. Raises StoreError for what is not there, empty, or no text."""
+    try:
+        text = tables.read_text(path, "table")
+    except InputError as error:
+        raise StoreError(error.message, error.remedy) from None
+    if not text.strip():
+        raise StoreError(f"{path} is empty.", "Check that it was written to its end.")
+    return text
+
+
+def _read_delimited(text: str, path: Path, is_known: Callable[[str], bool], is_number: Callable[[str], bool]) -> Table:
+    lines = text.splitlines(keepends=True)
+    named = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None  # Excel's first line
+    first = 1 if named else 0
+    while first < len(lines) and (not lines[first].strip() or _is_comment(lines, first, is_known)):
+        first += 1
+    header = lines[first].lstrip("# ") if first < len(lines) else ""
+    separator = named[1] if named else _separator(header, is_known)
+    reader = csv.reader(
+        io.StringIO(header + "".join(lines[first + 1 :]), newline=""), delimiter=separator, strict=True,
+        skipinitialspace=True,
+    )  # fmt: skip
+    try:
+        names, rows = _rows(reader, path, first, is_number)
+    except csv.Error as error:
+        raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again and check its rights.") from None
+    if separator != ",":
+        rows = _with_points(rows, [name for name in names if is_number(name)], path)
+    return Table(names, rows)
+
+
+def _is_comment(lines: Sequence[str], at: int, is_known: Callable[[str], bool]) -> bool:
+    """Whether the line is a comment, and no header behind a `#`."""
+    text = lines[at].lstrip()
+    if not text.startswith("#"):
+        return False
+    names = text.lstrip("# ")
+    return sum(map(is_known, _cells(names, _separator(names, is_known)))) < 2
+
+
+def _separator(header: str, is_known: Callable[[str], bool]) -> str:
+    def score(separator: str) -> tuple[int, int]:
+        cells = _cells(header, separator)
+        return sum(map(is_known, cells)), len(cells) if separator != " " else 0
+
+    return max(_SEPARATORS, key=score)
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
+def _rows(reader: Any, path: Path, above: int, is_number: Callable[[str], bool]) -> tuple[tuple[str, ...], list[Row]]:
+    names = tuple(name.strip() for name in next(reader, []))
+    while names and not names[-1]:
+        names = names[:-1]  # a separator ends each line
+    comments = bool(names) and is_number(names[0])
+    rows: list[Row] = []
+    for cells in reader:
+        if not any(cell.strip() for cell in cells) or (comments and cells[0].lstrip().startswith("#")):
+            continue
+        while len(cells) > len(names) and not cells[-1].strip():
+            cells = cells[:-1]
+        where = f"row {len(rows) + 1} (line {reader.line_num + above})"
+        if len(cells) != len(names):
+            raise StoreError(
+                f"{path}: {where} has {format_count(len(cells), 'cell')} for {format_count(len(names), 'column')}.",
+                "Mend that row.",
+            )
+        rows.append(Row(where, dict(zip(names, cells, strict=True))))
+    return names, rows
+
+
+def _with_points(rows: list[Row], numbers: Sequence[str], path: Path) -> list[Row]:
+    """The rows with decimal points where the file has decimal commas.
+
+    Raises StoreError where commas could be either: all of them stand before three digits.
+    """
+    texts = [str(row.cells[name]).strip() for row in rows for name in numbers]
+    commas = [text for text in texts if "," in text]
+    if not commas:
+        return rows
+    decimal = [text for text in commas if _COMMA_AND_POINTS.fullmatch(text) and not _is_grouped(text)]
+    if not decimal and not any("." in text or text.count(",") > 1 for text in texts):
+        raise StoreError(
+            f"{path}: {commas[0]!r} could be {commas[0].replace(',', '')} or {commas[0].replace(',', '.')}.",
+            "Write decimal points and no thousands separators.",
+        )
+    if not decimal:
+        return rows
+    made = []
+    for row in rows:
+        cells = dict(row.cells)
+        for name in numbers:
+            if _COMMA_AND_POINTS.fullmatch(text := str(cells[name]).strip()):
+                cells[name] = re.sub(r"[. '\u00a0\u202f]", "", text).replace(",", ".")
+        made.append(Row(row.where, cells))
+    return made
+
+
+def _is_grouped(text: str) -> bool:
+    """Whether its commas can group digits."""
+    return bool(_GROUPED.fullmatch(text)) and not text.lstrip("+-").startswith("0")
+
+
+def _read_json(text: str, path: Path) -> Table:
+    try:
+        whole = _json_rows(text, path)
+    except KeyTwiceError as error:
+        raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not JSON: {error}.", "Write a list of records, or one a line.") from None
+    if not isinstance(whole, list) or not all(isinstance(each, dict) for each in whole):
+        raise StoreError(f"{path} holds no list of records.", "Write a list of records, or one a line.")
+    names = tuple(dict.fromkeys(name for each in whole for name in each))
+    return Table(names, [Row(f"row {number}", each) for number, each in enumerate(whole, 1)])
+
+
+def _json_rows(text: str, path: Path) -> Any:
+    try:
+        whole = read_json(text)
+    except KeyTwiceError:
+        raise
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if ".json" in path.suffixes or len(lines) < 2:
+            raise
+        return [read_json(line) for line in lines]
+    return [whole] if isinstance(whole, dict) else whole
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+            # pandas writes its row labels as a column; they are no measurement.
+            names = [name for name in table.column_names if not name.startswith("__index_level_")]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise StoreError(f"{path} has more than one column {twice[0]!r}.", "Keep one of each.")
+            rows = _in_microseconds(table.select(names)).to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise StoreError(f"{path} is not a Parquet file that can be read: {reason}.", "Write it again.") from None
+    return Table(tuple(names), [Row(f"row {number}", cells) for number, cells in enumerate(rows, 1)])
+
+
+def _in_microseconds(table: Any) -> Any:
+    """Python's datetime holds no nanoseconds, in which pandas may write."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(pa.timestamp("us", tz=field.type.tz)) if pa.types.is_timestamp(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields), safe=False)

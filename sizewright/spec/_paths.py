@@ -1,0 +1,33 @@
+"""Paths that users write: resolved once, so that other processes and other working folders find the same files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+
+def absolute(path: str | Path, folder: str | Path = "") -> str:
+    """Return the path from the root: `~` is expanded, relative paths count from `folder` or the working folder."""
+    return os.path.abspath(os.path.join(folder, os.path.expanduser(path)))
+
+
+def absolute_pattern(path: str | Path, folder: str | Path = "") -> str:
+    """Return a path that may be a glob from the root; what the folder above it is called is no part of the pattern."""
+    if not glob.has_magic(str(path)):
+        return absolute(path, folder)
+    return absolute(path, glob.escape(absolute(folder)))
+
+
+def absolute_url(url: str) -> str:
+    """Return a database URL whose SQLite file, where it has one, is named from the root; others as they are."""
+    file = url.removeprefix("sqlite:///")
+    if file in (url, "", ":memory:") or file.startswith("file:"):
+        return url
+    return f"sqlite:///{absolute(file)}"
+
+
+def folder_of(file: str | Path) -> str:
+    """Return the folder from which paths in a file count; of a pipe it is the working folder."""
+    path = absolute(file)
+    return os.path.dirname(path) if os.path.isfile(path) else os.getcwd()

@@ -1,0 +1,178 @@
+"""What an answer says of predictions, measurements and GPUs is only what happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from synthetic_trials import rate, small_job, trials
+
+from sizewright.datasets.trials import Trial
+from sizewright.executors.plan_files import launch_plan
+from sizewright.models.memory import table_bytes
+from sizewright.recommender.recommend import recommend
+from sizewright.spec import (
+    Bounds,
+    Cluster,
+    Command,
+    Gpu,
+    HostKind,
+    Job,
+    Model,
+    Prices,
+    Quota,
+    Recommendation,
+    RoleBounds,
+    Tables,
+)
+from sizewright.spec.objective import allocation_price
+from sizewright.spec.units import GIB, MIB
+
+BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 8), cpu=(2, 2)), ps=RoleBounds(replicas=(1, 2), cpu=(2, 2)))
+COUNTS = [(1, 1), (2, 1), (4, 1), (4, 2), (1, 2)]
+
+
+def own_code(**change: Any) -> Job:
+    command = Command(run=("python", "train.py"), rendezvous="tf_config")
+    return Job(command=command, bounds=BOUNDS, **change)
+
+
+def rows(**columns: Any) -> list[Trial]:
+    return [
+        Trial(workers=w, ps=p, worker_cpu=2, ps_cpu=2, batch_size=512, throughput=rate(w, p, 2, 2), **columns)
+        for w, p in COUNTS
+    ]
+
+
+def said(answer: Recommendation, part: str) -> str:
+    found = [text for text in (*answer.reasons, *answer.evidence.assumptions) if part in text]
+    assert len(found) == 1, (answer.reasons, answer.evidence.assumptions)
+    return found[0]
+
+
+def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
+    answer = recommend(own_code(), rows())
+    assert answer.predicted is not None
+    assert answer.target is not None
+    assert answer.predicted.worker_memory_bytes is answer.predicted.ps_memory_bytes is None
+    assert answer.predicted.worker_oom_probability is None
+    assert {group.memory_bytes for _, group in answer.target.groups} == {0}
+    assert "its need is unknown" in said(answer, "Memory asked for")
+    assert not any("predicted peak" in reason for reason in answer.reasons)
+
+
+def test_memory_that_nothing_tells_takes_what_the_bounds_of_the_job_allow() -> None:
+    worker = BOUNDS.worker.model_copy(update={"memory_bytes": (GIB, 4 * GIB)})
+    answer = recommend(own_code().model_copy(update={"bounds": BOUNDS.model_copy(update={"worker": worker})}), rows())
+    assert answer.target is not None
+    assert [group.memory_bytes for _, group in answer.target.groups] == [4 * GIB, 0]
+    assert "4.0 GiB a worker (its need is unknown: the most that the bounds allow)" in said(answer, "Memory asked for")
+
+
+def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
+    answer = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, ps_memory_bytes=300 * MIB, duration_s=5.0))
+    assert answer.predicted is not None
+    assert answer.target is not None
+    assert answer.predicted.worker_memory_bytes == pytest.approx(700 * MIB, rel=0.01)
+    assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
+    assert "832.0 MiB a worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory asked for")
+    assert "trials of 5.0 s at most" in said(answer, "a longer run may need more")
+    growing = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    assert "A worker still grew by 3.5 GiB an hour" in said(growing, "still grew")
+    assert "trials of 9.0 s" in said(growing, "a longer run may need more")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_gpus_of_trials_are_in_plan_price_and_answer(count: int) -> None:
+    job = own_code(prices=Prices(gpu_hour=7.0))
+    answer = recommend(job, rows(worker_gpu=count))
+    target, predicted = answer.target, answer.predicted
+    assert target is not None
+    assert predicted is not None
+    assert target.worker[0].gpu == Gpu(count=count)
+    hours = predicted.completion_time_s.value / 3600
+    assert predicted.cost.value == pytest.approx(allocation_price(target, job.prices) * hours)
+    assert predicted.cost.value > 7.0 * count * target.replicas("worker") * hours
+    assert launch_plan(job, target, "").target == target
+    assert f"Every worker has {count} GPU" in said(answer, "GPU")
+
+
+def test_trials_that_vary_the_gpus_choose_among_what_they_had() -> None:
+    with_gpus = [t.model_copy(update={"throughput": (t.throughput or 0) * 4}) for t in rows(worker_gpu=1)]
+    answer = recommend(own_code(prices=Prices(gpu_hour=1.0)), [*rows(worker_gpu=0), *with_gpus])
+    assert answer.target is not None
+    assert answer.target.worker[0].gpu == Gpu(count=1)
+    free = recommend(own_code(prices=Prices(gpu_hour=1e5), objective="cost"), [*rows(worker_gpu=0), *with_gpus])
+    assert free.target is not None
+    assert free.target.worker[0].gpu is None
+
+
+def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
+    def limited(gpus: int, quota: int | None = None) -> Recommendation:
+        host = HostKind(kind="g", count=2, cpu=64, memory=256 * GIB, gpu=Gpu(kind="a100", count=gpus))
+        cluster = Cluster(hosts=(host,), quota=Quota(gpu=quota))
+        return recommend(own_code(objective="time"), rows(worker_gpu=2), cluster=cluster)
+
+    most = limited(8).target
+    few = limited(8, quota=4).target
+    assert most is not None
+    assert few is not None
+    assert most.gpus() <= 16
+    assert few.gpus() == 4
+    too_small = limited(1)
+    assert too_small.status == "infeasible"
+    assert "no host has the GPUs of one" in too_small.reasons[0]
+    assert "GPU" in limited(8, quota=1).reasons[0]
+
+
+def test_gpus_that_no_trial_tells_are_said_to_be_unknown() -> None:
+    answer = recommend(own_code(training={"device": "cuda"}), rows())
+    assert "No trial tells the GPUs" in said(answer, "GPU")
+
+
+def test_samples_that_a_command_does_not_give_are_said_to_be_assumed() -> None:
+    assert "training.samples" in said(recommend(own_code(), rows()), "45,840,617")
+    known = recommend(own_code(training={"samples": 10**7}), rows())
+    assert not any("training.samples" in text for text in known.evidence.assumptions)
+
+
+def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:
+    far = Bounds(worker=RoleBounds(replicas=(12, 16), cpu=(0.5, 1)), ps=RoleBounds(replicas=(1, 3), cpu=(0.25, 0.5)))
+    answer = recommend(small_job(bounds=far), trials(), extrapolate=True)
+    assert answer.evidence.extrapolated
+    assert "workers: 12, where 1 to 4 was measured" in said(answer, "The target is extrapolated")
+    near = recommend(small_job(), trials())
+    assert not near.evidence.extrapolated
+    assert not any("extrapolated" in reason for reason in near.reasons)
+
+
+def test_trials_that_contradict_each_other_are_named() -> None:
+    first, second, *others = rows()
+    clash = [first, first.model_copy(update={"throughput": 10 * (first.throughput or 0)})]
+    clash += [second, second.model_copy(update={"throughput": 100 * (second.throughput or 0)})]
+    answer = recommend(own_code(), [*clash, others[0]])
+    assert answer.status == "not_enough_data"
+    assert "contradict each other" in answer.reasons[0]
+    assert "workers 2" in answer.reasons[0]
+    assert f"{first.throughput:,.0f}" in answer.reasons[0]
+
+
+def test_the_number_of_allocations_that_will_do_is_said_once_and_keeps_what_was_measured() -> None:
+    few = recommend(own_code(), rows()[:2])
+    assert few.status == "not_enough_data"
+    assert any("1 more distinct allocation; what was measured is kept" in r.text for r in few.remedies)
+    assert not any("--fresh" in remedy.text for remedy in few.remedies)
+    assert recommend(own_code(), rows()[:3]).status == "ok"
+
+
+def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() -> None:
+    large = Model(tables=Tables(count=10, rows=10**8, dim=32))
+    bounds = Bounds(worker=BOUNDS.worker, ps=RoleBounds(replicas=(1, 2), cpu=(2, 2), memory=(0, "4Ti")))
+    job = Job(model=large, bounds=bounds)
+    scales = [t.model_copy(update={"table_scale": 1 / (64 * 4 ** (i % 3))}) for i, t in enumerate(rows())]
+    answer = recommend(job, scales)
+    assert answer.target is not None, answer.reasons
+    assert answer.target.memory_bytes("ps") > table_bytes(job)
+    assert "size of the tables: 238.4 GiB, where 238.4 MiB to 3.7 GiB was measured" in said(answer, "is extrapolated")
+    one_scale = [t.model_copy(update={"table_scale": 1 / 64}) for t in rows()]
+    assert recommend(job, one_scale).status == "not_enough_data"

@@ -1,0 +1,155 @@
+"""Registries of other versions, and what is none: one sentence each, and nothing is written into them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright import api
+from sizewright.errors import InputError, RegistryError
+from sizewright.retraining.registry import Registry
+
+OLD_SCHEMA = "90e64c465722"
+
+
+@contextmanager
+def server(status: int, body: bytes, kind: str = "text/html") -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}"
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+def database(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path
+
+
+def test_a_registry_of_a_newer_mlflow_is_left_as_it_is(shared: Path, tmp_path: Path, store: str) -> None:
+    path = tmp_path / "new.db"
+    shutil.copy(shared / "field" / "ML1" / "new.db", path)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(
+        RegistryError, match=r"upgraded by a newer MLflow than .* pip install --upgrade mlflow, or name"
+    ):
+        Registry(f"sqlite:///{path}").versions()
+    for ask in (
+        lambda: api.compare_priors(["champion"], tracking_uri=f"sqlite:///{path}"),
+        lambda: api.drift(store=store, tracking_uri=f"sqlite:///{path}"),
+    ):
+        with pytest.raises(RegistryError, match="upgraded by a newer MLflow"):
+            ask()
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+
+
+def test_a_recommendation_goes_on_without_a_registry_of_a_newer_mlflow(
+    shared: Path, tmp_path: Path, example: Path, store: str
+) -> None:
+    path = tmp_path / "new.db"
+    shutil.copy(shared / "field" / "ML1" / "new.db", path)
+    answer = api.recommend(example, store=store, tracking_uri=f"sqlite:///{path}")
+    assert answer.status == "ok"
+    assert any("upgraded by a newer MLflow" in reason for reason in answer.reasons)
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        (
+            ("CREATE TABLE experiments(a)", "CREATE TABLE alembic_version(version_num)",
+             f"INSERT INTO alembic_version VALUES ('{OLD_SCHEMA}')"),
+            r"made by an older MLflow: .* mlflow db upgrade 'sqlite:///",
+        ),
+        (("CREATE TABLE users(a)",), "is another application's database"),
+        (
+            ("CREATE TABLE users(a)", "CREATE TABLE alembic_version(version_num)",
+             "INSERT INTO alembic_version VALUES ('abc')"),
+            "is another application's database",
+        ),
+    ],
+)  # fmt: skip
+def test_other_databases_are_told_and_left_alone(tmp_path: Path, statements: tuple[str, ...], words: str) -> None:
+    path = database(tmp_path / "other.db", *statements)
+    before = path.read_bytes()
+    with pytest.raises(RegistryError, match=words):
+        Registry(f"sqlite:///{path}").versions()
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("no database, " * 99)
+    with pytest.raises(RegistryError, match=r"it is not a database at all\. Name another"):
+        Registry(f"sqlite:///{tmp_path / 'text.db'}").versions()
+    path = database(tmp_path / "locked.db", "CREATE TABLE experiments(a)")
+    with closing(sqlite3.connect(path)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(RegistryError, match="another process holds it"):
+            Registry(f"sqlite:///{path}").versions()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (401, b"You are not authenticated.", "text/plain", "it wants a login.* Set MLFLOW_TRACKING_USERNAME"),
+        (403, b"<html>Forbidden</html>", "text/html", "it wants a login"),
+        (404, b"<html>Not Found</html>", "text/html", "no MLflow server. Check the URL"),
+        (404, b"404 page not found", "text/plain", r"no MLflow server \(404, not found\)"),
+        (200, b"<!DOCTYPE html><html>Sign in</html>", "text/html", "a web page or another service"),
+        (200, b'{"registered_models": 3}', "application/json", "cannot be used"),
+        (200, b"[1, 2]", "application/json", "cannot be used"),
+    ],
+)
+def test_servers_that_answer_otherwise_are_one_sentence_without_the_password(
+    status: int, body: bytes, kind: str, words: str
+) -> None:
+    with server(status, body, kind) as url, pytest.raises(RegistryError, match=words) as raised:
+        Registry(url.replace("//", "//alice:s3cret@")).versions()
+    assert "s3cret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("ftp://u:s3cret@host/x", "no known kind"), ("mlflow:5000", "no known kind"), ("http://[::1", "no known kind"),
+        ("postgresql+psycopg://u:s3cret@127.0.0.1:9/db", "does not answer"),
+        ("http://u:s3cret@127.0.0.1:9", "does not answer"),
+        ("postgresqlx://u:s3cret@h/db", "no known kind"), ("mlruns", "folders of files no longer"),
+    ],
+)  # fmt: skip
+def test_uris_that_lead_nowhere_are_told_without_the_password(
+    uri: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((RegistryError, InputError), match=words) as raised:
+        Registry(uri).versions()
+    assert "s3cret" not in str(raised.value)

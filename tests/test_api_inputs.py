@@ -1,0 +1,296 @@
+"""What the public functions take: files, mappings, data frames and records, and what they say of anything else."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sizewright as sw
+from sizewright import api
+from sizewright.api._records import as_trials
+from sizewright.datasets.finished import FinishedJob, Stretch
+from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trial_files import export_trials
+from sizewright.datasets.trials import Trials
+from sizewright.errors import InputError, JobError, RecordError, SizewrightError
+from sizewright.spec import Allocation, Group, Outcome, Prices, Training
+
+CLUSTER = {"hosts": [{"kind": "h", "count": 4, "cpu": 8, "memory": "32Gi"}], "quota": {"cpu": 1}}
+
+
+@pytest.fixture
+def trials(store: str) -> Trials:
+    with TrialStore(store, create=False) as opened:
+        return opened.trials()
+
+
+FORMS: dict[str, Callable[[Trials, Path], Any]] = {
+    "records": lambda trials, _: list(trials),
+    "tuple": lambda trials, _: tuple(trials),
+    "generator": lambda trials, _: (trial for trial in trials),
+    "dicts": lambda trials, _: [trial.model_dump() for trial in trials],
+    "json": lambda trials, _: [trial.model_dump(mode="json", exclude_none=True) for trial in trials],
+    "mixed": lambda trials, _: [trials[0], *(trial.model_dump() for trial in trials[1:])],
+    "frame": lambda trials, _: trials.to_frame(),
+    "nullable frame": lambda trials, _: trials.to_frame().convert_dtypes(),
+    "arrow": lambda trials, _: pa.Table.from_pylist([trial.model_dump() for trial in trials]),
+    "columns": lambda trials, _: trials.to_frame().to_dict("list"),
+    "csv": lambda trials, folder: written(trials, folder / "t.csv"),
+    "parquet": lambda trials, folder: str(written(trials, folder / "t.parquet")),
+}
+
+
+def written(trials: Trials, path: Path) -> Path:
+    export_trials(trials, path)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_trials_in_any_form_give_the_same_answer(trials: Trials, example: Path, tmp_path: Path, form: str) -> None:
+    told = FORMS[form](trials, tmp_path)
+    found = as_trials(told)
+    assert isinstance(found, Trials)
+    assert list(found) == list(trials)
+    if form != "generator":
+        assert sw.recommend(example, trials=told) == sw.recommend(example, trials=trials)
+
+
+def test_a_single_trial_is_one() -> None:
+    trial = sw.Trial(workers=1, ps=1, throughput=5.0)
+    assert as_trials(trial) == as_trials({"workers": 1, "ps": 1, "throughput": 5.0}) == [trial]
+    assert as_trials(pd.DataFrame([{"workers": 1, "ps": 1, "throughput": 5.0, "batch_size": np.nan}])) == [trial]
+    assert as_trials([]) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (5, "Trials are not of type int"),
+        ([1, 2], "Trials are not of type int"),
+        (b"x", "Trials are not of type bytes"),
+        ([{"workers": 0, "ps": 1, "throughput": 1}], "The trials: row 1"),
+        ([{"workers": 1, "ps": 1, "throughput": "fast"}], "throughput"),
+        ({"workers": [1, 2], "ps": [1], "throughput": [1, 2]}, "not equally long"),
+        ("none.csv", "No table at"),
+        (pd.DataFrame({"workers": [1], "zzzzz": [1]}), "zzzzz"),
+    ],
+)
+def test_what_are_no_trials_is_said_in_one_sentence(example: Path, told: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        sw.recommend(example, trials=told)
+    assert "\n" not in str(caught.value)
+    assert "/tmp" not in str(caught.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3) | st.floats(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    )
+)
+def test_whatever_is_given_ends_as_trials_or_in_an_error_of_ours(told: Any) -> None:
+    with suppress(SizewrightError):
+        assert all(isinstance(trial, sw.Trial) for trial in as_trials(told))
+
+
+def test_a_job_may_be_a_dict(example: Path, trials: Trials) -> None:
+    job = sw.load_job(example)
+    for told in (job.model_dump(), job.model_dump(mode="json", by_alias=True)):
+        assert sw.load_job(told) == job
+        assert sw.recommend(told, trials=trials) == sw.recommend(example, trials=trials)
+        assert sw.memory(told) == sw.memory(example)
+    with pytest.raises(JobError, match=r"The job: unknown key 'nmae' \(did you mean 'name'\?\)"):
+        sw.recommend({"nmae": "x"}, trials=trials)
+
+
+@pytest.mark.parametrize("ask", [sw.recommend, sw.memory, sw.load_job, sw.profile, sw.run, api.job_hash])
+@pytest.mark.parametrize("job", [5, None, ["a"], object()])
+def test_what_is_no_job_is_an_error_of_ours(ask: Callable[[Any], Any], job: Any) -> None:
+    with pytest.raises(SizewrightError, match=r"is of type .*\. Pass the path of its file, a dict, or a Job"):
+        ask(job)
+
+
+def test_clusters_plans_and_recommendations_may_be_dicts_and_files(
+    example: Path, trials: Trials, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(json.dumps(CLUSTER))
+    capped = sw.recommend(example, trials=trials, cluster=CLUSTER)
+    assert capped == sw.recommend(example, trials=trials, cluster=tmp_path / "cluster.yaml")
+    (tmp_path / "answer.json").write_text(capped.to_json())
+    (tmp_path / "answer.yaml").write_text(capped.to_yaml())
+    targets = {
+        sw.plan(example, told).target
+        for told in (capped, capped.to_dict(), tmp_path / "answer.json", str(tmp_path / "answer.yaml"))
+    }  # fmt: skip
+    assert targets == {capped.target}
+    now = Allocation.of(1, 1, 0.5, 0.5, 512)
+    plan = sw.plan(example, capped, current=now.model_dump())
+    assert plan.current == now
+    text, *_ = api.manifest(plan.model_dump(mode="json"), executor="local")
+    assert text == api.manifest(plan, executor="local")[0]
+    with pytest.raises(SizewrightError, match="The cluster is of type list"):
+        sw.recommend(example, trials=trials, cluster=[])  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The recommendation is of type int"):
+        sw.plan(example, 5)  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The plan is of type int"):
+        sw.apply(5, executor="file")  # type: ignore[arg-type]
+    jobs = {"jobs": [{"job": str(example), "candidates": [{"allocation": now.model_dump(), "throughput": 10.0}]}]}
+    division = sw.allocate(CLUSTER, jobs)
+    assert division.to_frame()["job"].tolist() == ["criteo-dlrm"]
+    assert "criteo-dlrm" in str(division)
+
+
+def test_the_words_of_the_command_line_are_words_of_the_functions(
+    example: Path, trials: Trials, tmp_path: Path
+) -> None:
+    fast = sw.recommend(example, trials=trials, objective="time")
+    cheap = sw.recommend(example, trials=trials, objective="cost")
+    assert fast.predicted is not None
+    assert cheap.predicted is not None
+    assert fast.predicted.completion_time_s.value < cheap.predicted.completion_time_s.value
+    late = sw.recommend(example, trials=trials, deadline="100d")
+    assert late == sw.recommend(example, trials=trials, objective="deadline", deadline=100 * 86400.0)
+    few = sw.recommend(example, trials=trials, objective="time", samples=1000)
+    assert few.predicted is not None
+    assert few.predicted.completion_time_s.value < 1
+    assert sw.plan(example, few, samples=1000).job.training.samples == 1000
+    log = tmp_path / "log.tsv"
+    log.write_text("\t".join(["1", *["2"] * 13, *["0a"] * 26]) + "\n")
+    assert sw.plan(example, few, data=log).job.data.path == str(log)
+    assert sw.memory(example, data=str(log)).job == "criteo-dlrm"
+    for wrong in ({"objective": "fastest"}, {"deadline": "soon"}, {"samples": 0}, {"samples": 1.5}, {"data": "no.tsv"}):
+        with pytest.raises(InputError):
+            sw.recommend(example, trials=trials, **wrong)  # type: ignore[arg-type]
+    own = {"command": {"run": "python t.py"}}
+    with pytest.raises(JobError, match="runs a command, which reads data of its own"):
+        sw.recommend(own, trials=trials, data=log)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: sw.Job(name="a b"), "Job: 'name'"),
+        (lambda: sw.Job(training={"batch_size": 0}), "Job: 'training.batch_size'"),  # type: ignore[arg-type]
+        (lambda: sw.Job(nmae="x"), r"Job: unknown key 'nmae' \(did you mean 'name'\?\)"),  # type: ignore[call-arg]
+        (lambda: sw.Trial(workers=0, ps=1), "Trial: 'workers'"),
+        (lambda: sw.Cluster(hosts=5), "Cluster: 'hosts'"),  # type: ignore[arg-type]
+        (lambda: Group(replicas=-1, cpu=1.0, memory_bytes=0), "Group: 'replicas'"),
+        (lambda: Allocation.of(1, 1, -1.0, 1.0, 1), "Group: 'cpu'"),
+        (lambda: sw.Job(objective="deadline"), "Job: objective deadline needs a `deadline`"),
+        (lambda: Prices(core_hour=-1), "Prices: 'core_hour'"),
+    ],
+)
+def test_a_record_of_impossible_values_is_an_error_of_ours_and_a_value_error(
+    make: Callable[[], object], says: str
+) -> None:
+    with pytest.raises(RecordError, match=says) as caught:
+        make()
+    assert isinstance(caught.value, JobError)
+    assert isinstance(caught.value, ValueError)
+    assert "pydantic" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_records_within_records_are_still_told_by_their_place(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("training: {batch_size: 0}")
+    with pytest.raises(JobError, match=r"job\.yaml: 'training.batch_size'"):
+        sw.load_job(tmp_path / "job.yaml")
+    assert sw.Job(training=Training(batch_size=7)).training.batch_size == 7
+    job = sw.Job(name="x")
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+def test_answers_print_as_the_terminal_shows_them_and_convert(example: Path, trials: Trials) -> None:
+    answer = sw.recommend(example, trials=trials)
+    text = str(answer)
+    assert "What to ask for" in text
+    assert "\x1b" not in text
+    assert answer.target is not None
+    frame = answer.to_frame()
+    chosen = frame[frame.chosen].iloc[0]
+    assert (chosen.workers, chosen.worker_cpu) == (answer.target.replicas("worker"), answer.target.worker[0].cpu)
+    assert len(frame) == len(answer.alternatives)
+    assert answer.to_dict() == json.loads(answer.to_json())
+    assert "not enough data" in str(sw.recommend(example, trials=[]))
+    assert sw.recommend(example, trials=[]).to_frame().empty
+    report = sw.memory(example)
+    assert "memory of the tables" in str(report)
+    assert report.to_frame().total_bytes.sum() == sum(table.total_bytes for table in report.tables)
+    assert "Finished: 10 samples" in str(Outcome(status="finished", samples=10, duration_s=1.0))
+
+
+def test_html_is_escaped() -> None:
+    answer = Outcome(status="failed", message="<script>alert(1)</script>")
+    assert "<script>" not in answer._repr_html_()
+    assert "&lt;script&gt;" in answer._repr_html_()
+    trial = sw.Trial(workers=1, ps=1, throughput=1.0, status="ok")
+    assert Trials([trial])._repr_html_().startswith("<pre>")
+
+
+def test_trials_and_runs_of_a_store_convert(store: str, example: Path, trials: Trials) -> None:
+    frame = trials.to_frame()
+    assert list(frame.columns) == list(sw.Trial.model_fields)
+    assert frame.throughput.tolist() == [trial.throughput for trial in trials]
+    assert "samples/s" in str(trials)
+    assert list(Trials().to_frame().columns) == list(sw.Trial.model_fields)
+    job = sw.load_job(example)
+    stretch = Stretch(at_s=0, duration_s=10, samples=100, allocation=Allocation.of(3, 1, 0.5, 0.5, 512))
+    run = FinishedJob(id="r", name="n", job=job, stretches=(stretch,), outcome=Outcome(status="finished"))
+    with TrialStore(store) as opened:
+        assert "workers" in opened.history.finished().to_frame().columns
+        opened.history.add([run])
+        runs = opened.history.finished()
+    row = runs.to_frame().iloc[0]
+    assert (row.id, row.workers, row.throughput, row.job_hash) == ("r", 3, 10.0, job.hash)
+    assert "Finished jobs" in str(runs)
+
+
+def test_the_version_is_told() -> None:
+    assert sw.__version__[0].isdigit()
+    assert "__version__" not in sw.__all__
+
+
+def test_a_store_may_be_a_path_and_nothing_else(example: Path, store: str, trials: Trials) -> None:
+    assert sw.recommend(example, store=Path(store)) == sw.recommend(example, trials=trials)
+    with sw.open_store(Path(store)) as opened:
+        assert opened.count() == len(trials)
+    with pytest.raises(SizewrightError, match="The store is of type int"):
+        sw.recommend(example, store=5)  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The prior is of type int"):
+        sw.recommend(example, trials=trials, prior=5)  # type: ignore[arg-type]
+    with pytest.raises(SizewrightError, match="The job is of type int"):
+        sw.tune(5)  # type: ignore[arg-type]
+
+
+def test_a_trace_may_be_a_data_frame(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"job": range(20), "arrived_s": [60 * i for i in range(20)], "duration_s": 600, "gpu": 1, "cpu": 4}
+    )
+    frame.to_csv(tmp_path / "trace.csv", index=False)
+    named = sw.simulate(tmp_path / "trace.csv", policies=["fifo"])
+    told = sw.simulate(frame, policies=["fifo"])
+    assert told.rows[0].figures["jct_s"] == named.rows[0].figures["jct_s"]
+    assert told.to_frame().policy.tolist() == ["fifo"]
+    assert "fifo" in str(told)
+    with pytest.raises(InputError, match="The trace is of type int"):
+        sw.simulate(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="The trace") as caught:
+        sw.simulate(frame.drop(columns="duration_s"))
+    assert "/tmp" not in str(caught.value)
+
+
+def test_a_plan_prints_readably(example: Path, trials: Trials) -> None:
+    plan = sw.plan(example, sw.recommend(example, trials=trials))
+    assert str(plan).startswith(f"Plan {plan.id}: launch criteo-dlrm at ")
+    assert sw.Plan.model_validate(plan.to_dict()) == plan
