@@ -28,7 +28,7 @@ def check_sized(plan: Plan, unsized: Sequence[Role], rails: Rails) -> None:
     for role in unsized:
         if limits_all or getattr(rails, role) != RoleRails():
             raise InputError(
-                f"Plan {plan.id} is held to guard rails, and its manifest does not say how many cores a "
+                f"Plan {plan.id} is held to guard rails, and its manifest does not say how many cores its "
                 f"{role} asks for.",
                 f"Write the requests of {role} into the manifest.",
             )

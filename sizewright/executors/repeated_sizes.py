@@ -14,7 +14,7 @@ from sizewright.spec import Role
 
 _Meaning = Literal["worker", "ps", "cores", "gpus"]
 _WORDS: dict[str, _Meaning] = {
-    **dict.fromkeys(("worker", "workers", "trainer", "trainers", "world", "nodes", "nnodes", "np"), "worker"),
+    **dict.fromkeys(("worker", "workers", "trainer", "trainers", "world", "nodes", "nnodes", "np", "ntasks"), "worker"),
     **dict.fromkeys(("ps", "pserver", "pservers", "server", "servers"), "ps"),
     **dict.fromkeys(("thread", "threads", "cpu", "cpus", "core", "cores"), "cores"),
     **dict.fromkeys(("gpu", "gpus", "nproc"), "gpus"),
@@ -46,6 +46,7 @@ _FILLERS = frozenset(
 )
 _SHELL_VARIABLE = re.compile(r"(?<![\w-])([A-Z][A-Z0-9_]*)=['\"]?(\d{1,9})\b")
 _YAML_VARIABLE = re.compile(r"^\s*['\"]?([A-Z][A-Z0-9_]*)['\"]?:\s*['\"]?(\d{1,9})\b", re.MULTILINE)
+_LAUNCHED = re.compile(r"(\b(?:srun|mpirun|mpiexec)\b[^\n|;&:]*?\s)-n[= ]?(?=\d)")
 _OPTION = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)[= ](\d{1,9})\b")
 
 
@@ -79,7 +80,8 @@ def repeated(document: Node, changes: Sequence[Change]) -> Iterator[str]:
 
 def repeated_in_script(name: str, text: str, changes: Sequence[Change]) -> Iterator[str]:
     """Sentences on what repeats, in the lines of a script, a size that is now another one."""
-    yield from _sentences(name, in_text(text), changes, changes[0] if len(changes) == 1 else None)
+    launched = _LAUNCHED.sub(r"\1--ntasks ", text)
+    yield from _sentences(name, in_text(launched), changes, changes[0] if len(changes) == 1 else None)
 
 
 def in_text(text: str) -> list[_Repeat]:

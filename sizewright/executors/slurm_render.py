@@ -56,9 +56,9 @@ class SlurmRenderer(RenderOnly):
                 ]
             )
         kept = [
-            f"{self._base}: {role} keep their GPUs ({script.read(i).gpu}): the plan has none."
+            f"{self._base}: {role} keeps {gpu.count} GPUs a task: the plan has none."
             for i, (role, _, group) in enumerate(groups_of(plan))
-            if script.read(i).gpu and not group.gpu
+            if (gpu := script.read(i).gpu) and not group.gpu
         ]
         return [*script.remarks(), *kept, *repeated_in_script(str(self._base), script.body, changes)]
 

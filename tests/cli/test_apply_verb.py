@@ -113,6 +113,71 @@ def test_a_file_is_changed_only_where_its_sizes_are(call: Any, folder: Path) -> 
     assert "is as planned already" in again.out
 
 
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_a_manifest_of_the_users_own_is_applied_as_it_is(call: Any, folder: Path, server: StandIn, name: str) -> None:
+    document = yaml.safe_load(get_executor(name).render(LAUNCH))
+    del document["metadata"]["annotations"]
+    document["metadata"]["labels"]["mine"] = "kept"
+    base, sized = folder / "base.yaml", folder / "sized.yaml"
+    base.write_text(yaml.safe_dump(document))
+    plan = written(folder, LAUNCH.model_copy(update={"target": MORE}))
+    assert call("apply", plan, "--executor", name, "--base", base, "--out", sized, "--yes").code == 0
+    told = call("apply", sized, "--executor", name, "--yes")
+    assert told.code == 0, told.err
+    ((_, there),) = server.objects.items()
+    assert there["metadata"]["labels"]["mine"] == "kept"
+    executor: Any = get_executor(name)
+    assert executor.sizes_of(there)["worker"][0].replicas == 4
+    assert "was carried out before" in call("apply", sized, "--executor", name, "--yes").out
+
+
+def test_what_is_added_to_a_rendered_manifest_is_applied_with_it(call: Any, folder: Path, server: StandIn) -> None:
+    document = yaml.safe_load(get_executor("kubeflow").render(LAUNCH))
+    document["metadata"]["labels"]["mine"] = "kept"
+    manifest = folder / "job.yaml"
+    manifest.write_text(yaml.safe_dump(document))
+    assert call("apply", manifest, "--executor", "kubeflow", "--yes").code == 0
+    assert server.objects[("TFJob", "default", "ctr")]["metadata"]["labels"]["mine"] == "kept"
+
+
+def test_roles_are_mapped_and_remarks_are_on_standard_error(call: Any, folder: Path) -> None:
+    document = yaml.safe_load(get_executor("volcano").render(LAUNCH))
+    for task, name in zip(document["spec"]["tasks"], ("learner", "store"), strict=True):
+        task["name"] = name
+        task["template"]["spec"]["containers"][0]["env"].append({"name": "WORLD_SIZE", "value": "1"})
+    base, out = folder / "base.yaml", folder / "out.yaml"
+    base.write_text(yaml.safe_dump(document))
+    words = ("apply", written(folder, ADJUST), "--executor", "volcano", "--base", base, "--out", out, "--yes")
+    refused = call(*words)
+    assert refused.code == 1
+    assert "--role worker=learner" in refused.err
+    told = call(*words, "--role", "worker=learner", "--role", "ps=store")
+    assert told.code == 0
+    assert "spec.tasks[learner]: WORLD_SIZE says 1; workers are now 4." in told.err
+    assert "WORLD_SIZE" not in told.out
+    assert [task["replicas"] for task in yaml.safe_load(out.read_text())["spec"]["tasks"]] == [4, 1]
+    for wrong in ("worker", "worker=", "=learner"):
+        assert f"--role {wrong} names no role" in call(*words, "--role", wrong).err
+
+
+def test_a_role_that_asks_for_nothing_is_no_hindrance_without_rails(
+    call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = yaml.safe_load(get_executor("kubeflow").render(LAUNCH))
+    pod = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
+    document["spec"]["tfReplicaSpecs"]["Evaluator"] = {"replicas": 50, "template": pod}
+    base, rails = folder / "base.yaml", folder / "rails.yaml"
+    base.write_text(yaml.safe_dump(document))
+    rails.write_text("evaluator: {replicas: [0, 1]}\n")
+    words = ("apply", written(folder, ADJUST), "--executor", "kubeflow", "--base", base, "--out", "out.yaml", "--yes")
+    refused = call(*words, "--rails", rails)
+    assert refused.code == 1
+    assert "does not say how many cores its evaluator asks for" in refused.err
+    assert call(*words).code == 0
+    rails.write_text("worker: {replicas: [1, 9]}\n")
+    assert call(*words, "--rails", rails).code == 0
+
+
 def test_guard_rails_hold_in_a_dry_run_too(
     call: Any, folder: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

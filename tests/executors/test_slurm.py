@@ -306,3 +306,39 @@ def test_what_told_nothing_of_its_end_did_not_finish(tmp_path: Path, monkeypatch
         path.write_text("")
     outcome = executor.stop(handle)
     assert (outcome.status, outcome.message[:25]) == ("failed", "Slurm knows it no more, a")
+
+
+OWN = """\
+#!/bin/bash
+#SBATCH -J "Our CTR"
+#SBATCH -n 4 -c 2 --mem-per-cpu=1G --gpus-per-task=a100:2
+#SBATCH hetjob
+#SBATCH -n 1 -c 1
+export OMP_NUM_THREADS=2 NUM_WORKERS=4
+srun --het-group=0 -n 4 torchrun --nnodes=4 --epochs 4 train.py : --het-group=1 python ps.py
+"""
+
+
+def test_a_script_of_the_users_own_is_a_plan_at_its_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "ours.sh"
+    path.write_text(OWN)
+    executor = SlurmExecutor(folder=tmp_path)
+    own = executor.adopt(path)
+    assert (own.job.name, own.kind) == ("our-ctr", "launch")
+    assert own.target.worker[0] == Group(replicas=4, cpu=2, memory_bytes=2 * GIB, gpu=Gpu(kind="a100", count=2))
+    assert own.target.ps == (Group(replicas=1, cpu=1, memory_bytes=0),)
+    assert executor.render(own) == OWN
+    assert SlurmExecutor(folder=tmp_path).adopt(path).id == own.id
+
+
+def test_what_repeats_a_size_in_a_script_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ours.sh"
+    path.write_text(OWN)
+    executor = SlurmExecutor(base=path, folder=tmp_path)
+    said = executor.remarks(plan().model_copy(update={"target": Allocation.of(6, 1, 2, 1, 512)}))
+    assert said == [
+        f"{path}: worker keeps 2 GPUs a task: the plan has none.",
+        f"{path}: NUM_WORKERS says 4; workers are now 6.",
+        f"{path}: --ntasks says 4; workers are now 6.",
+        f"{path}: --nnodes says 4; workers are now 6.",
+    ]
