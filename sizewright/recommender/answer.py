@@ -169,7 +169,7 @@ def _range(d: Decision) -> tuple[Allocation, Allocation]:
     s = d.scored
     overlap = d.allowed & (s.objective_lower <= s.objective_upper[d.chosen])
     rows = np.flatnonzero(overlap & (s.objective_upper >= s.objective_lower[d.chosen]))
-    best_first = rows[np.argsort(s.objective[rows], kind="stable")]
+    best_first = rows[np.lexsort((-s.throughput[rows], s.objective[rows]))]
     price = s.price_per_hour[best_first]
     return _allocation(d, best_first[np.argmin(price)]), _allocation(d, best_first[np.argmax(price)])
 

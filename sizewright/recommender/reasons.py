@@ -46,6 +46,8 @@ def reasons(
     yield f"It has the least {least} of {format_count(int(allowed.sum()), 'allocation')}{scored_in_all}."
     if warning := untested(job, scored.grid.workers[chosen]):
         yield warning
+    if job.deadline is not None and job.objective != "deadline":
+        yield f"The deadline of {format_seconds(job.deadline)} is not used: the objective is {job.objective}."
     for ruling in rulings:
         if ruling.ruled_out:
             yield f"The {ruling.cap} cap ruled out {ruling.ruled_out:,}: {ruling.verdict.reason}."

@@ -176,3 +176,13 @@ def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() 
     assert "size of the tables: 238.4 GiB, where 238.4 MiB to 3.7 GiB was measured" in said(answer, "is extrapolated")
     one_scale = [t.model_copy(update={"table_scale": 1 / 64}) for t in rows()]
     assert recommend(job, one_scale).status == "not_enough_data"
+
+
+def test_a_deadline_that_the_objective_does_not_use_is_said() -> None:
+    answer = recommend(small_job(objective="cost", deadline=60), trials())
+    assert "The deadline of 1.0 min is not used" in said(answer, "deadline")
+
+
+def test_lower_and_upper_are_the_target_where_nothing_costs_anything() -> None:
+    answer = recommend(small_job(prices={"core_hour": 0, "gib_hour": 0, "gpu_hour": 0}), trials())
+    assert answer.lower == answer.target == answer.upper
