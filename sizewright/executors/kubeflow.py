@@ -11,7 +11,7 @@ from sizewright.executors.manifest_executor import replace
 from sizewright.executors.pod_command import Finds
 from sizewright.executors.pods import PodLabels
 from sizewright.executors.repeated_sizes import Change
-from sizewright.executors.slots import Node
+from sizewright.executors.slots import Node, node
 from sizewright.executors.totals import fit_total
 from sizewright.spec import Group, Plan, Role
 from sizewright.spec.outcome import Status
@@ -60,7 +60,8 @@ class KubeflowExecutor(ClusterExecutor):
 
     def fit(self, document: Node, plan: Plan, changes: Sequence[Change]) -> Iterator[str]:
         """The floor of the gang and the resources of that, where the manifest has them."""
-        policy = ((document["spec"].get("runPolicy") or {}).get("schedulingPolicy")) or {}
+        run_policy = node(document["spec"].get("runPolicy") or {}, "spec.runPolicy")
+        policy = node(run_policy.get("schedulingPolicy") or {}, "spec.runPolicy.schedulingPolicy")
         needed = self.floor(document, plan)
         replace(policy, "minAvailable", sum(needed.values()))
         field = "spec.runPolicy.schedulingPolicy.minResources"

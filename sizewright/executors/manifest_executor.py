@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,7 +81,8 @@ class ManifestExecutor(RenderOnly):
             base = YamlText.load(self._base)
             document = self.mine(base.documents, str(self._base), plan.job.name)
             remarks = self._size(document, plan, groups, str(self._base), base)
-            if PLAN_ID in (annotations := (document.get("metadata") or {}).get("annotations") or {}):
+            annotations = document["metadata"].get("annotations")
+            if isinstance(annotations, MutableMapping) and PLAN_ID in annotations:
                 annotations.update(notes(plan))  # it was rendered of an earlier plan
             return base.text, remarks
         document = self.minimal(plan, groups)
@@ -210,7 +211,7 @@ class ManifestExecutor(RenderOnly):
 
     def floor(self, document: Node, plan: Plan) -> dict[str, int]:
         """How many replicas of each entry start together or not at all."""
-        counts = {name: entry.get("replicas", 1) for name, entry in self.entries(document).items()}
+        counts = {name: Slot(self._field(name), e, {}).replicas for name, e in self.entries(document).items()}
         for role in self.roles:
             names = self._named(document, role)
             counts |= zip(names, floors(plan, role, [counts[name] for name in names]), strict=True)

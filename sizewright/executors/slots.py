@@ -168,12 +168,17 @@ def like(before: Any, value: object) -> Any:
 
 def main_container(template: Any, names: Sequence[str], field: str) -> Node:
     """Of a pod template: the container of one of these names, else the first. Raises InputError where there is none."""
+    found = all_containers(template, field)
+    return next((each for each in found if each.get("name") in names), found[0])
+
+
+def all_containers(template: Any, field: str) -> list[Node]:
+    """Of a pod template. Raises InputError where there is none."""
     spec = node(node(template, f"{field}.template").get("spec"), f"{field}.template.spec")
     containers = spec.get("containers")
     if not isinstance(containers, list) or not containers:
         raise InputError(f"{field}.template.spec has no containers.", "Write the container that trains there.")
-    found = [node(each, f"{field}.template.spec.containers") for each in containers]
-    return next((each for each in found if each.get("name") in names), found[0])
+    return [node(each, f"{field}.template.spec.containers") for each in containers]
 
 
 def node(value: Any, field: str) -> Node:

@@ -153,7 +153,9 @@ class SlurmScript:
 
     def remarks(self) -> list[str]:
         """Sentences on directives that sbatch does not read."""
-        return [f"{self._name}: {self._unread_because()}."] if self.unread else []
+        above = [n for n in self.unread if self._command is None or n <= self._command]
+        said = [f"{self._name}: {self._unread_because()}."] if len(above) < len(self.unread) else []
+        return [*([f"{self._name}: {_mistaken(above)}."] if above else []), *said]
 
     def _unread_because(self) -> str:
         below = [n for n in self.unread if self._command is not None and n > self._command]
@@ -163,7 +165,7 @@ class SlurmScript:
                 f"line {self._command + 1} ({first:.40}) is a command, and sbatch reads no #SBATCH line below it "
                 f"({_numbered(below)})"
             )
-        return f"sbatch takes {_numbered(self.unread)} for a comment: #SBATCH begins a line, in capital letters"
+        return _mistaken(self.unread)
 
     @property
     def batch_size(self) -> int | None:
@@ -277,6 +279,10 @@ def _full(name: str) -> str:
     """The option that sbatch takes an abbreviation for."""
     found = [option for option in _LONG if option.startswith(name)]
     return found[0] if len(found) == 1 and name not in _LONG else name
+
+
+def _mistaken(lines: list[int]) -> str:
+    return f"sbatch takes {_numbered(lines)} for a comment: #SBATCH begins a line, in capital letters"
 
 
 def _numbered(lines: list[int]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from sizewright.executors.slots import Node, Slot
+from sizewright.executors.slots import Node, Slot, all_containers
 from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
 
 _AMOUNTS = ("cpu", "memory")
@@ -28,7 +28,7 @@ def beyond_total(limits: Any, field: str, entries: Mapping[str, Node]) -> Iterat
     """Say where all replicas ask for more than a limit that is there."""
     if not isinstance(limits, Mapping):
         return
-    counts = {name: entry.get("replicas", 1) for name, entry in entries.items()}
+    counts = {name: Slot(name, entry, {}).replicas for name, entry in entries.items()}
     for amount in (name for name in _AMOUNTS if name in limits):
         total, _ = _asked(amount, entries, counts)
         read = read_cores if amount == "cpu" else read_bytes
@@ -43,7 +43,9 @@ def _asked(amount: str, entries: Mapping[str, Node], counts: Mapping[str, int]) 
     """What so many replicas ask for, and whether all containers of them say it."""
     total, complete = 0.0, True
     for name, entry in entries.items():
-        for container in entry["template"]["spec"]["containers"]:
+        containers = all_containers(entry.get("template"), name) if "template" in entry else []
+        complete = complete and bool(containers)
+        for container in containers:
             sizes = Slot(name, entry, container).sizes()
             one = sizes.cpu if amount == "cpu" else sizes.memory_bytes
             total += counts[name] * (one or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -417,10 +418,18 @@ def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
-def test_of_any_base_everything_but_sizes_is_kept(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    base = tmp_path_factory.mktemp("bases") / "base.yaml"
+def test_of_any_base_everything_but_sizes_is_kept(name: str, tmp_path: Path) -> None:
+    _keep(name, tmp_path / "base.yaml", 15)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_of_a_thousand_bases_everything_but_sizes_is_kept(name: str, tmp_path: Path) -> None:
+    _keep(name, tmp_path / "base.yaml", 250)
+
+
+def _keep(name: str, base: Path, cases: int) -> None:
+    @settings(max_examples=cases, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(_bases(name), st.integers(1, 20), st.integers(1, 5), st.sampled_from([0, GIB]), st.booleans())
     def kept(base_of: tuple[Any, dict[str, str]], workers: int, ps: int, memory: int, gpu: bool) -> None:
         document, mapped = base_of
@@ -461,3 +470,32 @@ def _without_gpus(document: Any) -> Any:
         left = {k: _without_gpus(v) for k, v in document.items() if k != "nvidia.com/gpu"}
         return {k: v for k, v in left.items() if not (k in ("requests", "limits", "resources") and not v)}
     return [_without_gpus(each) for each in document] if isinstance(document, list) else document
+
+
+def _places(found: Any) -> list[tuple[Any, Any]]:
+    """Every mapping or list of a document with a key in it."""
+    inside = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    return [place for key, value in inside for place in [(found, key), *_places(value)]]
+
+
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+def test_a_base_that_is_broken_anywhere_is_one_sentence(name: str, tmp_path: Path) -> None:
+    full = yaml.safe_load(get_executor(name).render(PLAN))
+    if name == "kubeflow":
+        full["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": 3, "minResources": {"cpu": 1, "memory": "1Gi"}}
+    if name == "dlrover":
+        full["spec"]["resourceLimits"] = {"cpu": "5", "memory": "1Gi"}
+    if name == "kuberay":
+        for group in full["spec"]["rayClusterSpec"]["workerGroupSpecs"]:
+            group |= {"numOfHosts": 1, "rayStartParams": {"num-cpus": "2", "memory": "9", "object-store-memory": "4"}}
+        full["spec"]["runtimeEnvYAML"] = "env_vars: {A: '1'}"
+    base = tmp_path / "base.yaml"
+    odd = (None, "text", [None], -1, {"a": "b"})
+    for i in range(len(_places(full))):
+        document = copy.deepcopy(full)
+        inside, key = _places(document)[i]
+        inside[key] = odd[i % len(odd)]
+        base.write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+        with suppress(InputError):
+            executor(name, base).remarks(PLAN)
+            executor(name, base).as_rendered(PLAN)
