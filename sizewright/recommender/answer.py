@@ -81,7 +81,7 @@ def ok(d: Decision) -> Recommendation:
             *d.prior.doubts,
             *reasons(d.job, d.model, d.scored, d.allowed, d.chosen, uncapped, d.rulings, d.trials),
             *(f"The target is extrapolated in {axis}." for axis in beyond_measured(d.candidates, d.chosen)),
-            memory_reason(d.job, d.memory, d.scored, d.chosen),
+            memory_reason(d.memory, d.scored, d.chosen),
         ),
     )
 

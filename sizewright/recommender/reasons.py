@@ -203,7 +203,7 @@ def _ceiling(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> I
     )
 
 
-def memory_reason(job: Job, memory: MemoryForecast, scored: Scored, i: int) -> str:
+def memory_reason(memory: MemoryForecast, scored: Scored, i: int) -> str:
     """Say what memory is asked for, and what of it was predicted, or that nothing tells it."""
     roles: list[Role] = ["worker", "ps"] if scored.grid.ps[i] else ["worker"]
     parts = []
