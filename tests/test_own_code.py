@@ -92,9 +92,7 @@ while True:
 def test_torch_distributed_is_run_changed_and_priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sw.load_job(EXAMPLES / "torch_ddp.yaml").with_samples(10**9)
     assert job.command is not None
-    command = job.command.model_copy(
-        update={"run": (*job.command.run, "--checkpoint", f"{tmp_path}/model.pt"), "folder": str(ROOT)}
-    )
+    command = job.command.model_copy(update={"run": (*job.command.run, "--checkpoint", f"{tmp_path}/model.pt")})
     job = job.model_copy(update={"command": command})
     monkeypatch.chdir(tmp_path)  # where logs go
     local = get_executor("local")
