@@ -48,11 +48,7 @@ def report(
         servers=servers,
         least_ps=min(fitting) if fitting else None,
         needed_ps=_needed_ps(model, cluster),
-        worker_memory_bytes=int(
-            whole_steps(
-                model.worker_request_bytes(np.array([float(job.training.batch_size)])), job.bounds.worker.memory_bytes
-            )[0]
-        ),
+        worker_memory_bytes=_worker_bytes(model),
         margin=MARGIN,
         rests_on=rests_on,
         assumptions=(
@@ -64,6 +60,17 @@ def report(
     )
 
 
+def _worker_bytes(model: MemoryModel) -> int:
+    """What to ask for per worker."""
+    wanted = model.worker_request_bytes(np.array([float(model.job.training.batch_size)]))
+    return int(whole_steps(wanted, model.job.bounds.worker.memory_bytes)[0])
+
+
+def _least_workers_bytes(model: MemoryModel) -> int:
+    """What the fewest workers that the bounds allow ask for."""
+    return model.job.bounds.worker.replicas[0] * _worker_bytes(model)
+
+
 def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
     """Fewest PS whose memory stays within the bounds of one and on the cluster, however many the bounds allow."""
     ps = np.arange(1.0, _MOST_PS + 1)
@@ -71,7 +78,8 @@ def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
     need = model.ps_request_bytes(ps, workers)
     enough = need <= model.job.bounds.ps.memory_bytes[1]
     if cluster is not None:
-        enough &= (need <= cluster.largest_memory_bytes) & (need * ps <= cluster.memory_limit_bytes)
+        enough &= need <= cluster.largest_memory_bytes
+        enough &= need * ps + _least_workers_bytes(model) <= cluster.memory_limit_bytes
     return int(ps[np.flatnonzero(enough)[0]]) if enough.any() else None
 
 
@@ -101,8 +109,8 @@ def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[
         reason = "fewer than bounds.ps.replicas"
     elif cluster is not None and need > cluster.largest_memory_bytes:
         reason = "more than any host has"
-    elif cluster is not None and need * ps > cluster.memory_limit_bytes:
-        reason = "more in all than the cluster allows"
+    elif cluster is not None and need * ps + _least_workers_bytes(model) > cluster.memory_limit_bytes:
+        reason = "more in all, with the least workers, than the cluster allows"
     risk = None
     if rows is not None:
         base = model.ps_bytes(np.array([float(ps)]), workers, 0.0)[0]

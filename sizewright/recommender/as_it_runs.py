@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models._memory import rounded_up
-from sizewright.recommender.scoring import Floats, Scored
+from sizewright.recommender.scoring import Floats, Scored, grid_price
 from sizewright.spec import Allocation, Job, Role
-from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value, sides_price
+from sizewright.spec.objective import completion_time_s, cost_of, objective_value
 
 
 def as_it_runs(
@@ -33,10 +33,7 @@ def as_it_runs(
         ps_memory = np.maximum(ps_memory, needs)
     if _free(now, "worker"):
         worker_memory = np.zeros_like(worker_memory)
-    grid = scored.grid
-    price = hourly_price(
-        job.prices, cores=grid.cores, memory_bytes=grid.memory_bytes(worker_memory, ps_memory), gpus=grid.gpus
-    ) + sides_price(job)
+    price = grid_price(job, scored.grid, worker_memory, ps_memory)
     soonest_s = completion_time_s(job.training.samples, scored.upper)
     told = replace(
         scored,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.recommender.grid import Grid, room_of
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_count, format_seconds, memory_quantity, write_seconds
+from sizewright.spec.units import format_bytes, format_count, format_seconds, write_bytes, write_seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -82,96 +82,110 @@ def _raise_memory(c: Candidates, worker: int, ps: int) -> str:
     wanted = []
     for role, need, most in (("ps", c.ps_memory_bytes, ps), ("worker", c.worker_memory_bytes, worker)):
         if need.max() > most:
-            wanted.append(f"bounds.{role}.memory to {memory_quantity(need.min() if need.min() > most else need.max())}")
+            wanted.append(f"bounds.{role}.memory to {write_bytes(need.min() if need.min() > most else need.max())}")
     more = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps else ""
     return f"Raise {' and '.join(wanted)}{more}." if wanted else ""
-
-
-def within_quota(c: Candidates, left: Mask) -> Verdict:
-    """The whole job must fit the cluster's capacity and quota."""
-    if c.cluster is None:
-        return Verdict(np.ones(len(c.grid), bool), "", "")
-    totals = _totals(c, c.cluster)
-    allowed = np.all([total.needed <= total.limit + 1e-9 for total in totals], axis=0)
-    excess = np.max([total.needed / max(total.limit, 1e-9) for total in totals], axis=0)
-    least = int(np.flatnonzero(left)[np.argmin(excess[left])])
-    short = [total for total in totals if total.needed[least] > total.limit] or totals
-    need = " and ".join(total.show(total.needed[least]) for total in short)
-    have = " and ".join(total.show(total.limit) for total in short)
-    more = " and ".join(dict.fromkeys("raise the quota" if t.by_quota else "add hosts" for t in short))
-    names = " and ".join(total.bounds for total in short)
-    return Verdict(
-        allowed,
-        f"cluster {c.cluster.name} allows {have}; the least allocation needs {need}",
-        f"Lower {names}, or {more} to {need}.",
-    )
-
-
-class _Total(NamedTuple):
-    """One resource of the whole job: what each allocation needs (n,) and what it may have."""
-
-    needed: Floats
-    limit: float
-    by_quota: bool
-    """Whether the quota is what limits it, and not the hosts."""
-    bounds: str
-    """What a user lowers to need less of it."""
-    show: Callable[[float], str]
-
-
-def _totals(c: Candidates, cluster: Cluster) -> list[_Total]:
-    quota = cluster.quota
-    memory = c.grid.memory_bytes(c.worker_memory_bytes, c.ps_memory_bytes)
-    totals = [
-        _Total(
-            c.grid.cores, cluster.cpu_limit, quota.cpu == cluster.cpu_limit,
-            "the least replicas and cpu in the bounds", lambda cores: format_count(float(cores), "core"),
-        ),
-        _Total(
-            memory, cluster.memory_limit_bytes, quota.memory_bytes == cluster.memory_limit_bytes,
-            "the least replicas in the bounds, or the tables", memory_quantity,
-        ),
-    ]  # fmt: skip
-    if c.grid.gpus.any():
-        by_quota = quota.gpu == cluster.gpu_limit
-        totals.append(_Total(c.grid.gpus, cluster.gpu_limit, by_quota, "the least workers in the bounds", _gpus))
-    return totals
-
-
-def _gpus(count: float) -> str:
-    return format_count(round(count), "GPU")
 
 
 def within_hosts(c: Candidates, left: Mask) -> Verdict:
     """Every replica must fit one host, and all of them the hosts there are."""
     if c.cluster is None:
         return Verdict(np.ones(len(c.grid), bool), "", "")
+    name, hosts = c.cluster.name, [host for host in c.cluster.hosts if host.count]
+    if not hosts:
+        return Verdict(np.zeros(len(c.grid), bool), f"cluster {name} has no host", "Give its hosts a count above 0.")
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
-    least = int(np.flatnonzero(left)[np.argmin(c.grid.cores[left])])
+    allowed = _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers)
+    sizes = np.array([(host.cpu, host.memory_bytes, host.gpu.count if host.gpu else 0) for host in hosts], float)
+    largest = _Capacity(_larger(workers, servers), sizes.max(axis=0))
+    if (allowed & left).any():
+        return Verdict(allowed, f"the hosts of {name} (the largest has {largest.limits()}) cannot hold them", _FIT)
+    least = largest.least(left)
+    if short := largest.short(least):
+        need = largest.needs(least, short)
+        reason = f"no host of {name} has more than {largest.limits(short)}, and one replica asks for {need}"
+        return Verdict(allowed, reason, f"Lower the least sizes in the bounds, or have hosts with {need}.")
+    capacity = _Capacity(_in_all(c), np.array([host.count for host in hosts]) @ sizes)
+    least = capacity.least(left)
     needed = c.grid.allocation(least, c.worker_memory_bytes[least], c.ps_memory_bytes[least]).describe()
-    too_large = _too_large(c.cluster, [workers.row(least), servers.row(least)])
-    largest = f"{format_count(c.cluster.largest_cpu, 'core')} and {format_bytes(c.cluster.largest_memory_bytes)}"
+    reason = f"the hosts of {name} cannot hold each replica of the least allocation ({needed}) on one host"
+    if short := capacity.short(least):
+        need = capacity.needs(least, short)
+        reason = f"the hosts of {name} have {capacity.limits(short)} in all, and the least allocation asks for {need}"
+    return Verdict(allowed, reason, _FIT)
+
+
+_FIT = "Lower the least replicas and sizes in the bounds, or add hosts."
+
+
+def within_quota(c: Candidates, left: Mask) -> Verdict:
+    """The whole job must keep the quota."""
+    if c.cluster is None:
+        return Verdict(np.ones(len(c.grid), bool), "", "")
+    quota = c.cluster.quota
+    limits = [np.inf if most is None else most for most in (quota.cpu, quota.memory_bytes, quota.gpu)]
+    resources = _Capacity(_in_all(c), np.array(limits, float))
+    allowed = resources.kept.all(axis=0)
+    reason = f"the quota of {c.cluster.name} is {resources.limits()}"
+    if (allowed & left).any():
+        return Verdict(allowed, reason, "Raise the quota.")
+    least = resources.least(left)
+    short = resources.short(least)
     return Verdict(
-        _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers),
-        f"the hosts of {c.cluster.name} (the largest has {largest}) cannot hold the replicas: {too_large}",
-        f"Lower the least replicas and sizes in the bounds, or have hosts that hold {needed}.",
+        allowed,
+        f"{reason}, and the least allocation asks for {resources.needs(least, short)}",
+        f"Lower the least replicas and sizes in the bounds, or raise the quota to {resources.needs(least, short)}.",
     )
 
 
-def _too_large(cluster: Cluster, replicas: Sequence[_Replicas]) -> str:
-    """Which resource of one replica no host has, or that all replicas together find no place."""
-    hosts = [host for host in cluster.hosts if host.count]
-    most = {
-        "cores": max((host.cpu for host in hosts), default=0.0),
-        "memory": max((host.memory_bytes for host in hosts), default=0),
-        "GPUs": max((host.gpu.count for host in hosts if host.gpu), default=0),
-    }
-    found = []
-    for one in replicas:
-        sizes = zip(most.items(), (one.cpu[0], one.memory_bytes[0], one.gpu[0]), strict=True)
-        found += [name for (name, limit), size in sizes if one.number[0] and size > limit + 1e-9]
-    return f"no host has the {' and '.join(dict.fromkeys(found))} of one" if found else "together they find no place"
+@dataclass(frozen=True)
+class _Capacity:
+    """Cores, memory and GPUs: what allocations ask for (3, n), and how much there is (3,); inf for no limit."""
+
+    needed: Floats
+    limit: Floats
+
+    @property
+    def kept(self) -> Mask:
+        """Whether each allocation keeps each limit (3, n)."""
+        return self.needed <= self.limit[:, None] + 1e-9
+
+    def least(self, left: Mask) -> int:
+        """Return the row, of those left, that comes nearest to keeping all limits."""
+        excess = (self.needed / np.maximum(self.limit[:, None], 1e-9)).max(axis=0)
+        return int(np.flatnonzero(left)[np.argmin(excess[left])])
+
+    def short(self, row: int) -> list[int]:
+        """Return the resources of which a row asks for too much."""
+        return np.flatnonzero(~self.kept[:, row]).tolist()
+
+    def limits(self, resources: Sequence[int] | None = None) -> str:
+        """Return how much there is: of all resources that are limited and asked for, or of some."""
+        of = np.flatnonzero(np.isfinite(self.limit) & self.needed.any(axis=1)) if resources is None else resources
+        return " and ".join(_AMOUNTS[i](self.limit[i]) for i in of)
+
+    def needs(self, row: int, resources: Sequence[int]) -> str:
+        """Return what a row asks for of some resources."""
+        return " and ".join(_AMOUNTS[i](self.needed[i, row]) for i in resources)
+
+
+_AMOUNTS: tuple[Callable[[float], str], ...] = (
+    lambda cores: format_count(float(cores), "core"),
+    write_bytes,
+    lambda gpus: format_count(round(gpus), "GPU"),
+)
+
+
+def _in_all(c: Candidates) -> Floats:
+    """Cores, bytes and GPUs of all replicas (3, n)."""
+    return np.array([c.grid.cores, c.grid.memory_bytes(c.worker_memory_bytes, c.ps_memory_bytes), c.grid.gpus])
+
+
+def _larger(workers: _Replicas, servers: _Replicas) -> Floats:
+    """Cores, bytes and GPUs of the larger replica (3, n); a role without replicas has none."""
+    sizes = [np.array([role.cpu, role.memory_bytes, role.gpu]) * (role.number > 0) for role in (workers, servers)]
+    return np.maximum(*sizes)
 
 
 def within_deadline(c: Candidates, left: Mask) -> Verdict:
@@ -234,8 +248,8 @@ def _excesses(c: Candidates) -> Iterator[tuple[str, Floats]]:
 # Order matters: what can never run comes before what has only not been measured.
 CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
-    ("quota", within_quota),
     ("hosts", within_hosts),
+    ("quota", within_quota),
     ("measured range", within_measured_range),
     ("deadline", within_deadline),
 )

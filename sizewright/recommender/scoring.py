@@ -125,12 +125,13 @@ class Scorer:
     def _price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> Floats:
         if self.counts_only and self.job.prices == Prices() and not grid.worker_gpu.any():
             return (grid.workers + grid.ps) * REPLICA_HOUR
-        return hourly_price(
-            self.job.prices,
-            cores=grid.cores,
-            memory_bytes=grid.memory_bytes(worker_memory, ps_memory),
-            gpus=grid.gpus,
-        ) + sides_price(self.job)
+        return grid_price(self.job, grid, worker_memory, ps_memory)
+
+
+def grid_price(job: Job, grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Floats) -> Floats:
+    """Return the price of an hour of each allocation (n,), given the bytes of one replica of each role."""
+    memory_bytes = grid.memory_bytes(worker_memory_bytes, ps_memory_bytes)
+    return hourly_price(job.prices, cores=grid.cores, memory_bytes=memory_bytes, gpus=grid.gpus) + sides_price(job)
 
 
 def _at_one_size(job: Job) -> Bounds:

@@ -220,6 +220,12 @@ def memory_quantity(memory_bytes: float) -> str:
     return f"{-(-math.ceil(memory_bytes) // MIB)}Mi"
 
 
+def write_bytes(value: float) -> str:
+    """`1409286144` → `"1344Mi"`, `274877906944` → `"256Gi"`: rounded up, as a file takes it."""
+    mebibytes = -(-math.ceil(value) // MIB)
+    return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
+
+
 def format_bytes(value: float) -> str:
     """`17179869184` → `"16.0 GiB"`."""
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

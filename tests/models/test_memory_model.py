@@ -215,7 +215,8 @@ def test_the_report_asks_the_cluster() -> None:
     need = {option.ps: option.memory_bytes for option in report(described, []).servers}
     small_hosts = Cluster(hosts=(HostKind(kind="h", count=9, cpu=4, memory=need[2]),))
     assert report(described, [], small_hosts).least_ps == 2
-    quota = Cluster(hosts=(HostKind(kind="h", cpu=4, memory=64 * GIB),), quota=Quota(memory=need[1]))
+    in_all = need[1] + report(described, []).worker_memory_bytes
+    quota = Cluster(hosts=(HostKind(kind="h", cpu=4, memory=64 * GIB),), quota=Quota(memory=in_all))
     assert [option.fits for option in report(described, [], quota).servers] == [True, False, False, False]
 
 
@@ -239,3 +240,15 @@ def test_dense_weights_have_the_state_that_the_engine_keeps_for_them(optimizer: 
     of_rows = float(sum(it.model.tables.sizes())) * (row_bytes(it) - row_bytes(plain))
     kept = dense_rule(it.model.optimizer).state_width(1)
     assert peak - plain_peak == pytest.approx(of_rows + 4 * kept * dense_floats(it))
+
+
+def test_the_least_workers_take_their_memory_of_the_cluster_too() -> None:
+    described = job().model_copy(update={"bounds": Bounds(worker=RoleBounds(replicas=(4, 8)))})
+    alone = report(described, [])
+    need = min(server.ps * server.memory_bytes for server in alone.servers)
+    capacity = need + 4 * alone.worker_memory_bytes
+    for lacking, fits in ((0, True), (1, False)):
+        hosts = (HostKind(kind="h", cpu=64, memory=capacity - lacking),)
+        told = report(described, [], Cluster(hosts=hosts))
+        assert any(server.fits for server in told.servers) is fits
+        assert (told.needed_ps is not None) is fits

@@ -85,7 +85,58 @@ def test_a_quota_caps_cores_and_memory_of_the_whole_job() -> None:
 
 def test_without_quota_the_capacity_of_the_hosts_counts() -> None:
     c = candidates(cluster=Cluster(hosts=(HostKind(kind="h", cpu=6, memory=64 * GIB),)))
-    assert allowed(within_quota, c) == [True, True, True, True, False]
+    assert allowed(within_quota, c) == [True] * 5
+    assert allowed(within_hosts, c) == [True, True, True, True, False]
+
+
+def host(cpu: float, memory: float, count: int = 1) -> HostKind:
+    return HostKind(kind="h", count=count, cpu=cpu, memory=memory * GIB)
+
+
+@pytest.mark.parametrize(
+    ("cap", "cluster", "reason", "remedy"),
+    [
+        (within_hosts, Cluster(name="c", hosts=(host(8, 8, 0),)), "cluster c has no host", "a count above 0"),
+        (
+            within_hosts,
+            Cluster(name="c", hosts=(host(8, 1, 99),)),
+            "no host of c has more than 1Gi, and one replica asks for 2Gi",
+            "or have hosts with 2Gi.",
+        ),
+        (
+            within_hosts,
+            Cluster(name="c", hosts=(host(8, 2, 1),)),
+            "the hosts of c have 2Gi in all, and the least allocation asks for 3Gi",
+            "or add hosts.",
+        ),
+        (
+            within_hosts,
+            Cluster(name="c", hosts=(host(1.2, 16, 1), host(0.3, 16, 1))),
+            "the hosts of c cannot hold each replica of the least allocation (1 worker × 1 core and 1.0 GiB, "
+            "1 PS × 0.5 cores and 2.0 GiB, batch 256) on one host",
+            "or add hosts.",
+        ),
+        (
+            within_quota,
+            Cluster(name="c", hosts=(host(64, 256, 9),), quota=Quota(cpu=1, memory=64 * GIB)),
+            "the quota of c is 1 core and 64Gi, and the least allocation asks for 1.5 cores",
+            "or raise the quota to 1.5 cores.",
+        ),
+        (
+            within_quota,
+            Cluster(name="c", hosts=(host(64, 256, 9),), quota=Quota(memory=4 * GIB)),
+            "the quota of c is 4Gi",
+            "Raise the quota.",
+        ),
+    ],
+)
+def test_a_capacity_that_is_short_is_named_alone_with_what_lifts_it(
+    cap: Any, cluster: Cluster, reason: str, remedy: str
+) -> None:
+    c = candidates(cluster=cluster)
+    verdict = cap(c, everything(c))
+    assert verdict.reason == reason
+    assert remedy in verdict.remedy
 
 
 def test_replicas_must_fit_the_hosts() -> None:
@@ -160,9 +211,9 @@ def test_the_deadline_remedy_names_a_time_that_what_is_left_can_keep() -> None:
 def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
     hosts = (HostKind(kind="h", count=100, cpu=64, memory=256 * GIB),)
     c = candidates(cluster=Cluster(hosts=hosts, quota=Quota(cpu=1, memory=GIB)))
-    assert "raise the quota to 1.5 cores and 3072Mi" in within_quota(c, everything(c)).remedy
+    assert "raise the quota to 1.5 cores and 3Gi" in within_quota(c, everything(c)).remedy
     left = np.array([False, False, True, False, True])
-    assert "raise the quota to 6 cores and 6144Mi" in within_quota(c, left).remedy
+    assert "raise the quota to 6 cores and 6Gi" in within_quota(c, left).remedy
 
 
 @pytest.mark.parametrize(
@@ -219,4 +270,4 @@ def test_caps_are_applied_in_order_and_each_counts_what_it_took_from_those_befor
     assert not left.any()
     assert [(r.cap, r.ruled_out) for r in rulings] == [("a", 1), ("b", 1), ("c", 3)]
     assert apply_caps(c)[0].all()
-    assert [name for name, _ in CAPS] == ["memory bounds", "quota", "hosts", "measured range", "deadline"]
+    assert [name for name, _ in CAPS] == ["memory bounds", "hosts", "quota", "measured range", "deadline"]
