@@ -60,6 +60,13 @@ def report(
     )
 
 
+def _ps_bytes(model: MemoryModel, ps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What to ask for per PS (n,), by the number of PS (n,), with the most workers that the bounds allow."""
+    bounds = model.job.bounds
+    workers = np.full_like(ps, bounds.worker.replicas[1])
+    return whole_steps(model.ps_request_bytes(ps, workers), bounds.ps.memory_bytes)
+
+
 def _worker_bytes(model: MemoryModel) -> int:
     """What to ask for per worker."""
     wanted = model.worker_request_bytes(np.array([float(model.job.training.batch_size)]))
@@ -74,8 +81,7 @@ def _least_workers_bytes(model: MemoryModel) -> int:
 def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
     """Fewest PS whose memory stays within the bounds of one and on the cluster, however many the bounds allow."""
     ps = np.arange(1.0, _MOST_PS + 1)
-    workers = np.full_like(ps, model.job.bounds.worker.replicas[1])
-    need = model.ps_request_bytes(ps, workers)
+    need = _ps_bytes(model, ps)
     enough = need <= model.job.bounds.ps.memory_bytes[1]
     if cluster is not None:
         enough &= need <= cluster.largest_memory_bytes
@@ -101,7 +107,7 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
 def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[np.float64] | None) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
-    need = int(whole_steps(model.ps_request_bytes(np.array([float(ps)]), workers), bounds.ps.memory_bytes)[0])
+    need = int(_ps_bytes(model, np.array([float(ps)]))[0])
     reason = ""
     if need > bounds.ps.memory_bytes[1]:
         reason = "more than bounds.ps.memory"
