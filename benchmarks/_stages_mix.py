@@ -121,7 +121,7 @@ def capacity_of(jobs: list[Asked]) -> float:
 def static_trace(asked: Asked) -> Trace:
     """As its user says, to the end or to its death."""
     rate = asked.truth.rate(asked.static) * asked.noise
-    seconds = asked.job.training.samples / rate
+    seconds = (asked.job.samples or 0) / rate
     peak, completes = _peak_bytes(asked.truth, asked.static), asked.memory >= 1.0
     seconds *= 1.0 if completes else 0.5
     bytes_held = peak * asked.memory

@@ -136,7 +136,7 @@ def truths_of(base: str) -> list[Truth]:
             memory = MemoryModel(job)
             request = memory.worker_request_bytes(grid.batch_size), memory.ps_request_bytes(grid.ps, grid.workers)
             price = hourly_price(job.prices, cores=grid.cores, memory_bytes=grid.memory_bytes(*request))
-            time_s = completion_time_s(job.training.samples, rates)
+            time_s = completion_time_s(job.samples or 0, rates)
             objective = objective_value("balanced", time_s, cost_of(time_s, price))
             found.append(Truth(job, base, prior, model, trials, grid, objective))
     return found

@@ -41,10 +41,9 @@ def tables_in(queue: Queue, cluster: Cluster, store: StoreLike | None, prior: Pr
             fixed, answer = f"{answer.why.rstrip('.')}; it goes on with what it has.", ((), None)
         candidates, requested = answer
         jobs.setdefault(job.name, job)
-        samples = float(job.training.samples)
-        left = queued.samples_left or samples
+        left = queued.samples_left or job.samples or 1.0  # unknown only where it goes on, and nothing is weighed
         table = JobTable(
-            name=job.name, candidates=candidates, samples_left=left, samples=max(samples, left),
+            name=job.name, candidates=candidates, samples_left=left, samples=max(job.samples or left, left),
             current=current, requested=requested,
             arrived_s=last + number if queued.arrived is None else queued.arrived, ran_s=queued.ran,
             held=queued.servers, restart_s=queued.restart, change_price=queued.change_price, may_wait=queued.may_wait,
@@ -58,6 +57,9 @@ def _answer(
     job: Job, queued: QueuedJob, cluster: Cluster, store: StoreLike | None, prior: PriorLike
 ) -> tuple[tuple[Candidate, ...], Allocation | None] | LeftOut:
     """Candidates, and the one that is asked for."""
+    if not (queued.samples_left or job.samples):
+        why = "neither its file (training.samples) nor the queue (samples_left) says how many samples it trains"
+        return LeftOut(job=job.name, what="the job", why=f"{why}.")
     if queued.candidates:
         return queued.candidates, None
     if queued.table:

@@ -281,7 +281,7 @@ def memory(
     if not vocabulary.exact:
         growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in vocabularies])
     if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
-        most = [int(table.upper(job.training.samples)) for table in growth]
+        most = [int(table.upper(job.samples or 0)) for table in growth]
         ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]
     return report(job.with_rows(vocabulary.rows), measured, load_cluster(cluster), ranges, growth)
 

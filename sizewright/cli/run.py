@@ -101,7 +101,7 @@ def run(
         {"address": address} if address else {}
     )
     how = _tuning(tune, dry_run, decisions)
-    with LiveView(stderr(), samples or job.training.samples) as view:
+    with LiveView(stderr(), samples or job.samples) as view:
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 outcome = api.run(

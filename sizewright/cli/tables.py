@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sizewright.datasets.bank.noise import RepeatNoise
     from sizewright.datasets.finished import FinishedJob
     from sizewright.datasets.trials import Trial
-    from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Recommendation
+    from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Prediction, Recommendation
 
 
 def trials_table(trials: Sequence[Trial]) -> DataTable:
@@ -133,21 +133,23 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
 
 
 def _candidates(answer: Recommendation, job: Job | None) -> DataTable:
+    per = "" if all(row.cost is not None for row in answer.alternatives) else " per M"
     table = DataTable(
         f"{answer.job}: throughput against cost ({f'{job.objective}; ' if job else ''}replicas × cores)",
-        "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost",
+        "", "workers", "PS", "batch", "samples/s", "90 % interval", f"time{per}", f"cost{per}",
     )  # fmt: skip
     for row in answer.alternatives:
         rate = row.throughput
         value, lower, upper = format_interval(rate.value, rate.lower, rate.upper)
+        time_s, cost = row.time_and_cost()
         table.add_row(
             "→" if row.chosen else "",
             *(sized_role(row.allocation, role) for role in ("worker", "ps")),
             str(row.allocation.batch_size),
             value,
             f"{lower}–{upper}",
-            format_seconds(row.completion_time_s),
-            format_cost(row.cost, rate.value, rate.lower, rate.upper),
+            format_seconds(time_s),
+            format_cost(cost, rate.value, rate.lower, rate.upper),
             style="bold green" if row.chosen else "",
         )
     return table
@@ -172,17 +174,23 @@ def _sizes(answer: Recommendation) -> DataTable:
 def _print_expected(console: Console, answer: Recommendation, job: Job | None) -> None:
     p = answer.predicted
     assert p is not None
-    time, cost = p.completion_time_s, p.cost
     shares = ((name, share) for name, share in (("workers", p.worker_utilization), ("PS", p.ps_utilization)) if share)
     busy = "".join(f"; {name} {share:.0%} busy" for name, share in shares)
-    console.print(
-        f"Expect {_interval(p.throughput)} samples/s: done in {format_seconds(time.value)} "
-        f"({format_seconds(time.lower)} to {format_seconds(time.upper)}) for a cost of {_interval(cost)}{busy}.",
-        style="bold",
-    )
+    console.print(f"Expect {_interval(p.throughput)} samples/s: {_whole(p)}{busy}.", style="bold")
     gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
     if job:
         console.print(f"Cost is counted at {describe_prices(job.prices, gpus=gpus)}.")
+
+
+def _whole(p: Prediction) -> str:
+    """How long all samples take and what they cost, where their number is known."""
+    time, cost = p.completion_time_s, p.cost
+    if time is None or cost is None:
+        return f"an hour costs {format_number(p.price_per_hour or 0.0)}; how long it takes is unknown"
+    return (
+        f"done in {format_seconds(time.value)} ({format_seconds(time.lower)} to {format_seconds(time.upper)}) for a "
+        f"cost of {_interval(cost)}"
+    )
 
 
 def print_memory(console: Console, report: MemoryReport) -> None:

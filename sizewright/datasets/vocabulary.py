@@ -113,7 +113,7 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
     over all tables. A log that was counted before and is as it was is not read again (`row_cache`). Raises
     ClickLogError when the job has no log or it cannot be read.
     """
-    log, samples = open_log(job), job.training.samples
+    log, samples = open_log(job), job.samples or 0
     paths = [file.path for file in log.files]
     cache = RowCache(paths, [log.dense_features, log.tables, log.max_broken_share, samples, max_rows_read])
     with suppress(ValidationError):

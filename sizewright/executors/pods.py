@@ -82,7 +82,7 @@ class Pods:
         return Metrics(
             replicas=tuple(self._metrics(self._seen[_uid(pod)]) for pod in running),
             samples_trained=trained,
-            samples_left=max(0, self._job.training.samples - trained),
+            samples_left=self._job.samples_left(trained),
             allocation=self._allocation(running),
         )
 

@@ -82,7 +82,10 @@ def _budget(plan: Plan, budget: float, prices: Prices) -> Iterator[str]:
     if plan.expected is None or not 0 < plan.expected.value < math.inf:
         yield "what it will cost was not foretold, and there is a budget"
         return
-    hours = plan.job.training.samples / plan.expected.value / 3600
+    if plan.job.samples is None:
+        yield "the job does not say how many samples it trains (training.samples), and there is a budget"
+        return
+    hours = plan.job.samples / plan.expected.value / 3600
     cost = hours * allocation_price(plan.target, prices)
     if cost > budget:
         yield f"all samples will cost {format_number(cost, 4)}, and the budget is {format_number(budget, 4)}"

@@ -199,7 +199,7 @@ class SessionExecutor:
             return self._open_command(job)
         from sizewright.training.session import Session
 
-        return Session(job, samples=self._samples or job.training.samples, **self._options)
+        return Session(job, samples=self._samples or job.samples, **self._options)
 
     def _open_command(self, job: Job) -> TrainingSession:
         from sizewright.training.command.session import CommandSession

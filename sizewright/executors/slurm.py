@@ -112,7 +112,7 @@ class SlurmExecutor(SlurmRenderer):
             used = self._cli.used(there.ids)
             by_component = {i: used[job] for i, job in enumerate(there.ids) if job in used}
             told = self._start(record, len(record.starts) - 1).look(self._clock(), by_component)
-        left = max(0, record.last.plan.job.training.samples - trained)
+        left = record.last.plan.job.samples_left(trained)
         metrics = told.model_copy(update={"samples_trained": trained, "samples_left": left})
         self._steps.look(handle.id, metrics)
         return metrics

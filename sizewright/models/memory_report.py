@@ -31,7 +31,7 @@ def report(
     sizes = job.model.tables.sizes()
     ranges = ranges or [(rows, rows) for rows in sizes]
     tables = tuple(_table(job, i, rows, *ranges[i]) for i, rows in enumerate(sizes))
-    rows = None if growth is None else np.sum([table.draw(job.training.samples) for table in growth], axis=0)
+    rows = None if growth is None else np.sum([table.draw(job.samples or 0) for table in growth], axis=0)
     servers = tuple(_server(model, ps, cluster, rows) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
     rests_on = (

@@ -15,13 +15,14 @@ def pareto(recommendation: Recommendation) -> Picture:
 
     Raises InputError for a recommendation without a target.
     """
-    rows = sorted(recommendation.alternatives, key=lambda row: row.cost)
+    rows = sorted(recommendation.alternatives, key=lambda row: row.time_and_cost()[1])
     if not rows:
         raise InputError(
             f"The recommendation is '{recommendation.status}' and has no alternatives.", "See its reasons."
         )
-    unit, name = _unit(max(row.completion_time_s for row in rows))
-    cost, time = (np.array([getattr(row, key) for row in rows]) for key in ("cost", "completion_time_s"))
+    of = "" if all(row.cost is not None for row in rows) else " of a million samples"
+    time, cost = np.array([row.time_and_cost() for row in rows]).T
+    unit, name = _unit(time.max())
     ends = np.array([_ends(row) for row in rows]).T
     picture = Picture()
     axes = picture.subplots()
@@ -39,18 +40,18 @@ def pareto(recommendation: Recommendation) -> Picture:
             picture.label(drawn, [_described(rows[i]) for i in among])
     tidy(
         axes,
-        xlabel="cost, in the currency of the prices",
-        ylabel=f"completion time ({name})",
+        xlabel=f"cost{of}, in the currency of the prices",
+        ylabel=f"{f'time{of}' if of else 'completion time'} ({name})",
         ylim=(0, None),
         xlim=(0, None),
     )
     axes.legend(frameon=False, fontsize=9)
     picture.numbers = (
-        ("allocation", "samples/s", "time", "cost", ""),
+        ("allocation", "samples/s", f"time{of}", f"cost{of}", ""),
         [
             (
                 row.allocation.describe(), _rate(row),
-                format_seconds(row.completion_time_s), _cost(row), "chosen" if row.chosen else "",
+                format_seconds(row.time_and_cost()[0]), _cost(row), "chosen" if row.chosen else "",
             )
             for row in rows
         ],
@@ -65,12 +66,12 @@ def pareto(recommendation: Recommendation) -> Picture:
 
 def _ends(row: Alternative) -> tuple[float, float]:
     """Seconds, from the ends of the samples/s."""
-    rate = row.throughput
-    return row.completion_time_s * rate.value / rate.upper, row.completion_time_s * rate.value / max(rate.lower, 1e-9)
+    rate, (time_s, _) = row.throughput, row.time_and_cost()
+    return time_s * rate.value / rate.upper, time_s * rate.value / max(rate.lower, 1e-9)
 
 
 def _described(row: Alternative) -> str:
-    return f"{row.allocation.describe()}: {format_seconds(row.completion_time_s)} for {_cost(row)}"
+    return f"{row.allocation.describe()}: {format_seconds(row.time_and_cost()[0])} for {_cost(row)}"
 
 
 def _rate(row: Alternative) -> str:
@@ -80,7 +81,7 @@ def _rate(row: Alternative) -> str:
 
 def _cost(row: Alternative) -> str:
     rate = row.throughput
-    return format_cost(row.cost, rate.value, rate.lower, rate.upper)
+    return format_cost(row.time_and_cost()[1], rate.value, rate.lower, rate.upper)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

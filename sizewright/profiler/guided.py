@@ -47,7 +47,7 @@ class GuidedPlanner(SeriesPlanner):
             frame,
             job.objective,
             job.prices,
-            job.training.samples,
+            job.samples,
             TRIAL_SECONDS,
             max_trials=max(1, count),
             deadline_s=job.deadline,

@@ -25,6 +25,7 @@ from sizewright.recommender.reasons import (
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.warm_start import WarmStart
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
+from sizewright.spec.objective import cost_of
 from sizewright.spec.units import format_count
 
 _MOST_ALTERNATIVES = 12
@@ -179,16 +180,17 @@ def _estimate(value: float, lower: float, upper: float) -> Estimate:
 
 
 def _prediction(d: Decision) -> Prediction:
-    s, i, samples = d.scored, d.chosen, d.job.training.samples
+    s, i, samples = d.scored, d.chosen, d.job.samples
     rates = (s.throughput[i], s.lower[i], s.upper[i])
-    time = _estimate(samples / rates[0], samples / rates[2], samples / rates[1])
-    hourly = s.price_per_hour[i] / 3600
+    time = _estimate(samples / rates[0], samples / rates[2], samples / rates[1]) if samples else None
+    hourly = float(s.price_per_hour[i])
     worker_use, ps_use = _utilization(d)
     worker_bytes, ps_bytes = (predicted_bytes(d.memory, s, i, role) for role in ("worker", "ps"))
     return Prediction(
         throughput=_estimate(*rates),
         completion_time_s=time,
-        cost=_estimate(time.value * hourly, time.lower * hourly, time.upper * hourly),
+        cost=_estimate(*(cost_of(end, hourly) for end in (time.value, time.lower, time.upper))) if time else None,
+        price_per_hour=hourly,
         worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
         ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
         worker_oom_probability=_oom(d, "worker", s.worker_memory_bytes[i], worker_bytes),
@@ -238,8 +240,9 @@ def _alternatives(d: Decision) -> tuple[Alternative, ...]:
         Alternative(
             allocation=_allocation(d, i),
             throughput=_estimate(s.throughput[i], s.lower[i], s.upper[i]),
-            completion_time_s=float(d.job.training.samples / s.throughput[i]),
-            cost=float(s.cost[i]),
+            completion_time_s=float(d.job.samples / s.throughput[i]) if d.job.samples else None,
+            cost=float(s.cost[i]) if d.job.samples else None,
+            price_per_hour=float(s.price_per_hour[i]),
             chosen=i == d.chosen,
         )
         for i in rows

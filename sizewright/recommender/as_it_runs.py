@@ -34,7 +34,7 @@ def as_it_runs(
     if _free(now, "worker"):
         worker_memory = np.zeros_like(worker_memory)
     price = grid_price(job, scored.grid, worker_memory, ps_memory)
-    soonest_s = completion_time_s(job.training.samples, scored.upper)
+    soonest_s = completion_time_s(job.samples or 1, scored.upper)
     told = replace(
         scored,
         worker_memory_bytes=worker_memory,

@@ -96,7 +96,7 @@ def within_hosts(c: Candidates, left: Mask) -> Verdict:
         return Verdict(np.zeros(len(c.grid), bool), f"cluster {name} has no host", "Give its hosts a count above 0.")
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
-    allowed = _can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers)
+    allowed = np.asarray(_can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers))
     sizes = np.array([(host.cpu, host.memory_bytes, host.gpu.count if host.gpu else 0) for host in hosts], float)
     largest = _Capacity(_larger(workers, servers), sizes.max(axis=0))
     if (allowed & left).any():
@@ -126,7 +126,7 @@ def within_quota(c: Candidates, left: Mask) -> Verdict:
     quota = c.cluster.quota
     limits = [np.inf if most is None else most for most in (quota.cpu, quota.memory_bytes, quota.gpu)]
     resources = _Capacity(_in_all(c), np.array(limits, float))
-    allowed = resources.kept.all(axis=0)
+    allowed = np.asarray(resources.kept.all(axis=0))
     reason = f"the quota of {c.cluster.name} is {resources.limits()}"
     if (allowed & left).any():
         return Verdict(allowed, reason, "Raise the quota.")
@@ -185,7 +185,7 @@ def _in_all(c: Candidates) -> Floats:
 def _larger(workers: _Replicas, servers: _Replicas) -> Floats:
     """Cores, bytes and GPUs of the larger replica (3, n); a role without replicas has none."""
     sizes = [np.array([role.cpu, role.memory_bytes, role.gpu]) * (role.number > 0) for role in (workers, servers)]
-    return np.maximum(*sizes)
+    return np.asarray(np.maximum(*sizes))
 
 
 def within_deadline(c: Candidates, left: Mask) -> Verdict:

@@ -141,7 +141,7 @@ class Tuner:
         rate, error = self._fit.evidence.rate
         if self._told is None:
             return Action("It has not trained long enough at this allocation.")
-        left = window.samples_left if window.samples_left is not None else self.job.training.samples
+        left = window.expected_left
         if self._kept and left > _WEIGHED_ANEW * self._weighed_left:
             return self._kept
         cost = self._change_cost()

@@ -16,7 +16,7 @@ from sizewright.recommender.caps import AXIS_WORDS, Ruling
 from sizewright.recommender.quality import untested
 from sizewright.recommender.scoring import Scored
 from sizewright.recommender.similar_memory import NONE, SimilarMemory
-from sizewright.spec import Cluster, Job, Role, Training
+from sizewright.spec import Cluster, Job, Role
 from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
 
 _OBJECTIVES = {
@@ -82,11 +82,10 @@ def assumptions(
     """What the answer takes for granted."""
     if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
         yield "The model is as good with more asynchronous workers; bounds.tested_workers says up to how many."
-    if job.command and job.training.samples == Training().samples:
-        yield (
-            f"The job does not say how many samples it trains (training.samples): time and cost are those of "
-            f"{job.training.samples:,}. The choice does not depend on it, unless there is a deadline."
-        )
+    if job.samples is None:
+        yield "How many samples the command trains is unknown (training.samples); the choice does not depend on it."
+    elif job.training.samples is None:
+        yield f"The job does not say how many samples it trains: those of Criteo Kaggle, {job.samples:,}, are assumed."
     yield "Production hosts run a core's work as fast as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."

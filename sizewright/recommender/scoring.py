@@ -108,7 +108,8 @@ class Scorer:
         worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size))
         ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size))
         price = self._price(grid, worker_memory, ps_memory)
-        times = [completion_time_s(job.training.samples, rates) for rates in (throughput, upper, lower, slowest)]
+        samples = job.samples or 1  # where they are unknown, those of each sample rank alike
+        times = [completion_time_s(samples, rates) for rates in (throughput, upper, lower, slowest)]
         values = [objective_value(job.objective, time, cost_of(time, price)) for time in times[:3]]
         return Scored(
             grid, columns, throughput, lower, upper, times[3], price, cost_of(times[0], price), worker_memory,

@@ -177,9 +177,8 @@ class Stabilizer:
 
 
 def _end(window: Window) -> int:
-    """Samples trained when it ends; twice as many as now where that is not known."""
-    left = window.samples_left if window.samples_left is not None else window.samples_trained
-    return window.samples_trained + left
+    """Samples trained when it ends, as far as that can be told."""
+    return window.samples_trained + window.expected_left
 
 
 def _faster_without(slow: Slow, window: Window, *, held: bool) -> float:

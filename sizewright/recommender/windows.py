@@ -58,6 +58,11 @@ class Window(NamedTuple):
         """Samples/s of the whole job."""
         return self.samples / self.seconds
 
+    @property
+    def expected_left(self) -> int:
+        """Samples still to be trained; where that is unknown, as many as have been."""
+        return self.samples_trained if self.samples_left is None else self.samples_left
+
     def of(self, role: Role) -> list[Doing]:
         """What the replicas of a role did."""
         return [replica for replica in self.replicas if replica.role == role]

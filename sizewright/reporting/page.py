@@ -98,11 +98,16 @@ def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
     def row(name: str, value: str, lower: str, upper: str) -> tuple[str, str, str]:
         return name, value, f"{lower} to {upper}"
 
-    time, gpus = predicted.completion_time_s, bool(answer.target and answer.target.gpus())
+    time, cost = predicted.completion_time_s, predicted.cost
+    prices = describe_prices(job.prices, gpus=bool(answer.target and answer.target.gpus()))
+    throughput = row("samples/s", *_interval(predicted.throughput))
+    if time is None or cost is None:
+        hourly = format_number(predicted.price_per_hour or 0.0)
+        return [throughput, ("time", "unknown", "–"), (f"cost of an hour, at {prices}", hourly, "–")]
     return [
-        row("samples/s", *_interval(predicted.throughput)),
+        throughput,
         row("time", *map(format_seconds, (time.value, time.lower, time.upper))),
-        row(f"cost, at {describe_prices(job.prices, gpus=gpus)}", *_interval(predicted.cost)),
+        row(f"cost, at {prices}", *_interval(cost)),
     ]
 
 

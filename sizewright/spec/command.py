@@ -107,4 +107,12 @@ class Command(Record):
     @property
     def takes_batch_size(self) -> bool:
         """Whether the batch size is told to it."""
-        return any("{batch_size}" in text for text in (*self.run, *self.env.values()))
+        return self._takes("batch_size")
+
+    @property
+    def takes_samples(self) -> bool:
+        """Whether the number of samples is passed to it."""
+        return self._takes("samples")
+
+    def _takes(self, name: str) -> bool:
+        return any(f"{{{name}}}" in text for text in (*self.run, *self.env.values()))

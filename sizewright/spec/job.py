@@ -17,6 +17,7 @@ from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
 
+_CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
 
@@ -46,9 +47,10 @@ class Training(Record):
     """How it is trained."""
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
-    samples: Count = Field(
-        default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
-    )
+    samples: Count | None = Field(
+        default=None, ge=1, le=10**18,
+        description="samples to train in all; absent: unknown with a command, else the 45,840,617 of Criteo Kaggle",
+    )  # fmt: skip
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
     embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
@@ -100,6 +102,8 @@ class Job(Record):
     def _deadline_given(self) -> Job:
         if self.objective == "deadline" and self.deadline is None:
             raise ValueError("objective deadline needs a `deadline`, such as 4h")
+        if self.objective == "deadline" and self.samples is None:
+            raise ValueError("objective deadline needs `training.samples`, since the command's are unknown")
         return self
 
     @model_validator(mode="after")
@@ -118,6 +122,15 @@ class Job(Record):
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
         return self
+
+    @property
+    def samples(self) -> int | None:
+        """Samples to train in all; None where a command trains a number that nobody said."""
+        return self.training.samples or (None if self.command else _CRITEO_SAMPLES)
+
+    def samples_left(self, trained: int) -> int | None:
+        """Samples still to be trained after so many, where that is known."""
+        return None if self.samples is None else max(0, self.samples - trained)
 
     @property
     def has_ps(self) -> bool:

@@ -27,8 +27,9 @@ class Prediction(Record):
     """What to expect of the target."""
 
     throughput: Estimate
-    completion_time_s: Estimate
-    cost: Estimate
+    completion_time_s: Estimate | None = Field(default=None, description="absent where nobody said how many samples")
+    cost: Estimate | None = Field(default=None, description="of all samples; absent where nobody said how many")
+    price_per_hour: float | None = Field(default=None, description="of the target")
     worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where nothing tells it")
     ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where nothing tells it")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
@@ -46,9 +47,19 @@ class Alternative(Record):
 
     allocation: Allocation
     throughput: Estimate
-    completion_time_s: float
-    cost: float
+    completion_time_s: float | None = Field(default=None, description="absent where nobody said how many samples")
+    cost: float | None = Field(default=None, description="of all samples; absent where nobody said how many")
+    price_per_hour: float | None = None
     chosen: bool = False
+
+    def time_and_cost(self) -> tuple[float, float]:
+        """Return the seconds and the cost of all samples; of a million where nobody said how many there are."""
+        if self.completion_time_s is not None and self.cost is not None:
+            return self.completion_time_s, self.cost
+        from sizewright.spec.objective import completion_time_s, cost_of  # numpy is loaded with it
+
+        time_s = completion_time_s(1e6, self.throughput.value)
+        return time_s, cost_of(time_s, self.price_per_hour or 0.0)
 
 
 class SimilarJob(Record):
@@ -110,7 +121,7 @@ class Recommendation(Result):
             | {
                 "throughput": each.throughput.value, "throughput_lower": each.throughput.lower,
                 "throughput_upper": each.throughput.upper, "completion_time_s": each.completion_time_s,
-                "cost": each.cost, "chosen": each.chosen,
+                "cost": each.cost, "price_per_hour": each.price_per_hour, "chosen": each.chosen,
             }
             for each in self.alternatives
         )  # fmt: skip

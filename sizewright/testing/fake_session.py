@@ -68,7 +68,7 @@ class FakeSession:
         """Of each PS; even where there are none, or not one for each."""
         self._clock, self._throughput = clock, throughput
         self._change_s, self._live = change_s, live
-        self._wanted = samples or job.training.samples
+        self._wanted = samples or job.samples or math.inf
         self._replicas: dict[Role, list[_Replica]] = {"ps": [], "worker": []}
         self._numbers: dict[Role, Iterator[int]] = {"ps": itertools.count(), "worker": itertools.count()}
         self._samples = 0.0

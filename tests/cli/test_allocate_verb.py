@@ -262,3 +262,18 @@ def test_jobs_files_that_cannot_be(folder: Path, call: Callable[..., Any], jobs:
     assert result.code == 1
     assert told in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("current", [None, allocation(8)])
+def test_a_job_whose_samples_nobody_tells_is_left_out_or_goes_on(
+    folder: Path, call: Callable[..., Any], current: object
+) -> None:
+    Path("a.yaml").write_text("name: own\ncommand: {run: python train.py}\n")
+    of_a = {"job": "a.yaml", "table": "b.csv"} | ({"current": current} if current else {})
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": [of_a, {"job": "b.yaml", "table": "b.csv"}]}))
+    division = divided(call)
+    why = [share.why for share in division.shares] if current else [each.why for each in division.left_out]
+    assert "how many samples it trains" in why[0]
+    Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": [of_a | {"samples_left": 1e6}]}))
+    (share,) = divided(call).shares
+    assert share.throughput

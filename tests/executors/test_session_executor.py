@@ -120,7 +120,7 @@ def test_a_session_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
         "timeout_s": 120.0,
         "recover": True,
     }
-    every = LAUNCH.job.training.samples
+    every = LAUNCH.job.samples
     ray = {
         "samples": every,
         "folder": None,

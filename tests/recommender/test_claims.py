@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from synthetic_trials import rate, small_job, trials
 
+import sizewright as sw
 from sizewright.datasets.trials import Trial
+from sizewright.errors import JobError
 from sizewright.executors.plan_files import launch_plan
 from sizewright.models.memory import table_bytes
 from sizewright.recommender.recommend import recommend
@@ -90,9 +92,8 @@ def test_gpus_of_trials_are_in_plan_price_and_answer(count: int) -> None:
     assert target is not None
     assert predicted is not None
     assert target.worker[0].gpu == Gpu(count=count)
-    hours = predicted.completion_time_s.value / 3600
-    assert predicted.cost.value == pytest.approx(allocation_price(target, job.prices) * hours)
-    assert predicted.cost.value > 7.0 * count * target.replicas("worker") * hours
+    assert predicted.price_per_hour == pytest.approx(allocation_price(target, job.prices))
+    assert predicted.price_per_hour > 7.0 * count * target.replicas("worker")
     assert launch_plan(job, target, "").target == target
     assert f"Every worker has {count} GPU" in said(answer, "GPU")
 
@@ -121,7 +122,7 @@ def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
     assert few.gpus() == 4
     too_small = limited(1)
     assert too_small.status == "infeasible"
-    assert "no host has the GPUs of one" in too_small.reasons[0]
+    assert "no host of cluster has more than 1 GPU, and one replica asks for 2 GPUs" in too_small.reasons[0]
     assert "GPU" in limited(8, quota=1).reasons[0]
 
 
@@ -130,10 +131,38 @@ def test_gpus_that_no_trial_tells_are_said_to_be_unknown() -> None:
     assert "No trial tells the GPUs" in said(answer, "GPU")
 
 
-def test_samples_that_a_command_does_not_give_are_said_to_be_assumed() -> None:
-    assert "training.samples" in said(recommend(own_code(), rows()), "45,840,617")
-    known = recommend(own_code(training={"samples": 10**7}), rows())
-    assert not any("training.samples" in text for text in known.evidence.assumptions)
+@pytest.mark.parametrize("objective", ["balanced", "cost", "time"])
+def test_time_and_cost_of_samples_that_nobody_counted_are_unknown(objective: str) -> None:
+    unknown = recommend(own_code(objective=objective), rows())
+    known = recommend(own_code(objective=objective, training={"samples": 10**7}), rows())
+    for answer, there in ((unknown, False), (known, True)):
+        assert answer.predicted is not None
+        values = [answer.predicted.completion_time_s, answer.predicted.cost]
+        values += [value for row in answer.alternatives for value in (row.completion_time_s, row.cost)]
+        assert all((value is not None) is there for value in values)
+        assert any("training.samples" in text for text in answer.evidence.assumptions) is not there
+        assert ("time per M" in str(answer)) is not there
+        assert "45,840,617" not in str(answer)
+    assert unknown.target == known.target
+    assert unknown.predicted is not None
+    assert known.predicted is not None
+    assert known.predicted.cost is not None
+    assert known.predicted.completion_time_s is not None
+    hours = known.predicted.completion_time_s.value / 3600
+    assert known.predicted.cost.value == pytest.approx(hours * (unknown.predicted.price_per_hour or 0))
+
+
+def test_samples_that_a_built_in_model_does_not_give_are_said_to_be_assumed() -> None:
+    described = small_job()
+    silent = described.model_copy(update={"training": described.training.model_copy(update={"samples": None})})
+    for job, there in ((described, False), (silent, True)):
+        assumed = [text for text in recommend(job, trials()).evidence.assumptions if "45,840,617, are assumed" in text]
+        assert bool(assumed) is there
+
+
+def test_a_deadline_needs_the_samples_of_a_command() -> None:
+    with pytest.raises(JobError, match=r"objective deadline needs `training\.samples`"):
+        sw.load_job({"command": {"run": "x"}, "objective": "deadline", "deadline": "4h"})
 
 
 def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:

@@ -278,8 +278,8 @@ def test_with_too_few_allocations_it_says_how_many_more() -> None:
         ({"bounds": {"worker": {"memory": [0, "64Mi"]}}}, None, "bounds.worker.memory to "),
         ({"objective": "deadline", "deadline": 60}, None, "deadline to "),
         ({}, Quota(cpu=0.5), "quota to 0.75 cores"),
-        ({}, Quota(memory=64 * MIB), "Mi"),
-        ({}, HostKind(kind="tiny", count=99, cpu=0.3, memory=4 * GIB), "1 worker × 0.5 cores"),
+        ({}, Quota(memory=64 * MIB), "quota to 1Gi"),
+        ({}, HostKind(kind="tiny", count=99, cpu=0.3, memory=4 * GIB), "have hosts with 0.5 cores"),
     ],
 )
 def test_infeasible_has_numbered_remedies_with_quantities(change: dict[str, Any], cluster: Any, quantity: str) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sizewright.errors import JobError
 from sizewright.spec import Job, Resources, Role
 from sizewright.spec.command import PLACEHOLDERS
 
@@ -47,7 +48,7 @@ def make_start(job: Job, seats: Sequence[Seat], me: Seat, batch_size: int) -> St
     assert command is not None
     workers, ps = (sum(seat.role == role for seat in seats) for role in ("worker", "ps"))
     values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, batch_size)
-    env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items()}
+    env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
     # As torchrun does; more threads than cores only wait for each other.
     env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu)))
     env["PYTHONUNBUFFERED"] = "1"  # a report that waits in a buffer has the wrong time
@@ -59,9 +60,14 @@ def make_start(job: Job, seats: Sequence[Seat], me: Seat, batch_size: int) -> St
 def placeholders(
     job: Job, workers: int, ps: int, cores: float, role: Role, index: int | str, batch_size: int
 ) -> dict[str, object]:
-    """The values of the placeholders of a command."""
+    """The values of the placeholders of a command; the number of samples may be unknown to one that takes none.
+
+    Raises JobError for a command that takes it.
+    """
+    if job.command and job.command.takes_samples and job.samples is None:
+        raise JobError("The command takes {samples}, and the job does not say how many.", "Set training.samples.")
     return {
-        "batch_size": batch_size, "samples": job.training.samples, "workers": workers, "ps": ps,
+        "batch_size": batch_size, "samples": job.samples, "workers": workers, "ps": ps,
         "cores": f"{cores:g}", "role": role, "index": index,
     }  # fmt: skip
 

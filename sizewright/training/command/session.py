@@ -136,7 +136,7 @@ class CommandSession:
         """Sums of every replica. Raises what ended the job."""
         with self._lock:
             run = self._look()
-            left = max(0, self.job.training.samples - self._samples)
+            left = self.job.samples_left(self._samples)
             return Metrics(replicas=run.metrics, samples_trained=self._samples, samples_left=left)
 
     def reports(self) -> list[list[Report]]:
