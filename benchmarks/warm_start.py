@@ -2,7 +2,7 @@
 
 Each job of the bank (with the rows that it was measured with) is left out in turn: the prior has not seen its base
 shape, the history none of its own runs, though runs of the other two variations of its shape. What is true of
-throughput is a curve fitted to all trials of a job, joined with such a prior, on the grid of its bounds, which are
+throughput is a curve fitted to all trials of a job, joined with such a prior, on a fine grid of its bounds, which are
 what was measured. What is true of memory are the peaks of the trial with the nearest allocation (in logarithms of
 replicas and cores), less what is counted for that allocation, plus what is counted for the one asked about.
 
@@ -37,11 +37,12 @@ from sizewright.errors import NotEnoughDataError
 from sizewright.models.default import ThroughputModel
 from sizewright.models.memory import MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve, LearnedPrior
-from sizewright.recommender.grid import Grid, make_grid
+from sizewright.recommender.grid import Grid, finer, make_grid
 from sizewright.recommender.recommend import recommend
+from sizewright.recommender.scoring import grid_price
 from sizewright.recommender.similar import similar_jobs
 from sizewright.spec import Allocation, Bounds, Failure, Job, Outcome, Recommendation, RoleBounds
-from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value
+from sizewright.spec.objective import completion_time_s, cost_of, objective_value
 from sizewright.spec.units import GIB, MIB
 
 Floats = NDArray[np.float64]
@@ -57,6 +58,7 @@ BOUNDS = Bounds(
 )
 LEAST_CPU, MOST_CPU = 0.1, (2.0, 1.2)
 SMOOTHED_JOBS, SMOOTHING = 3, 0.5
+REFINEMENTS, STARTS = 4, 16
 TARGETS = {
     "warm_regret": "≤ 0.10 and ≤ prior_regret",
     "warm_oom_share": "≤ 0.02",
@@ -85,6 +87,11 @@ class Truth(NamedTuple):
         """Samples/s."""
         columns = {axis: [value] for axis, value in zip(AXES, _axes(a), strict=True)}
         return float(self.model.predict(columns | {"embedding_bytes": [float(table_bytes(self.job))]})[0])
+
+    def regret(self, a: Allocation) -> float:
+        """How much worse its objective is than the best of the grid; 0 where the grid has none so good."""
+        grid = Grid(*np.array([[*_axes(a), 0.0]]).T)
+        return max(0.0, float(_objective(self.job, self.model, grid)[0] / self.objective.min() - 1))
 
     def peaks(self, a: Allocation) -> tuple[float, float]:
         """Bytes of a worker and of the fullest PS."""
@@ -132,14 +139,19 @@ def truths_of(base: str) -> list[Truth]:
             trials = [t.model_copy(update={"table_scale": None}) for t in bank.trials if t.job_hash == key and t.usable]
             model = ThroughputModel(foretold=_foretold(prior, job)).fit(trials)
             grid = make_grid(job.bounds, job.training.batch_size)
-            rates = model.predict(grid.columns(float(table_bytes(job))))
-            memory = MemoryModel(job)
-            request = memory.worker_request_bytes(grid.batch_size), memory.ps_request_bytes(grid.ps, grid.workers)
-            price = hourly_price(job.prices, cores=grid.cores, memory_bytes=grid.memory_bytes(*request))
-            time_s = completion_time_s(job.samples or 0, rates)
-            objective = objective_value("balanced", time_s, cost_of(time_s, price))
-            found.append(Truth(job, base, prior, model, trials, grid, objective))
+            for _ in range(REFINEMENTS):
+                best = np.argsort(_objective(job, model, grid))[:STARTS]
+                grid = Grid.of_rows(np.vstack([grid.rows, finer(grid, best.tolist()).rows]))
+            found.append(Truth(job, base, prior, model, trials, grid, _objective(job, model, grid)))
     return found
+
+
+def _objective(job: Job, model: ThroughputModel, grid: Grid) -> Floats:
+    """Of each allocation (n,), memory priced as counted from the tables."""
+    memory = MemoryModel(job)
+    request = memory.worker_request_bytes(grid.batch_size), memory.ps_request_bytes(grid.ps, grid.workers)
+    time_s = completion_time_s(1.0, model.predict(grid.columns(float(table_bytes(job)))))
+    return objective_value("balanced", time_s, cost_of(time_s, grid_price(job, grid, *request)))
 
 
 def _foretold(prior: LearnedPrior, job: Job) -> JobCurve | None:
@@ -184,11 +196,10 @@ def judge(truth: Truth, answer: Recommendation) -> dict[str, float]:
     """Regret, error of throughput, whether memory is too little and how many times the peaks, accuracy of counts."""
     target, best = answer.target, truth.grid.allocation(truth.best)
     assert target is not None
-    row = _nearest(truth.grid, _axes(target))
     asked = (target.worker[0].memory_bytes, target.ps[0].memory_bytes)
     peaks = truth.peaks(target)
     return {
-        "regret": float(truth.objective[row] / truth.objective.min() - 1),
+        "regret": truth.regret(target),
         "error": abs(answer.predicted.throughput.value / truth.rate(target) - 1) if answer.predicted else math.nan,
         "oom": float(any(have < need for have, need in zip(asked, peaks, strict=True))),
         "over": float(sum(asked) / sum(peaks)),
@@ -199,11 +210,6 @@ def judge(truth: Truth, answer: Recommendation) -> dict[str, float]:
 
 def _accuracy(asked: float, best: float) -> float:
     return 1 - abs(asked - best) / best
-
-
-def _nearest(grid: Grid, axes: tuple[float, ...]) -> int:
-    gaps = [np.log(column / value) ** 2 for column, value in zip(vars(grid).values(), axes, strict=True)]
-    return int(np.argmin(np.sum(gaps, axis=0)))
 
 
 def smoothed(truth: Truth, history: list[FinishedJob], truths: dict[str, Truth]) -> dict[str, float]:
@@ -217,12 +223,12 @@ def smoothed(truth: Truth, history: list[FinishedJob], truths: dict[str, Truth])
         asked = best if asked is None else SMOOTHING * best + (1 - SMOOTHING) * asked
     if asked is None:
         return {"regret": math.nan, "worker": math.nan, "ps": math.nan}
-    axes = (max(1.0, round(asked[0])), max(1.0, round(asked[1])), *asked[2:4], truth.job.training.batch_size)
-    row = _nearest(truth.grid, axes)
+    workers, ps = (max(1, round(count)) for count in asked[:2])
+    smooth = Allocation.of(workers, ps, float(asked[2]), float(asked[3]), truth.job.training.batch_size)
     return {
-        "regret": float(truth.objective[row] / truth.objective.min() - 1),
-        "worker": _accuracy(axes[0], truth.grid.workers[truth.best]),
-        "ps": _accuracy(axes[1], truth.grid.ps[truth.best]),
+        "regret": truth.regret(smooth),
+        "worker": _accuracy(workers, truth.grid.workers[truth.best]),
+        "ps": _accuracy(ps, truth.grid.ps[truth.best]),
     }
 
 
