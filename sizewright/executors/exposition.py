@@ -68,7 +68,8 @@ def samples_of(at_s: float, metrics: Metrics, labels: dict[str, str]) -> Iterato
             yield Sample(f"{PREFIX}{series}", labels, value)
     for replica in metrics.replicas:
         own = labels | {"role": replica.role, "replica": str(replica.index)}
-        yield Sample(_LIMITED, own | {"by": replica.limited_by}, 1.0)
+        if replica.limited_by:
+            yield Sample(_LIMITED, own | {"by": replica.limited_by}, 1.0)
         for name, series in REPLICA.items():
             if (value := getattr(replica, name)) is not None:
                 yield Sample(f"{PREFIX}replica_{series}", own, value)

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
+from sizewright.datasets.finished import is_held
 from sizewright.datasets.trials import Trial
 from sizewright.errors import SizewrightError, StoreError
 from sizewright.recommender.action import Action
@@ -116,8 +117,8 @@ class Tuner:
 
     def _refit(self, window: Window, *, whole: bool) -> None:
         self._stabilizer.look(window, self.allocation, whole=whole)
-        # Held up by one replica, or short of one, it tells nothing of the allocation.
-        if whole and not self._stabilizer.held_up and self._fit.add(window):
+        # Held up by one replica, short of one, or free to take more cores, it tells nothing of the allocation.
+        if whole and self._held and not self._stabilizer.held_up and self._fit.add(window):
             self._kept = None
             self._expect_memory(window)
 
@@ -133,7 +134,14 @@ class Tuner:
             rebalancing = self._executor.change_cost(self._plan(Action("", rebalance=True)))
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalancing)
 
+    @property
+    def _held(self) -> bool:
+        """Whether replicas have the cores of their allocation and no more, so that their speed is its own."""
+        return self.latest is None or is_held(self.allocation, self.latest.limited_by)
+
     def _scale(self, window: Window) -> Action:
+        if not self._held:
+            return Action("Its replicas are not held to their cores: their speed tells nothing of other allocations.")
         if self._fit.unknown:
             return Action(f"Too little is known of other allocations: {self._fit.unknown}")
         if window.samples_left is not None and not window.samples_left:

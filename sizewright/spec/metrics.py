@@ -28,7 +28,8 @@ class ReplicaMetrics(Record):
     throttled_s: float
     memory_peak_bytes: int
     runqueue_s: float = 0.0
-    limited_by: LimitedBy = "none"
+    limited_by: LimitedBy | None = None
+    """What holds it to its cores; None where that is unknown."""
     cfs_period_ms: float | None = None
 
     steps: int = 0

@@ -256,7 +256,7 @@ class FakeSession:
         told = {
             "role": replica.role, "index": replica.index, "at_s": self._clock(), "cpu_s": replica.cpu_s,
             "throttled_s": 0.0, "memory_peak_bytes": _MEMORY_BYTES[replica.role],
-            "limited_by": "none",
+            "limited_by": "cgroup",
         }  # fmt: skip
         more = self._of_worker(replica) if replica.role == "worker" else self._of_ps(replica)
         return ReplicaMetrics.model_validate(told | more)

@@ -329,3 +329,20 @@ def test_an_executor_that_cannot_rebalance_is_not_asked_to() -> None:
     told = running.turns(10)
     assert running.adjusted == []
     assert "The executor cannot rebalance: it is waited" in told[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("limited_by", "learns"), [("none", False), ("affinity", False), ("cgroup", True), (None, True)]
+)
+def test_the_speed_of_replicas_that_nothing_holds_to_their_cores_is_not_learned(
+    limited_by: str | None, learns: bool
+) -> None:
+    running, decisions = Running(here(1, 1)), []
+    for _ in range(12):
+        running.fake.clock.sleep(5.0)
+        look = running.fake.observe(running.handle)
+        replicas = tuple(replica.model_copy(update={"limited_by": limited_by}) for replica in look.replicas)
+        decisions.append(running.tuner.turn(look.model_copy(update={"replicas": replicas})))
+    assert any(decision.evidence for decision in decisions) is learns
+    assert any(decision.target for decision in decisions) is learns
+    assert any("not held to their cores" in decision.reason for decision in decisions) is not learns
