@@ -124,6 +124,9 @@ Objective = Annotated[
 Deadline = Annotated[
     Text, typer.Option("--deadline", metavar="TIME", help="Such as 4h: the least cost that meets it nine times of ten.")
 ]
+Samples = Annotated[
+    Count, typer.Option("--samples", metavar="N", parser=read_count(1), help="Train so many, not the job's own.")
+]
 Model = Annotated[
     Text,
     typer.Option(

@@ -19,6 +19,7 @@ from sizewright.cli.options import (
     Output,
     Prior,
     Roles,
+    Samples,
     Store,
     Tracking,
     TrialsFile,
@@ -43,6 +44,7 @@ def recommend(
     map_: ColumnMap = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
+    samples: Samples = None,
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -68,7 +70,7 @@ def recommend(
     if (base or role) and not executor:
         raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
     renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
-    described = api.load_job(job, data)
+    described = api.load_job(job, data, samples=samples)
     if objective or deadline:
         described = described.with_objective(objective and objective.value, deadline)
     given = None

@@ -19,6 +19,7 @@ from sizewright.cli.options import (
     Out,
     Output,
     Prior,
+    Samples,
     Store,
     Text,
     Tracking,
@@ -51,6 +52,7 @@ def report(
     map_: ColumnMap = None,
     cluster: ClusterFile = None,
     data: DataPath = None,
+    samples: Samples = None,
     model: Model = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -86,7 +88,8 @@ def report(
         files, why_not = api.report(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
             tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger,
-            objective=objective and objective.value, deadline=deadline, form=form.value, out=out,
+            samples=samples, objective=objective and objective.value, deadline=deadline,
+            form=form.value, out=out,
         )  # fmt: skip
     for text in why_not:
         stderr().print(f"Not drawn: {text}")

@@ -18,6 +18,7 @@ from sizewright.cli.options import (
     Prior,
     RailsFile,
     RayAddress,
+    Samples,
     Store,
     Text,
     Tracking,
@@ -48,9 +49,7 @@ def run(
     address: RayAddress = None,
     folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
     resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
-    samples: Annotated[
-        Count, typer.Option("--samples", metavar="N", parser=read_count(1), help="Train so many, not the job's own.")
-    ] = None,
+    samples: Samples = None,
     workers: Annotated[
         Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: how many workers.")
     ] = None,

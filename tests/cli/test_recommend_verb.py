@@ -141,3 +141,15 @@ def _csv(folder, text):
     path = folder / "mine.csv"
     path.write_text(text)
     return path
+
+
+def test_samples_of_an_option_take_the_place_of_the_jobs_own(call, example, store):
+    def told(*words):
+        return json.loads(call("recommend", example, "--store", store, *words, "-o", "json").out)["predicted"]
+
+    own, million = told(), told("--samples", "1M")
+    rate = own["throughput"]["value"]
+    assert million["completion_time_s"]["value"] == pytest.approx(1e6 / rate)
+    assert million["cost"]["value"] < own["cost"]["value"]
+    assert million["price_per_hour"] == own["price_per_hour"]
+    assert call("recommend", example, "--store", store, "--samples", "none").code == 2
