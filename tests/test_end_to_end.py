@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from processes import as_in_a_terminal, groups_of
 
 from sizewright.datasets.store import TrialStore
 from sizewright.spec import Plan
@@ -38,10 +39,6 @@ def small_job(example: Path, tmp_path: Path) -> Path:
 
 def run(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=600)
-
-
-def groups_of(pid: int) -> list[str]:
-    return [str(path) for path in Path("/sys/fs/cgroup").rglob(f"sizewright-{pid}-*")]
 
 
 def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) -> None:
@@ -76,6 +73,7 @@ def test_an_interrupt_keeps_the_finished_trials_and_leaves_nothing_running(
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"TMPDIR": str(scratch)},
+        preexec_fn=as_in_a_terminal,
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and _count(store) < 2:

@@ -101,7 +101,8 @@ def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
             Exporter.over = True
             time.sleep(8)
             (run,) = jobs_of_pods(Prometheus(url), start - 5, time.time(), step_s=1.0, namespace="train")
-            assert jobs_of_pods(Prometheus(url), start - 5, time.time(), step_s=1.0, namespace="other") == []
+            with pytest.raises(StoreError, match=r"has 0 series of \w+ in the namespace other"):
+                jobs_of_pods(Prometheus(url), start - 5, time.time(), step_s=1.0, namespace="other")
             with pytest.raises(StoreError, match=r"refuses: .*parse"):
                 Prometheus(url).series("sum by (", start, start + 1, 1.0)
     finally:

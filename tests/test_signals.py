@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import as_in_a_terminal, groups_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 COMMAND = (sys.executable, "-m", "sizewright.cli.main")
@@ -29,17 +30,6 @@ for i in range(1000000):
 """
 
 
-def groups_of(pid: int) -> list[str]:
-    below = [(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names]
-    return [f"{folder}/{name}" for folder, name in below if name.startswith(f"sizewright-{pid}-")]
-
-
-def _as_in_a_terminal() -> None:
-    """A shell may start this suite with signals ignored, which programs inherit."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def interrupt(words: list[str], after_s: float, signals: list[signal.Signals], *, all_of_group: bool) -> str:
     """Sends the signals, one soon after the other, and checks what is left; the answer is what was said."""
     process = subprocess.Popen(
@@ -48,7 +38,7 @@ def interrupt(words: list[str], after_s: float, signals: list[signal.Signals], *
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_as_in_a_terminal,
+        preexec_fn=as_in_a_terminal,
     )
     time.sleep(after_s)
     started = [process]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import as_in_a_terminal
 
 from sizewright.errors import EngineError, InputError
 from sizewright.testing.bed import Bed, main
@@ -199,7 +200,7 @@ def test_nothing_left_after_signals(
     before = leavings()
     up = tmp_path / "up"
     command = ["--nodes", "1", "--", "sh", "-c", f"touch {up}; sleep 1000"]
-    process = subprocess.Popen([sys.executable, "-m", "sizewright.testing.bed", *command])
+    process = subprocess.Popen([sys.executable, "-m", "sizewright.testing.bed", *command], preexec_fn=as_in_a_terminal)
     while not up.exists():
         assert process.poll() is None
         time.sleep(0.05)
