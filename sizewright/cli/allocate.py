@@ -46,7 +46,13 @@ def allocate(
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for the search; a first answer takes its time.")
+        float,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="For the search, such as 30s; a first answer takes its time.",
+        ),
     ] = 10.0,
     window: Annotated[
         float,

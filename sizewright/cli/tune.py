@@ -18,6 +18,7 @@ from sizewright.cli.options import (
     Store,
     Text,
     Tracking,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -45,7 +46,12 @@ def tune(
     ] = None,
     change_s: Annotated[
         Number,
-        typer.Option("--change-s", min=0.0, help="For a replay: seconds that a change costs."),
+        typer.Option(
+            "--change-s",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="For a replay: time that a change costs, such as 20s or 2m.",
+        ),
     ] = None,
     prometheus: Annotated[
         Text, typer.Option("--prometheus", help="URL of a Prometheus that scrapes the run's metrics port; a dry run.")
