@@ -22,6 +22,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,6 +124,9 @@ def _print(console: Console, decisions: list[Decision]) -> None:
     from sizewright.cli.live import changes_table
 
     counts = Counter(decision.kind for decision in decisions)
-    console.print(f"{len(decisions)} turns: {counts['adjust']} adjust, {counts['keep']} keep, {counts['blind']} blind.")
+    console.print(
+        f"{format_count(len(decisions), 'turn')}: {counts['adjust']} adjust, "
+        f" {counts['keep']} keep, {counts['blind']} blind."
+    )
     if counts["adjust"]:
         console.print(changes_table(decisions))

@@ -95,7 +95,7 @@ class History:
 
     def _read(self, run: str, text: str) -> FinishedJob:
         try:
-            found = FinishedJob.model_validate_json(text)
+            found = FinishedJob.checked_json(text)
         except ValidationError as error:
             raise StoreError(
                 f"Run {run} in {self._database.name} is no finished job: {explain_first(error)}.",

@@ -157,11 +157,11 @@ def _read_text(path: Path) -> str:
 
 
 def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
-    return RunRow.model_validate(row).finished(job)
+    return RunRow.checked(row).finished(job)
 
 
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
-    run = FinishedJob.model_validate(row)
+    run = FinishedJob.checked(row)
     return (
         run
         if run.job or job is None or run.job_hash not in (None, *job.hashes)

@@ -155,7 +155,7 @@ class TrialStore:
     def _trial(self, row: dict[str, Any]) -> Trial:
         number = row.pop("id")
         try:
-            return Trial.model_validate(row)
+            return Trial.checked(row)
         except ValidationError as error:
             raise StoreError(
                 f"Row {number} of {self.name} is not a trial: {explain_first(error)}.", "Correct or delete that row."

@@ -40,7 +40,7 @@ def read_table(
             with opened(str(path), text.layers) as stream:
                 if text.line[:2] in _UTF_16:
                     data = stream.read().decode("utf-16").encode()
-                    stream, text = io.BytesIO(data), text._replace(line=data.splitlines(keepends=True)[0])
+                    stream, text = io.BytesIO(data), text._replace(line=data.partition(b"\n")[0])
                 frame = _read(stream, text, headerless, records)
     if not len(frame.columns):
         raise InputError(f"Cannot read the {what} {path}: it is empty.", "Check that it was written to its end.")

@@ -16,7 +16,7 @@ from sizewright.datasets.column_names import known, match_columns
 from sizewright.datasets.tables import read_table
 from sizewright.errors import InputError
 from sizewright.spec._paths import absolute
-from sizewright.spec.units import parse_byte_count, parse_cores, parse_number, parse_seconds
+from sizewright.spec.units import format_count, parse_byte_count, parse_cores, parse_number, parse_seconds
 
 Floats = NDArray[np.float64]
 GIB = 1024**3
@@ -177,7 +177,7 @@ def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
     texts = column[numbers.isna() & column.notna()].astype(str)
     for at, text in texts[~texts.str.contains(_DATE)].items():
         with suppress(ValueError):
-            numbers[at] = parse(text)
+            numbers.at[at] = parse(text)
     return numbers
 
 
@@ -328,7 +328,8 @@ def _named(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     if width != len(_ALIBABA):
         name = _OTHER_TABLES.get(width, (0, "a table that is not known"))[1]
         raise InputError(
-            f"{source} has {width} columns and no header, as Alibaba's {name}; it does not tell what jobs asked for.",
+            f"{source} has {format_count(width, 'column')} and no header, as Alibaba's {name}; "
+            "it does not tell what jobs asked for.",
             f"Give pai_task_table, with {len(_ALIBABA)} columns, or a header.",
         )
     return frame.set_axis(list(_ALIBABA), axis=1)

@@ -207,7 +207,7 @@ def _validated(rows: Iterable[Row], *, lenient: bool, defaults: dict[str, Any]) 
         if lenient and "throughput" not in cells:
             cells = {"status": "failed"} | cells
         try:
-            trial = with_utc(Trial.model_validate(cells))
+            trial = with_utc(Trial.checked(cells))
         except ValidationError as error:
             faults += [f"{row.where}, {_reason(fault)}" for fault in error.errors()]
         except OverflowError:

@@ -140,10 +140,10 @@ def _look(
         sides = {role: [g for (r, _), g in sorted(groups.items(), key=_by_number) if r == role] for role in ROLES}
         told["allocation"] = {"batch_size": batch} | sides
     ordered = [
-        ReplicaMetrics.model_validate({"role": role, "index": int(index)} | sums)
+        ReplicaMetrics.checked({"role": role, "index": int(index)} | sums)
         for (role, index), sums in sorted(replicas.items(), key=_by_number)
     ]
-    return at_s, Metrics.model_validate({"replicas": ordered} | told)
+    return at_s, Metrics.checked({"replicas": ordered} | told)
 
 
 def _by_number(item: tuple[tuple[str, str], Any]) -> tuple[str, int]:

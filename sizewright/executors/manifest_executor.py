@@ -107,7 +107,7 @@ class ManifestExecutor(RenderOnly):
             if now != tuple(rounded(group, self.cpu_step_m) for group in before):
                 told[role] = now
         try:
-            target = Allocation.model_validate({name: getattr(plan.target, name) for name in _PARTS} | told)
+            target = Allocation.checked({name: getattr(plan.target, name) for name in _PARTS} | told)
         except ValidationError as error:
             raise InputError(f"The manifest's {explain_first(error)}.", "Mend it there.") from None
         return plan.model_copy(update={"target": target})

@@ -57,7 +57,7 @@ def read_notes(document: Mapping[str, Any]) -> Plan:
             "The manifest carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
         )
     try:
-        return Plan.model_validate_json(str(text))
+        return Plan.checked_json(str(text))
     except ValidationError as error:
         raise InputError(
             f"The plan in the manifest cannot be read: {explain_first(error)}.", "Render it anew."

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
@@ -17,6 +17,7 @@ from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
 
+MOST_SAMPLES = 10**18
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
 
@@ -47,7 +48,7 @@ class Training(Record):
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
     samples: Count = Field(
-        default=45_840_617, ge=1, le=10**18, description="samples to train in all (Criteo Kaggle has 45,840,617)"
+        default=45_840_617, ge=1, le=MOST_SAMPLES, description="samples to train in all (Criteo Kaggle has 45,840,617)"
     )
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
@@ -191,4 +192,4 @@ class Job(Record):
     def with_objective(self, objective: str | None, deadline: str | None = None) -> Job:
         """The same job with another objective, deadline, or both. Raises JobError for one that cannot be."""
         change = {"objective": objective or "deadline"} | ({"deadline": deadline} if deadline else {})
-        return parse(Job, self.model_dump(by_alias=True) | change, "--objective, --deadline")
+        return parse(Job, self.model_dump(by_alias=True) | change, OPTIONS)

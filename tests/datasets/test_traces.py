@@ -312,7 +312,7 @@ def test_columns_may_be_called_otherwise(tmp_path: Path) -> None:
     assert "runtime as duration_s" in trace.notes[0]
     mapped = read_trace(written(tmp_path, text.replace("runtime", "Zeit")), columns={"Zeit": "duration_s"})
     assert list(mapped.duration_s) == [3600, 90]
-    with pytest.raises(InputError, match="no column duration_s.*--map"):
+    with pytest.raises(InputError, match=r"no column duration_s.*--map"):
         read_trace(written(tmp_path, text.replace("runtime", "Zeit")), "plain")
     with pytest.raises(InputError, match="The trace has no column 'dauer'"):
         read_trace(written(tmp_path, text), columns={"runtime": "dauer"})
