@@ -117,7 +117,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
         for remedy in answer.remedies:
             console.print(f"  {remedy.number}. {remedy.text}")
         return
-    console.print(_candidates(answer, job))
+    console.print(_candidates(answer))
     console.print(_sizes(answer))
     _print_expected(console, answer, job)
     for reason in answer.reasons:
@@ -134,9 +134,10 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
         console.print(f"to be surer: {text}", style="dim")
 
 
-def _candidates(answer: Recommendation, job: Job | None) -> DataTable:
+def _candidates(answer: Recommendation) -> DataTable:
+    objective = f"{answer.objective}; " if answer.objective else ""
     table = DataTable(
-        f"{answer.job}: throughput against cost ({f'{job.objective}; ' if job else ''}replicas × cores)",
+        f"{answer.job}: throughput against cost ({objective}replicas × cores)",
         "", "workers", "PS", "batch", "samples/s", "90 % interval", "time", "cost",
     )  # fmt: skip
     for row in answer.alternatives:

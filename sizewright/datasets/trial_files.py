@@ -19,6 +19,7 @@ from sizewright.datasets.table_files import Row, read_table
 from sizewright.datasets.trials import Trial
 from sizewright.datasets.whole_files import whole_file
 from sizewright.errors import StoreError
+from sizewright.spec._base import checked
 from sizewright.spec._faults import explain
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count
@@ -207,7 +208,7 @@ def _validated(rows: Iterable[Row], *, lenient: bool, defaults: dict[str, Any]) 
         if lenient and "throughput" not in cells:
             cells = {"status": "failed"} | cells
         try:
-            trial = with_utc(Trial.checked(cells))
+            trial = with_utc(checked(Trial, cells))
         except ValidationError as error:
             faults += [f"{row.where}, {_reason(fault)}" for fault in error.errors()]
         except OverflowError:

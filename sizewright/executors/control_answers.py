@@ -12,6 +12,7 @@ from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.control_protocol import Answer, Request, Status
 from sizewright.executors.run import Running
 from sizewright.spec import RestoresReplicas
+from sizewright.spec._base import checked_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Answers:
     def to(self, line: bytes, asker: object) -> Answer:
         """A line. Whatever it holds, the job goes on."""
         try:
-            return Answer(value=self._do(Request.checked_json(line), asker))
+            return Answer(value=self._do(checked_json(Request, line), asker))
         except ValidationError:
             return Answer.of(InputError("That is no request.", "Use a sizewright of the version that runs the job."))
         except SizewrightError as error:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from sizewright.errors import InputError, StoreError
 from sizewright.executors.plan_notes import is_hidden
 from sizewright.spec import Change, Outcome, Plan
-from sizewright.spec._base import Record
+from sizewright.spec._base import Record, checked_json
 from sizewright.spec._faults import explain_first
 
 _FILE, _LOCK = "job.json", "lock"
@@ -77,7 +77,7 @@ class SlurmJobs:
             return None
         with self._told():
             try:
-                return SlurmRecord.checked_json(path.read_text(encoding="utf-8"))
+                return checked_json(SlurmRecord, path.read_text(encoding="utf-8"))
             except FileNotFoundError:
                 return None
             except (ValidationError, UnicodeDecodeError) as error:

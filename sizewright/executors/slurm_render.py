@@ -19,6 +19,7 @@ from sizewright.executors.slurm_script import SlurmScript
 from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
 from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
+from sizewright.spec._base import checked, checked_json
 from sizewright.spec._faults import explain_first
 from sizewright.spec.units import format_count
 
@@ -152,7 +153,7 @@ def _plan_of(script: SlurmScript) -> Plan:
     job = job.with_batch_size(script.batch_size or job.training.batch_size)
     groups = {role: (script.read(i),) for i, role in enumerate(ROLES[: script.components])}
     plan_id = f"{job.name}-{hashlib.sha256(script.text.encode()).hexdigest()[:8]}"
-    target = Allocation.checked(groups | {"batch_size": job.training.batch_size})
+    target = checked(Allocation, groups | {"batch_size": job.training.batch_size})
     return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its script has these sizes.")
 
 
@@ -163,7 +164,7 @@ def _told_plan(text: str) -> Plan:
             "The script carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
         )
     try:
-        return Plan.checked_json("".join(shlex.split(told[0])))
+        return checked_json(Plan, "".join(shlex.split(told[0])))
     except ValidationError as error:
         said = explain_first(error)
     except ValueError as error:

@@ -23,6 +23,9 @@ _WRITE = {
 }
 
 
+R = TypeVar("R", bound="Record")
+
+
 class Record(BaseModel):
     """A frozen pydantic record that refuses unknown keys.
 
@@ -55,16 +58,6 @@ class Record(BaseModel):
         except ValidationError as error:
             raise _record_error(cls, error) from None
 
-    @classmethod
-    def checked(cls, obj: Any) -> Self:
-        """Like `model_validate`, for those who name each fault themselves: raises pydantic's ValidationError."""
-        return super().model_validate(obj)
-
-    @classmethod
-    def checked_json(cls, json_data: str | bytes) -> Self:
-        """Like `model_validate_json`, for those who name each fault themselves: raises pydantic's ValidationError."""
-        return super().model_validate_json(json_data)
-
     def __setattr__(self, name: str, value: Any) -> None:
         try:
             super().__setattr__(name, value)
@@ -82,12 +75,19 @@ class Record(BaseModel):
         return RecordError(f"{type(self).__name__}: a record does not change, and '{name}' is set once.", copy)
 
 
+def checked(record: type[R], data: Any) -> R:
+    """Make a record of a mapping, for those who name each fault themselves: raises pydantic's ValidationError."""
+    return BaseModel.model_validate.__func__(record, data)  # type: ignore[attr-defined,no-any-return]
+
+
+def checked_json(record: type[R], text: str | bytes) -> R:
+    """Make a record of a JSON text, for those who name each fault themselves: raises pydantic's ValidationError."""
+    return BaseModel.model_validate_json.__func__(record, text)  # type: ignore[attr-defined,no-any-return]
+
+
 def _record_error(record: type[Record], error: ValidationError, data: Any = None) -> RecordError:
     said = _sentences(record, error, data) if data is not None else explain_first(error)
     return RecordError(f"{record.__name__}: {said}.", "Correct the value.")
-
-
-R = TypeVar("R", bound=Record)
 
 
 def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ OPTIONS = "objective and deadline"
 def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     """Validate `data` as `record`; the first few faults become one JobError."""
     try:
-        return record.checked(data)
+        return checked(record, data)
     except ValidationError as error:
         shown = _sentences(record, error, data)
         file = "Correct the file; `sizewright schema` lists every key."
