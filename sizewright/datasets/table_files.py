@@ -136,6 +136,8 @@ def _rows(reader: Any, path: Path, above: int, is_number: Callable[[str], bool])
     for cells in reader:
         if not any(cell.strip() for cell in cells) or (comments and cells[0].lstrip().startswith("#")):
             continue
+        if tuple(cell.strip() for cell in cells[: len(names)]) == names:
+            continue  # files that were put one behind the other
         while len(cells) > len(names) and not cells[-1].strip():
             cells = cells[:-1]
         where = f"row {len(rows) + 1} (line {reader.line_num + above})"

@@ -229,6 +229,8 @@ def _cell(name: str, raw: Any) -> Any:
     """The value of a cell; None where it is empty or not a number, which is how tables write "unknown"."""
     if raw is None or raw == "" or raw != raw:
         return None
+    if name in ("status", "sync") and isinstance(raw, str):
+        return raw.strip().lower()
     if COLUMNS[name] is str or not isinstance(raw, str):
         return raw
     text = raw.strip()

@@ -277,3 +277,11 @@ def test_what_people_save_a_table_as_is_read(tmp_path: Path, name: str, data: st
     (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     expected = [Trial.model_validate(row) for row in FRAME.to_dict("records")]
     assert import_trials(tmp_path / name) == expected
+
+
+def test_a_header_may_come_again_and_a_status_in_capitals(tmp_path: Path) -> None:
+    text = "workers,ps,throughput,status\n1,1,5,OK\nworkers,ps,throughput,status\n2,1,6, ok\n"
+    assert import_trials(write(tmp_path, text)) == [
+        Trial(workers=1, ps=1, throughput=5),
+        Trial(workers=2, ps=1, throughput=6),
+    ]
