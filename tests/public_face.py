@@ -56,7 +56,7 @@ def functions() -> Iterator[tuple[str, Any, type | None]]:
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
     """Its public methods and properties that Sizewright defines, as functions; those it inherits within it too."""
-    for name in sorted({name for base in kind.__mro__ if _ours(base) for name in vars(base)}):
+    for name in sorted({name for base in kind.__mro__ if _ours(base) for name in vars(base)} - vars(BaseModel).keys()):
         held = inspect.getattr_static(kind, name)
         made = getattr(held, "fget", None) or getattr(held, "func", None) or getattr(held, "__func__", held)
         if not name.startswith("_") and inspect.isfunction(made) and made.__module__.startswith("sizewright"):

@@ -294,3 +294,57 @@ def test_a_plan_prints_readably(example: Path, trials: Trials) -> None:
     plan = sw.plan(example, sw.recommend(example, trials=trials))
     assert str(plan).startswith(f"Plan {plan.id}: launch criteo-dlrm at ")
     assert sw.Plan.model_validate(plan.to_dict()) == plan
+
+
+def test_copies_among_trials_count_once_and_a_warning_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"workers": w, "ps": 1, "throughput": 1000.123 * w} for w in (1, 2, 3)]
+    for form in (rows + rows[:2], pd.DataFrame(rows + rows[:2]), list(as_trials(rows)) + list(as_trials(rows[:2]))):
+        caplog.clear()
+        assert len(as_trials(form)) == 3
+        assert caplog.messages == ["2 of 5 rows are copies of others and count once (row 4, row 5)."]
+
+
+def test_aggregated_frames_are_read() -> None:
+    frame = pd.DataFrame({"workers": [1, 2] * 2, "ps": 1, "throughput": [1000.1, 1900.2, 1000.3, 1900.4]})
+    grouped = frame.groupby(["workers", "ps"])
+    for form in (
+        grouped.mean(),
+        grouped.agg({"throughput": ["mean", "std"]}),
+        grouped.agg({"throughput": ["median"]}),
+    ):
+        assert [(t.workers, t.ps, round(t.throughput or 0, 3)) for t in as_trials(form)] == [
+            (1, 1, 1000.2),
+            (2, 1, 1900.3),
+        ]
+
+
+def test_a_record_raises_one_error_however_it_is_made_or_changed() -> None:
+    for wrong in (
+        lambda: Training.model_validate({"samples": "none"}),
+        lambda: Training.model_validate_json('{"samples": "none"}'),
+        lambda: Training.model_validate(3),
+        lambda: setattr(Training(), "samples", 3),
+        lambda: delattr(Training(), "samples"),
+    ):
+        with pytest.raises(RecordError, match="Training: "):
+            wrong()
+
+
+@pytest.mark.parametrize("samples", ["1M", 1e6, 1_000_000, "1,000,000", np.int64(1_000_000)])
+def test_samples_are_read_as_files_have_them(example: Path, samples: Any) -> None:
+    assert sw.load_job(example, samples=samples).training.samples == 1_000_000
+
+
+@pytest.mark.parametrize("samples", [0, -1, 1.5, True, "many", 1e19, float("nan")])
+def test_what_is_no_number_of_samples_is_refused(example: Path, samples: Any) -> None:
+    with pytest.raises(JobError, match="samples"):
+        sw.load_job(example, samples=samples)
+
+
+def test_bounds_that_are_reversed_are_shown_with_units() -> None:
+    with pytest.raises(JobError, match=r"the least \(4\.0 GiB\) is above the greatest \(1\.0 GiB\)"):
+        sw.load_job({"bounds": {"worker": {"memory": ["4Gi", "1Gi"]}}})
+
+
+def test_an_answer_prints_its_objective(trials: Trials, example: Path) -> None:
+    assert "(cost; replicas" in str(sw.recommend(example, trials=trials, objective="cost"))

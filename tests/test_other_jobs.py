@@ -41,7 +41,7 @@ def test_trials_of_the_job_with_another_setting_are_named_with_what_differs(tmp_
 
 def test_a_data_option_that_was_left_out_is_named(tmp_path: Path) -> None:
     store = store_of(tmp_path / "s.db", Job.model_validate(LOGS))
-    assert "--data PATH/day_*.gz" in sw.recommend(Job(), store=store).remedies[0].text
+    assert "PATH/day_*.gz (--data)" in sw.recommend(Job(), store=store).remedies[0].text
 
 
 def test_trials_of_no_job_and_of_jobs_that_nobody_described_are_told(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -19,6 +21,8 @@ from sizewright.spec._base import Record, load_yaml, parse
 if TYPE_CHECKING:
     import pandas as pd
 
+_LOG = logging.getLogger(__name__)
+_LINE = re.compile(r" \(line \d+\)")
 R = TypeVar("R", bound=Record)
 File: TypeAlias = "str | Path"
 JobLike: TypeAlias = "Job | str | Path | Mapping[str, object]"
@@ -49,26 +53,34 @@ def as_record(kind: type[R], given: object, what: str) -> R:
 def as_trials(given: TrialsLike) -> Trials:
     """Return trials, whether they are records, mappings, a data frame, or a CSV or Parquet file.
 
+    A trial that is a copy of another counts once, which a warning says, as it does of trials with throughput 0.
     Raises InputError where one of them is no trial.
     """
-    from sizewright.datasets.trial_files import import_trials
+    from sizewright.datasets.trial_files import count_once, read_trials
 
     if isinstance(given, Trial):
         return Trials([given])
     if isinstance(given, str | os.PathLike):
-        return Trials(import_trials(os.fspath(given)))
+        table = read_trials(os.fspath(given))
+        return _warned(table.trials, table.notes)
     rows = _rows(given)
     if all(isinstance(row, Trial) for row in rows):
-        return Trials(rows)
+        return _warned(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
         raise _no_trials(wrong[0])
     return _validated([row.model_dump() if isinstance(row, Trial) else dict(row) for row in rows])
 
 
+def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
+    for note in notes:
+        _LOG.warning("%s", note)
+    return Trials(trials)
+
+
 def _rows(given: Any) -> list[Any]:
     """Rows of pandas, Polars or Arrow, columns by name, one row, or any sequence of rows."""
     if hasattr(given, "to_dict") and hasattr(given, "columns"):
-        return list(given.to_dict("records"))
+        return list(flat(given).to_dict("records"))
     for name in ("to_dicts", "to_pylist"):
         if hasattr(given, name):
             return list(getattr(given, name)())
@@ -80,6 +92,15 @@ def _rows(given: Any) -> list[Any]:
     if isinstance(given, Iterable) and not isinstance(given, bytes):
         return list(given)
     raise _no_trials(given)
+
+
+def flat(frame: Any) -> Any:
+    """The frame with one header, `throughput_mean` of (throughput, mean), and with named row labels as columns."""
+    if getattr(frame.columns, "nlevels", 1) > 1:
+        names = ["_".join(str(part) for part in name if str(part)) for name in frame.columns]
+        frame = frame.set_axis(names, axis=1)
+    labels = [name for name in getattr(getattr(frame, "index", None), "names", ()) if name is not None]
+    return frame.reset_index([name for name in labels if name not in frame.columns]) if labels else frame
 
 
 def _equally_long(columns: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -100,7 +121,7 @@ def _no_trials(given: object) -> InputError:
 
 def _validated(rows: Sequence[Mapping[Any, Any]]) -> Trials:
     """As if they had been read from a CSV file, so that the same names, units and empty cells are understood."""
-    from sizewright.datasets.trial_files import import_trials
+    from sizewright.datasets.trial_files import read_trials
 
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
     with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
@@ -110,9 +131,14 @@ def _validated(rows: Sequence[Mapping[Any, Any]]) -> Trials:
             writer.writeheader()
             writer.writerows({str(name): _cell(value) for name, value in row.items()} for row in rows)
         try:
-            return Trials(import_trials(path))
+            table = read_trials(path)
         except StoreError as error:
-            raise InputError(error.message.replace(path, "The trials"), error.remedy) from None
+            message = _LINE.sub(
+                "", error.message.replace(f"{path} lacks", "The trials lack").replace(path, "The trials")
+            )
+            remedy = "Rename the columns." if "--map" in error.remedy else error.remedy
+            raise InputError(message, remedy) from None
+    return _warned(table.trials, [_LINE.sub("", note) for note in table.notes])
 
 
 def _cell(value: Any) -> Any:

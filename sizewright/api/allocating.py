@@ -57,7 +57,9 @@ def allocate(
     allocator = get_allocator(policy)
     if values and not allocator.by_value:
         able = [name for name in allocator_names() if get_allocator(name).by_value]
-        raise InputError(f"{allocator.name} has values of its own.", f"Leave out --value, or take {', '.join(able)}.")
+        raise InputError(
+            f"{allocator.name} has values of its own.", f"Leave out the values, or take {', '.join(able)}."
+        )
     if not time_limit_s > 0:
         raise InputError("A decision needs some time.", "Give a time limit above 0.")
     tables, records, left_out = tables_in(queue, told, store, prior)

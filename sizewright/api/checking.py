@@ -197,7 +197,7 @@ def _store(url: str | Path | None) -> Check:
         folder = store_path(url).absolute().parent
         if os.access(folder, os.W_OK):
             return Check(name="store", level="ok", found=f"none yet: `sizewright profile` makes one in {folder}")
-        found, remedy = f"{error.message} None can be made in {folder}.", "Name another: --store FILE."
+        found, remedy = f"{error.message} None can be made in {folder}.", "Name another file as the store."
     except StoreError as error:
         found, remedy = error.message, error.remedy
     return Check(name="store", level="broken", found=found, means="Nothing that is measured can be kept.",

@@ -14,6 +14,8 @@ from sizewright.datasets.trials import Trial, Trials
 from sizewright.errors import JobError, NoTrialsError, StoreError
 from sizewright.spec import Cluster, Job
 from sizewright.spec._paths import absolute
+from sizewright.spec.job import MOST_SAMPLES
+from sizewright.spec.units import parse_count
 
 if TYPE_CHECKING:
     from sizewright.datasets.click_logs import ReadReport
@@ -30,7 +32,7 @@ def load_job(
     job: JobLike,
     data: str | Path | None = None,
     *,
-    samples: int | None = None,
+    samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Job:
@@ -48,12 +50,21 @@ def load_job(
         loaded = loaded.with_data(data)
         open_log(loaded)
     if samples is not None:
-        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-            raise JobError(f"{samples!r} is no number of samples.", "Give a whole number from 1.")
-        loaded = loaded.with_samples(samples)
+        loaded = loaded.with_samples(_count_of_samples(samples))
     if objective is not None or deadline is not None:
         loaded = loaded.with_objective(objective, None if deadline is None else str(deadline))
     return loaded
+
+
+def _count_of_samples(given: object) -> int:
+    """As files have it: 45_840_617, 1e6, "1M". Raises JobError."""
+    try:
+        count = parse_count(given.item() if hasattr(given, "item") else given)
+    except ValueError as error:
+        raise JobError(f"samples: {error}.", "Give a whole number from 1.") from None
+    if not 1 <= count <= MOST_SAMPLES:
+        raise JobError(f"{given!r} is no number of samples.", f"Give a whole number from 1 to {MOST_SAMPLES:g}.")
+    return count
 
 
 def open_store(url: str | Path | None = None, *, create: bool = False) -> TrialStore:
@@ -64,7 +75,9 @@ def open_store(url: str | Path | None = None, *, create: bool = False) -> TrialS
     """
     url = _store_url(url)
     if is_in_memory(url):
-        raise StoreError(f"{url} is in memory, and what is kept there would be lost.", "Name a file: --store trials.db")
+        raise StoreError(
+            f"{url} is in memory, and what is kept there would be lost.", "Name a file as the store, such as trials.db."
+        )
     return TrialStore(url, create=create)
 
 

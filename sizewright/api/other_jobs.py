@@ -77,7 +77,7 @@ def _remedy(other: _Other) -> str:
         return ""
     there = differs.get("data.path", (None, None))[0]
     if there and differs.keys() <= {"data.path", "data.format"}:
-        return f"To use these trials, name the data that they were measured with: --data PATH/{there}."
+        return f"To use these trials, name the data that they were measured with: PATH/{there} (--data)."
     names = ", ".join(list(differs)[:_SHOWN_KEYS])
     return (
         f"To use these trials, set {names} as there. If they are of this job all the same, assign them to it: "

@@ -14,7 +14,7 @@ from sizewright.api.inputs import its_store, load_job
 from sizewright.api.sizing import size
 from sizewright.datasets.json_lines import JsonLines
 from sizewright.datasets.trials import now
-from sizewright.datasets.whole_files import whole_file, write_whole
+from sizewright.datasets.whole_files import file_at, folder_at, whole_file, write_whole
 from sizewright.errors import InputError
 from sizewright.executors.ledger import Entry, Ledger
 from sizewright.executors.metrics_log import MetricsLog
@@ -23,6 +23,7 @@ from sizewright.reporting.contents import Told, figures
 from sizewright.reporting.page import page
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -46,7 +47,7 @@ def report(
     decisions: str | Path | None = None,
     ledger: str | Path | None = None,
     data: str | Path | None = None,
-    samples: int | None = None,
+    samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
     form: str = "html",
@@ -69,7 +70,15 @@ def report(
         raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
     named = Path(out or "").suffix.lower()
     if form == "html" and named in (".json", ".yaml", ".yml", ".csv", ".parquet", ".png", ".svg", ".pdf"):
-        raise InputError(f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose a --format.")
+        raise InputError(
+            f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose another format."
+        )
+    named_so = "" if out is None else os.fspath(out)
+    place = (
+        file_at(named_so or "report.html", "report.html")
+        if form == "html"
+        else folder_at(named_so or "report", "There is a picture for each figure")
+    )
     if job is None and trials is not None:
         raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
     described = load_job(
@@ -83,13 +92,11 @@ def report(
         sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
         plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
     )  # fmt: skip
-    path = Path(out or ("report.html" if form == "html" else "report")).expanduser()
-    if form == "html" and path.is_dir():
-        path /= "report.html"
+    path = Path(place).expanduser()
     try:
         return _page(told, path) if form == "html" else _pictures(told, path, form)
     except OSError as error:
-        raise InputError(f"Cannot write to {path}: {error.strerror}.", "Name another place: --out.") from None
+        raise InputError(f"Cannot write to {path}: {error.strerror}.", "Name another place for it.") from None
 
 
 def _page(told: Told, path: Path) -> tuple[list[Path], list[str]]:
@@ -150,6 +157,7 @@ def its_only_job(store: StoreLike | None) -> Job:
     if len(jobs) != 1:
         names = ", ".join(sorted({job.name for job in jobs.values()})) or "none that is described"
         raise InputError(
-            f"The store {name} holds {len(jobs)} jobs ({names}).", "Name the one to report on: sizewright report JOB."
+            f"The store {name} holds {format_count(len(jobs), 'job')} ({names}).",
+            "Name the one to report on: sizewright report JOB.",
         )
     return next(iter(jobs.values()))

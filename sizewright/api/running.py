@@ -196,7 +196,11 @@ def tune(
         found = stack.enter_context(watched(job, replay=replay, change_s=change_s, prometheus=prometheus))
         running, how = found.running, found.how(how or Tuning())
         running.job = counted(running.job)
-        listeners = [decisions.append, decided, *([PlanFolder(plans, running.job).decided] if plans else [])]
+        listeners = [
+            decisions.append,
+            decided,
+            *([PlanFolder(plans, running.job).decided] if plans else []),
+        ]
         running.listeners += listeners
         looks = [progress_of(running, progress)]
         if metrics_port is not None:
@@ -222,7 +226,7 @@ def _sized(
     found = recommend(job, store=store, prior=prior, cluster=room)
     if found.target is None:
         why = " ".join(found.reasons) if found.reasons else f"It is {found.status}."
-        todo = found.remedies[0].text if found.remedies else "Give it sizes: --workers, --ps, ..."
+        todo = found.remedies[0].text if found.remedies else "Give it sizes: workers, ps, ..."
         raise InputError(f"{job.name} cannot be sized: {why}", todo)
     sized(found)
     return launch_plan(job, found.target, " ".join(found.reasons[:2])).expecting(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sizewright.api._records import ClusterLike
+from sizewright.api._records import ClusterLike, flat
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.candidates import GPU
@@ -47,6 +47,7 @@ def simulate(
     seeds: int = 1,
     jobs: int | None = None,
     kind: str | None = None,
+    columns: Mapping[str, str] | None = None,
     days: tuple[float, float] | None = None,
     cluster: ClusterLike | None = None,
     mixes: bool = False,
@@ -69,9 +70,11 @@ def simulate(
     runs go side by side on Ray. `decisions` keeps them one by one in the runs. `progress` is told each run as it ends,
     and how many there will be.
 
+    `columns` maps columns of the trace to those of a plain one, where they are no synonyms.
+
     Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
     """
-    told = _part_of(_trace_of(trace, kind), days)
+    told = _part_of(_trace_of(trace, kind, columns), days)
     allocators, loads = _allocators(policies), None if loads is None else tuple(dict.fromkeys(loads))
     if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
@@ -80,7 +83,7 @@ def simulate(
     if hosts and (loads or loans):
         raise InputError(
             f"The capacity is the cluster's, and {'a load' if loads else 'lent servers'} would change it.",
-            f"Leave out --cluster, or --{'load' if loads else 'inference'}.",
+            f"Leave out the cluster, or the {'load' if loads else 'lent servers'}.",
         )
     base = Scenario(
         allocators[0], jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
@@ -108,20 +111,19 @@ def simulate(
     )  # fmt: skip
 
 
-def _trace_of(given: object, kind: str | None) -> Trace:
+def _trace_of(given: object, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
     """A trace as it is, of a data frame, or from its file."""
     if isinstance(given, Trace):
         return given
     if isinstance(given, str | Path):
-        return read_trace(given, kind)
-    write = getattr(given, "to_csv", None)
-    if write is None:
+        return read_trace(given, kind, columns)
+    if not hasattr(given, "to_csv"):
         raise InputError(f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, or a Trace.")
     with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
         path = Path(folder) / "trace.csv"
-        write(path, index=False)
+        flat(given).to_csv(path, index=False)
         try:
-            return read_trace(path, kind)
+            return read_trace(path, kind, columns)
         except InputError as error:
             raise InputError(error.message.replace(str(path), "The trace"), error.remedy) from None
 
@@ -142,7 +144,7 @@ def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:
 def _part_of(trace: Trace, days: tuple[float, float] | None) -> Trace:
     part = trace.between(days[0] * 86400, days[1] * 86400) if days else trace
     if not len(part):
-        raise InputError("No job of the trace came in that time.", "Give other days, as in --days 0-15.")
+        raise InputError("No job of the trace came in that time.", "Give other days, such as 0 to 15.")
     return part
 
 

@@ -173,7 +173,7 @@ def recommend(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     data: str | Path | None = None,
-    samples: int | None = None,
+    samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Recommendation:
@@ -214,7 +214,7 @@ def size(
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     data: str | Path | None = None,
-    samples: int | None = None,
+    samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Sized:
@@ -250,7 +250,7 @@ def memory(
     store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
     data: str | Path | None = None,
-    samples: int | None = None,
+    samples: float | str | None = None,
 ) -> MemoryReport:
     """How much memory the job's tables need, table by table, and on how many servers, before anything runs.
 
@@ -292,7 +292,7 @@ def plan(
     *,
     current: Allocation | Mapping[str, object] | None = None,
     data: str | Path | None = None,
-    samples: int | None = None,
+    samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Plan:

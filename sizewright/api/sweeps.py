@@ -57,5 +57,5 @@ def _got(ray: Any, reference: Any) -> Any:
         raise
     except ray.exceptions.RayError as error:
         raise EngineError(
-            f"A run was lost: {str(error).splitlines()[0]}", "Try fewer jobs, or without --parallel."
+            f"A run was lost: {str(error).splitlines()[0]}", "Try fewer jobs, or not in parallel."
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +45,13 @@ def allocate(
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for the search; a first answer takes its time.")
+        float,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="For the search, such as 30s; a first answer takes its time.",
+        ),
     ] = 10.0,
     window: Annotated[
         float,
@@ -70,13 +75,13 @@ def allocate(
     from sizewright import api
     from sizewright.cli.output import show
     from sizewright.cli.progress import Bar
+    from sizewright.datasets.whole_files import folder_at
     from sizewright.errors import InputError
-    from sizewright.spec._paths import absolute
 
     if executor and not out:
         raise InputError("There is a plan for each job.", "Name a folder for them: --out plans.")
-    if out and (out.lower().endswith((".json", ".yaml", ".yml", ".sh", ".csv")) or os.path.isfile(absolute(out))):
-        raise InputError(f"There is a plan for each job, and {out} is a file.", "Name a folder: --out plans.")
+    if out:
+        folder_at(out, "There is a plan for each job")
     with Bar("dividing"):
         division = api.allocate(
             cluster, jobs, policy=policy, values=value, time_limit_s=time_limit, window_s=window, mixes=mixes,

@@ -107,11 +107,12 @@ def _written(
     from pathlib import Path
 
     from sizewright import api
-    from sizewright.cli.output import as_named, place_of, write_file
+    from sizewright.cli.output import as_named, write_file
+    from sizewright.datasets.whole_files import file_at
     from sizewright.executors.difference import text_difference
     from sizewright.spec._paths import absolute
 
-    out = place_of(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
+    out = file_at(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
     before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
     text, _, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
     text = as_named(out, text)

@@ -9,6 +9,7 @@ import typer
 from sizewright.cli.options import BankFolder, Output
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.profiler.bank_series import BankStep
@@ -54,7 +55,7 @@ def measure(
         except KeyboardInterrupt:
             stderr().print("Stopped. Finished trials are kept; --resume goes on with the rest.")
             raise typer.Exit(_INTERRUPTED) from None
-    text = f"{card['trials']} trials of {len(card['jobs'])} jobs in {folder}."
+    text = f"{format_count(card['trials'], 'trial')} of {format_count(len(card['jobs']), 'job')} in {folder}."
     show_data(card, output, lambda console: console.print(text))
     stderr().print(f"Next: sizewright bank learn prior.json --bank {folder}", soft_wrap=True)
 
@@ -103,7 +104,8 @@ def learn(
         stderr().print(f"left out: {reason}", style="yellow")
     jobs, bases = len(prior.experience.names), len(set(prior.experience.bases))
     told = {"file": file, "trials": prior.trials, "jobs": jobs, "base_shapes": bases, "left_out": [*prior.flagged]}
-    text = f"{file} has learned from {prior.trials} trials of {jobs} jobs ({bases} base shapes)."
+    text = f"{file} has learned from {format_count(prior.trials, 'trial')} of "
+    text += f"{format_count(jobs, 'job')} ({format_count(bases, 'base shape')})."
     show_data(told, output, lambda console: console.print(text))
     stderr().print(f"Next: sizewright recommend JOB --prior {file}", soft_wrap=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sizewright.cli.layout import DataTable
 from sizewright.cli.tables import sized_role
 from sizewright.cluster.candidates import amount, named
-from sizewright.spec.units import format_number, format_seconds
+from sizewright.spec.units import format_count, format_number, format_seconds
 
 if TYPE_CHECKING:
     from sizewright.spec import Division
@@ -52,7 +52,8 @@ def simulation_table(simulation: Simulation) -> DataTable:
     """One row a policy and load; ± is half the 95 % interval over the seeds."""
     several = any(row.seeds > 1 for row in simulation.rows)
     made = DataTable(
-        f"{simulation.jobs:,} jobs replayed: how long they wait and take, what is used, what is done to them",
+        f"{format_count(simulation.jobs, 'job')} replayed: how long they wait and take, "
+        f"what is used, what is done to them",
         "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
         "stopped", "changed", "decides", text=("policy",),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from sizewright.cli.choices import MODEL_GROUP, MODELS, VERSIONS, among
-from sizewright.cli.options import SEEDS_HELP, ColumnMap, DryRun, Output, Store, Tracking
+from sizewright.cli.options import SEEDS_HELP, ColumnMap, DryRun, Output, Store, Tracking, read_count
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
 
@@ -39,7 +39,9 @@ def compare(
         list[str],
         typer.Argument(metavar="TABLE|VERSION", help="CSV or Parquet files of trials, or registered priors."),
     ],
-    trials: Annotated[int, typer.Option("--trials", min=3, help="How many a model learns from.")] = 8,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", parser=read_count(3), help="How many a model learns from.")
+    ] = 8,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 5,
     model: Annotated[
         Optional[list[str]],  # noqa: UP045

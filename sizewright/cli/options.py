@@ -41,6 +41,19 @@ def read_seconds(least: float = 0.0) -> Callable[[str], float]:
     return read
 
 
+def read_days(text: str) -> float:
+    """Read a duration as days: 30d, 36h, or a plain number of days."""
+    from sizewright.spec.units import parse_number, parse_seconds
+
+    try:
+        value = parse_number(text)
+    except ValueError:
+        return parse_seconds(text) / 86400
+    if value < 0:
+        raise ValueError(f"must be at least 0, got {value:g}")
+    return value
+
+
 Text = Optional[str]  # noqa: UP045 (typer reads it at run time)
 Count = Optional[int]  # noqa: UP045
 Number = Optional[float]  # noqa: UP045

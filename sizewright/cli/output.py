@@ -131,14 +131,6 @@ def write_file(path: str, text: str) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def place_of(path: str, name: str) -> str:
-    """Where a result goes: the file of that path, or the file `name` in it, where it is a folder."""
-    from sizewright.spec._paths import absolute
-
-    is_folder = path.endswith(os.sep) or os.path.isdir(absolute(path))
-    return os.path.join(path, name) if is_folder else path
-
-
 def as_named(path: str, manifest: str) -> str:
     """A manifest in the format that the name of its file says. Raises InputError where it cannot be had so.
 
@@ -170,5 +162,7 @@ def manifest_data(manifest: str) -> Any:
 
 def describe_log(report: ReadReport) -> str:
     """How many rows were looked at, and how many of them are broken."""
+    from sizewright.spec.units import format_count
+
     first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
-    return f"Looked at {report.rows:,} rows of the log: {report.broken:,} are broken{first}."
+    return f"Looked at {format_count(report.rows, 'row')} of the log: {report.broken:,} broken{first}."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.options import DataPath, JobFile, Output, Prior, RayAddress, Store
+from sizewright.cli.options import DataPath, JobFile, Output, Prior, RayAddress, Store, read_count
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 from sizewright.spec.units import format_count
@@ -28,7 +28,9 @@ def profile(
     store: Store = None,
     data: DataPath = None,
     prior: Prior = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, max=64, help="Allocations to measure.")] = 9,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", parser=read_count(1, 64), help="Allocations to measure, at most 64.")
+    ] = 9,
     accept_drift: Annotated[
         bool,
         typer.Option(

@@ -61,9 +61,10 @@ def recommend(
     With --executor its plan is printed instead; with --out it is written, beside the answer.
     """
     from sizewright import api
-    from sizewright.cli.output import as_named, manifest_data, place_of, show, show_data, stderr, write_file
+    from sizewright.cli.output import as_named, manifest_data, show, show_data, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
+    from sizewright.datasets.whole_files import file_at
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
 
@@ -77,9 +78,10 @@ def recommend(
     if trials:
         from sizewright.cli.trials import read_given
 
-        given, columns = read_given(trials, map_ or [], described)
-        if notes := columns.describe():
-            stderr().print(f"{trials}: {notes}")
+        table = read_given(trials, map_ or [], described)
+        given = table.trials
+        if notes := table.describe():
+            stderr().print(f"{trials}: {notes}", soft_wrap=True)
     with Bar("sizing"):
         answer = api.recommend(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
@@ -87,7 +89,7 @@ def recommend(
         )  # fmt: skip
     plan = api.plan(described, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
-    place = place_of(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    place = file_at(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
     if manifest and place:
         write_file(place, as_named(place, manifest))
     if manifest is None or place:

@@ -81,9 +81,10 @@ def report(
     if trials:
         from sizewright.cli.trials import read_given
 
-        given, columns = read_given(trials, map_ or [], described)
-        if notes := columns.describe():
-            stderr().print(f"{trials}: {notes}")
+        table = read_given(trials, map_ or [], described)
+        given = table.trials
+        if notes := table.describe():
+            stderr().print(f"{trials}: {notes}", soft_wrap=True)
     with Bar("sizing"):
         files, why_not = api.report(
             described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,

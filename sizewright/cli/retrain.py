@@ -10,6 +10,7 @@ from sizewright.cli.options import BankFolder, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 from sizewright.redaction import redacted
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +70,7 @@ def _print(console: Console, told: Retraining, uri: str) -> None:
     who = f"{'Champion' if told.promoted else 'Challenger'}: version {told.version}"
     console.print(who if told.version else "Nothing was registered.", style="bold")
     console.print(told.reason)
-    console.print(f"Learned from {told.trials} trials of {told.jobs} jobs.")
+    console.print(f"Learned from {format_count(told.trials, 'trial')} of {format_count(told.jobs, 'job')}.")
     for why, count in told.passed_over.items():
         console.print(f"passed over: {count} × {why}", style="dim")
     for text in told.flagged[:_MOST_FLAGGED]:

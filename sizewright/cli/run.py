@@ -139,12 +139,15 @@ def _print(console: Console, outcome: Outcome) -> None:
     from sizewright.spec.units import format_count, format_seconds
 
     rate = f", {outcome.samples_per_s:,.0f} samples/s while it trained" if outcome.samples_per_s else ""
-    text = f"{outcome.samples:,} samples in {format_seconds(outcome.duration_s)}{rate}"
+    text = f"{format_count(outcome.samples, 'sample')} in {format_seconds(outcome.duration_s)}{rate}"
     console.print(f"{outcome.status.capitalize()}: {text}", style="bold red" if outcome.status == "failed" else "bold")
     if outcome.message:
         console.print(outcome.message)
     if outcome.samples_repeated or outcome.updates_lost:
-        console.print(f"{outcome.samples_repeated:,} samples repeated, {outcome.updates_lost:,} updates lost.")
+        console.print(
+            f"{format_count(outcome.samples_repeated, 'sample')} repeated, "
+            f"{format_count(outcome.updates_lost, 'update')} lost."
+        )
     if outcome.snapshots or outcome.snapshot_faults:
         faults = f"; {outcome.snapshot_faults} could not be written" if outcome.snapshot_faults else ""
         console.print(f"{format_count(outcome.snapshots, 'snapshot')}{faults}.")

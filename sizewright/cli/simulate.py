@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -19,6 +19,7 @@ from sizewright.cli.options import (
     RayAddress,
     Text,
     read_count,
+    read_days,
     read_seconds,
 )
 from sizewright.cli.output import Format
@@ -59,6 +60,14 @@ def simulate(
         Text,
         typer.Option("--kind", help=f"{named(TRACES)}, if its columns do not tell.", autocompletion=among(TRACES)),
     ] = None,
+    map_: Annotated[
+        Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+        typer.Option(
+            "--map",
+            metavar="THEIRS=OURS",
+            help="A column of the trace and what it is in a plain one: runtime=duration_s. May be given again.",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 1,
     elastic: Annotated[float, typer.Option("--elastic", min=0, max=1, help="Share of jobs that are elastic.")] = 1.0,
     sizes: Annotated[
@@ -72,7 +81,10 @@ def simulate(
         float,
         typer.Option("--every", metavar="TIME", parser=read_seconds(), help="Time between decisions, such as 5m."),
     ] = 300.0,
-    until: Annotated[Number, typer.Option("--until", min=0, help="End after so many days.")] = None,
+    until: Annotated[
+        Number,
+        typer.Option("--until", metavar="TIME", parser=read_days, help="End after this time: 30d, 36h, or days."),
+    ] = None,
     keeps: Annotated[bool, typer.Option("--no-preemption", help="Running jobs are never put off.")] = False,
     failures: Annotated[float, typer.Option("--failures", min=0, help="A day, of each GPU or core in use.")] = 0.0,
     inference: Annotated[Count, typer.Option("--inference", min=1, help="Inference servers that are lent.")] = None,
@@ -97,13 +109,15 @@ def simulate(
     from sizewright.cluster.allocators import allocator_names
     from sizewright.cluster.simulator.curves import Elasticity
     from sizewright.cluster.simulator.engine import Settings
+    from sizewright.datasets.column_names import read_mapping
 
     if figure:
         _check_figure(figure)
     with Bar("simulating") as bar:
         told = api.simulate(
             trace, policies=allocator_names() if policy == "all" else _list(policy), loads=_numbers(load, "--load"),
-            seeds=seeds, jobs=jobs, kind=kind, days=_days(days), cluster=cluster, mixes=mixes, curves=curves,
+            seeds=seeds, jobs=jobs, kind=kind, columns=read_mapping(map_ or []), days=_days(days),
+            cluster=cluster, mixes=mixes, curves=curves,
             elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
             settings=Settings(
                 every_s=every, until_s=until * 86400 if until is not None else None, preempts=not keeps,

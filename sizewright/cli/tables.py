@@ -11,6 +11,7 @@ from sizewright.spec.units import (
     describe_prices,
     format_bytes,
     format_cost,
+    format_count,
     format_interval,
     format_number,
     format_seconds,
@@ -116,14 +117,15 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
         for remedy in answer.remedies:
             console.print(f"  {remedy.number}. {remedy.text}")
         return
-    console.print(_candidates(answer, job))
+    console.print(_candidates(answer))
     console.print(_sizes(answer))
     _print_expected(console, answer, job)
     for reason in answer.reasons:
         console.print(f"• {reason}")
     e = answer.evidence
     limits = ", ".join(e.limited_by) or "unknown"
-    told = f"{e.trials} trials ({e.distinct_allocations} distinct) on {', '.join(e.host) or 'an unnamed host'}, "
+    told = f"{format_count(e.trials, 'trial')} ({e.distinct_allocations} distinct) on "
+    told += f"{', '.join(e.host) or 'an unnamed host'}, "
     told = f"{told}cores limited by {limits}" if e.trials else "no trial of this job"
     console.print(f"Rests on {told}; model {e.model}.")
     for text in e.assumptions:
@@ -132,10 +134,11 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
         console.print(f"to be surer: {text}", style="dim")
 
 
-def _candidates(answer: Recommendation, job: Job | None) -> DataTable:
+def _candidates(answer: Recommendation) -> DataTable:
+    objective = f"{answer.objective}; " if answer.objective else ""
     per = "" if all(row.cost is not None for row in answer.alternatives) else " per M"
     table = DataTable(
-        f"{answer.job}: throughput against cost ({f'{job.objective}; ' if job else ''}replicas × cores)",
+        f"{answer.job}: throughput against cost ({objective}replicas × cores)",
         "", "workers", "PS", "batch", "samples/s", "90 % interval", f"time{per}", f"cost{per}",
     )  # fmt: skip
     for row in answer.alternatives:
@@ -246,8 +249,10 @@ def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) ->
     host, discarded = card["host"], sum(told["trials"] for told in card["discarded"])
     versions = ", ".join(f"{name} {number}" for name, number in host["versions"].items())
     console.print(
-        f"{card['trials']} trials of {len(jobs)} jobs, {card['failed']} failed, {discarded} discarded; measured "
-        f"{card['measured_from'][:10]} to {card['measured_to'][:10]} on {host['cores']} cores ({versions})."
+        f"{format_count(card['trials'], 'trial')} of {format_count(len(jobs), 'job')}, {card['failed']} failed, "
+        f"{discarded} discarded; measured "
+        f"{card['measured_from'][:10]} to {card['measured_to'][:10]} on "
+        f"{format_count(host['cores'], 'core')} ({versions})."
     )
     if noise.pairs:
         console.print(

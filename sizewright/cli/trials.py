@@ -74,7 +74,7 @@ def import_(
     """Add measurements of your own to the store; they need the columns workers, ps and throughput.
 
     A job without PS needs no column ps. Columns that the trial table does not have are left out and named. A row that
-    is there already is not added again.
+    is there already is not added again, and one that is a copy of another row counts once.
     """
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
@@ -119,5 +119,5 @@ def _added(file: str, store: str | None, job: str | None, mapping: list[str], dr
         pass
     return {
         "store": name, "added": len(new), "already_there": len(trials) - len(new), "dry_run": dry_run,
-        "read_as": table.columns.renamed, "left_out": list(table.columns.left_out), "notes": table.columns.describe(),
+        "read_as": table.columns.renamed, "left_out": list(table.columns.left_out), "notes": table.describe(),
     }  # fmt: skip

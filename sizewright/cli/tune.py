@@ -18,9 +18,11 @@ from sizewright.cli.options import (
     Store,
     Text,
     Tracking,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +47,12 @@ def tune(
     ] = None,
     change_s: Annotated[
         Number,
-        typer.Option("--change-s", min=0.0, help="For a replay: seconds that a change costs."),
+        typer.Option(
+            "--change-s",
+            metavar="TIME",
+            parser=read_seconds(),
+            help="For a replay: time that a change costs, such as 20s or 2m.",
+        ),
     ] = None,
     prometheus: Annotated[
         Text, typer.Option("--prometheus", help="URL of a Prometheus that scrapes the run's metrics port; a dry run.")
@@ -117,6 +124,9 @@ def _print(console: Console, decisions: list[Decision]) -> None:
     from sizewright.cli.live import changes_table
 
     counts = Counter(decision.kind for decision in decisions)
-    console.print(f"{len(decisions)} turns: {counts['adjust']} adjust, {counts['keep']} keep, {counts['blind']} blind.")
+    console.print(
+        f"{format_count(len(decisions), 'turn')}: {counts['adjust']} adjust, "
+        f" {counts['keep']} keep, {counts['blind']} blind."
+    )
     if counts["adjust"]:
         console.print(changes_table(decisions))

@@ -24,6 +24,7 @@ from sizewright.datasets.wrappings import (
     texts_in,
 )
 from sizewright.errors import ClickLogError, InputError
+from sizewright.spec.units import format_count
 
 _LOG = logging.getLogger(__name__)
 _BOM = b"\xef\xbb\xbf"
@@ -231,7 +232,7 @@ def _check_columns(path: str, fields: Sequence[bytes], separator: bytes, dense_f
         )
     raise ClickLogError(
         f"{path} has {found} {_SEPARATORS[separator]}-separated column{'s' * (found != 1)} in its first line, but a "
-        f"label, {dense_features} numeric columns and {tables} tables make {wanted}.",
+        f"label, {format_count(dense_features, 'numeric column')} and {format_count(tables, 'table')} make {wanted}.",
         remedy,
     )
 
@@ -256,9 +257,9 @@ def _parquet_columns(path: str, dense_features: int, tables: int, schema: Any) -
     chosen = (known[0], *known[1], *known[2]) if known else tuple(names)
     wanted = 1 + dense_features + tables
     if known and (len(known[1]), len(known[2])) != (dense_features, tables):
-        what = f"{len(known[1])} numeric columns and {len(known[2])} tables"
+        what = f"{format_count(len(known[1]), 'numeric column')} and {format_count(len(known[2]), 'table')}"
     elif len(chosen) != wanted:
-        what = f"{len(chosen)} columns ({', '.join(chosen[:3])}, …)"
+        what = f"{format_count(len(chosen), 'column')} ({', '.join(chosen[:3])}, …)"
     else:
         nested = [
             name for name in chosen if str(schema.field(name).type).startswith(("list", "large_list", "struct", "map"))
@@ -274,8 +275,8 @@ def _parquet_columns(path: str, dense_features: int, tables: int, schema: Any) -
             _warn(f"{path}: these columns are not read: {', '.join(left[:5])}.")
         return chosen
     raise ClickLogError(
-        f"The Parquet file {path} has {what}, but a label, {dense_features} numeric columns and {tables} tables are "
-        "wanted.",
+        f"The Parquet file {path} has {what}, but a label, "
+        f"{format_count(dense_features, 'numeric column')} and {format_count(tables, 'table')} are wanted.",
         "Set dense_features and tables.count to what the log has; columns are read by the names label, I1 … and C1 …, "
         "or in this order.",
     )

@@ -14,6 +14,7 @@ from sizewright.datasets.click_blocks import Parsed, parse_block, select
 from sizewright.datasets.click_files import Block, LogFile, cut, find_files
 from sizewright.errors import ClickLogError
 from sizewright.spec._base import Record
+from sizewright.spec.units import format_count
 
 BLOCK_BYTES = 1 << 20
 """Of text, some 5,000 rows: a quarter of it reads a tenth slower, and more is no faster."""
@@ -99,7 +100,8 @@ class ClickLog:
         report = self.report
         if report.broken > self.max_broken_share * report.rows:
             raise ClickLogError(
-                f"{report.broken} of the first {report.rows} rows of {self.path} are broken, more than the allowed "
+                f"{report.broken:,} of the first {format_count(report.rows, 'row')} of {self.path} "
+                f"{'is' if report.broken == 1 else 'are'} broken, more than the allowed "
                 f"{self.max_broken_share:.3g} of them; the first is {report.faults[0]}.",
                 "Mend the log, or raise data.max_broken_share in the job file to leave such rows out."
                 if report.broken < _FORM_SHARE * report.rows
@@ -154,7 +156,9 @@ class ClickLog:
             message = f"{self.path} is too small: part {shard[0] + 1} of {shard[1]} has no row to train on."
             return ClickLogError(message, "Use fewer workers or a longer log.")
         if rows:
-            return ClickLogError(f"All {rows} rows of {self.path} are broken.", f"The first: {self.report.faults[0]}.")
+            all_of = "The only row" if rows == 1 else f"All {rows:,} rows"
+            message = f"{all_of} of {self.path} {'is' if rows == 1 else 'are'} broken."
+            return ClickLogError(message, f"The first: {self.report.faults[0]}.")
         return ClickLogError(f"The click log {self.path} holds no rows.", "Check that it was written to its end.")
 
 

@@ -1,4 +1,4 @@
-"""Which column of the trial table a column of a user's file is: by its name, by a known synonym, or as they say."""
+"""Which column of ours a column of a user's table is: by its name, by a known synonym, or as they say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,27 @@ from typing import NamedTuple
 
 from sizewright.datasets._columns import COLUMNS
 from sizewright.errors import InputError, StoreError
+
+
+class Known(NamedTuple):
+    """A table of ours: what it is called, and its column by each name that people give it."""
+
+    what: str
+    columns: tuple[str, ...]
+    means: Mapping[str, str]
+
+    def meaning(self, name: str) -> str | None:
+        """The column that a name stands for."""
+        plain = _plain(name)
+        base = plain.removesuffix("_max") if "memory" in plain else _AVERAGED.sub("", plain)
+        return self.means.get(plain) or self.means.get(base)
+
+
+def known(what: str, columns: Sequence[str], synonyms: Mapping[str, str]) -> Known:
+    """A table whose columns have these synonyms, blanks between them."""
+    means = {name: column for column, names in synonyms.items() for name in names.split()}
+    return Known(what, tuple(columns), means | {column: column for column in columns})
+
 
 _SYNONYMS = {
     "throughput": "samples_per_s samples_s sps throughput_samples_per_s throughput_samples_s throughput_sps "
@@ -35,7 +56,8 @@ _SYNONYMS = {
     "started_at": "timestamp start_time started",
     "message": "error",
 }
-_MEANS = {name: column for column, names in _SYNONYMS.items() for name in names.split()} | {c: c for c in COLUMNS}
+TRIALS = known("trial table", tuple(COLUMNS), _SYNONYMS)
+_AVERAGED = re.compile(r"_(mean|avg|median)$")
 _CLOSE = 0.75
 
 
@@ -43,8 +65,9 @@ class Columns(NamedTuple):
     """How the columns of a file are read."""
 
     read_as: dict[str, str]
-    """The column of the trial table by that of the file."""
+    """Our column by that of the file."""
     left_out: tuple[str, ...]
+    of: Known = TRIALS
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -52,19 +75,19 @@ class Columns(NamedTuple):
         return {theirs: ours for theirs, ours in self.read_as.items() if theirs != ours}
 
     def describe(self) -> str:
-        """In one or two sentences; empty where the file has the names of the trial table."""
+        """In one or two sentences; empty where the file has our names."""
         parts = []
         if self.renamed:
             parts.append(f"Read {', '.join(f'{theirs} as {ours}' for theirs, ours in self.renamed.items())}.")
         if self.left_out:
-            free = [column for column in COLUMNS if column not in self.read_as.values()]
+            free = [column for column in self.of.columns if column not in self.read_as.values()]
             parts.append(f"Left out: {', '.join(_with_hint(name, free) for name in self.left_out)}.")
         return " ".join(parts)
 
 
 def meaning(name: str) -> str | None:
     """The column of the trial table that a name stands for."""
-    return _MEANS.get(_plain(name))
+    return TRIALS.meaning(name)
 
 
 def read_mapping(words: Sequence[str]) -> dict[str, str]:
@@ -76,34 +99,34 @@ def read_mapping(words: Sequence[str]) -> dict[str, str]:
     return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
-def match_columns(names: Sequence[str], mapping: Mapping[str, str], path: str) -> Columns:
+def match_columns(names: Sequence[str], mapping: Mapping[str, str], path: str, of: Known = TRIALS) -> Columns:
     """Match each column of a file; an empty name in `mapping` leaves one out. Raises StoreError."""
-    _check_mapping(names, mapping, path)
+    _check_mapping(names, mapping, path, of)
     read_as = {theirs: ours for theirs, ours in mapping.items() if ours}
     for exact in (True, False):  # a column's own name goes before what else could stand for it
         for name in names:
-            ours = name if exact and name in COLUMNS else None if exact else meaning(name)
+            ours = name if exact and name in of.columns else None if exact else of.meaning(name)
             if name in mapping or name in read_as or not ours:
                 continue
             if ours not in read_as.values():
                 read_as[name] = ours
             elif not exact and read_as.get(ours) != ours and ours not in mapping.values():
-                other = next(theirs for theirs, known in read_as.items() if known == ours)
+                other = next(theirs for theirs, column in read_as.items() if column == ours)
                 raise StoreError(
                     f"{path}: {other} and {name} both look like {ours}.", f"Say which is: --map {name}={ours}."
                 )
     left_out = tuple(name for name in names if name and name not in read_as)
-    return Columns({name: read_as[name] for name in names if name in read_as}, left_out)
+    return Columns({name: read_as[name] for name in names if name in read_as}, left_out, of)
 
 
-def _check_mapping(names: Sequence[str], mapping: Mapping[str, str], path: str) -> None:
+def _check_mapping(names: Sequence[str], mapping: Mapping[str, str], path: str, of: Known) -> None:
     for theirs, ours in mapping.items():
         if theirs not in names:
             raise StoreError(f"{path} has no column {theirs!r}.", f"It has: {', '.join(filter(None, names))}.")
-        if ours and ours not in COLUMNS:
-            close = difflib.get_close_matches(ours, COLUMNS, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(COLUMNS)}."
-            raise StoreError(f"The trial table has no column {ours!r}.", hint)
+        if ours and ours not in of.columns:
+            close = difflib.get_close_matches(ours, of.columns, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(of.columns)}."
+            raise StoreError(f"The {of.what} has no column {ours!r}.", hint)
     if twice := [ours for ours in mapping.values() if ours and list(mapping.values()).count(ours) > 1]:
         raise StoreError(f"Two columns are mapped to {twice[0]}.", "Map one of them.")
 

@@ -14,6 +14,7 @@ from sizewright.datasets.job_hashes import old_names, read_job
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Job
+from sizewright.spec._base import checked_json
 from sizewright.spec._faults import explain_first
 
 _jobs = sa.Table(
@@ -95,7 +96,7 @@ class History:
 
     def _read(self, run: str, text: str) -> FinishedJob:
         try:
-            found = FinishedJob.model_validate_json(text)
+            found = checked_json(FinishedJob, text)
         except ValidationError as error:
             raise StoreError(
                 f"Run {run} in {self._database.name} is no finished job: {explain_first(error)}.",

@@ -18,7 +18,7 @@ from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import RecordError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
-from sizewright.spec._base import Record
+from sizewright.spec._base import Record, checked
 from sizewright.spec._faults import by_place, explain_all, name_place
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
@@ -157,11 +157,11 @@ def _read_text(path: Path) -> str:
 
 
 def _read_row(row: dict[str, Any], job: Job | None) -> FinishedJob:
-    return RunRow.model_validate(row).finished(job)
+    return checked(RunRow, row).finished(job)
 
 
 def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
-    run = FinishedJob.model_validate(row)
+    run = checked(FinishedJob, row)
     return (
         run
         if run.job or job is None or run.job_hash not in (None, *job.hashes)

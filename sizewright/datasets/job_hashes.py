@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 
 import sqlalchemy as sa
-from pydantic import ValidationError
 
 from sizewright.datasets.database import Database, Kind, metadata
 from sizewright.errors import InputError, StoreError
@@ -46,7 +45,7 @@ def read_job(text: str) -> Job | None:
     """A job as it was written down; None for one that this version cannot read any more."""
     try:
         return Job.model_validate_json(text)
-    except (ValidationError, InputError):
+    except InputError:
         return None
 
 

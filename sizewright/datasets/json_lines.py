@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from sizewright.errors import StoreError
 from sizewright.spec._paths import absolute
@@ -60,7 +60,7 @@ class JsonLines(Generic[R]):
         for line in lines:
             try:
                 yield self._record.model_validate_json(line)
-            except ValidationError:
+            except ValueError:
                 continue
 
     def _fault(self, does: str, to: str, error: OSError) -> StoreError:

@@ -19,6 +19,7 @@ from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial, Trials, Tria
 from sizewright.errors import StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Job
+from sizewright.spec._base import checked
 from sizewright.spec._faults import explain_first
 
 _TYPES: dict[type, sa.types.TypeEngine[Any]] = {
@@ -155,7 +156,7 @@ class TrialStore:
     def _trial(self, row: dict[str, Any]) -> Trial:
         number = row.pop("id")
         try:
-            return Trial.model_validate(row)
+            return checked(Trial, row)
         except ValidationError as error:
             raise StoreError(
                 f"Row {number} of {self.name} is not a trial: {explain_first(error)}.", "Correct or delete that row."

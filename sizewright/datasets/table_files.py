@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from sizewright.spec.units import format_count
 
 _SEPARATORS = ",;\t| "
 _DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
+_MARKDOWN = (".md", ".markdown")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
@@ -44,13 +46,21 @@ def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Cal
     """
     path = Path(absolute(path))
     suffix = suffix_of(path)
+    if suffix in _MARKDOWN:
+        suffix = ".txt"
+    try:
+        tables.refuse_workbook(path, "table")
+    except InputError as error:
+        raise StoreError(error.message, error.remedy) from None
     if suffix not in _DELIMITED + _JSON + _PARQUET:
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
         raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
     if suffix in _PARQUET and path.is_file():
         return _read_parquet(path)
     text = read_text(path)
-    return _read_json(text, path) if suffix in _JSON else _read_delimited(text, path, is_known, is_number)
+    if suffix in _JSON:
+        return _read_json(text, path, is_known)
+    return _read_delimited(tables.unframed(text), path, is_known, is_number)
 
 
 def suffix_of(path: Path) -> str:
@@ -126,6 +136,8 @@ def _rows(reader: Any, path: Path, above: int, is_number: Callable[[str], bool])
     for cells in reader:
         if not any(cell.strip() for cell in cells) or (comments and cells[0].lstrip().startswith("#")):
             continue
+        if tuple(cell.strip() for cell in cells[: len(names)]) == names:
+            continue  # files that were put one behind the other
         while len(cells) > len(names) and not cells[-1].strip():
             cells = cells[:-1]
         where = f"row {len(rows) + 1} (line {reader.line_num + above})"
@@ -170,30 +182,18 @@ def _is_grouped(text: str) -> bool:
     return bool(_GROUPED.fullmatch(text)) and not text.lstrip("+-").startswith("0")
 
 
-def _read_json(text: str, path: Path) -> Table:
+def _read_json(text: str, path: Path, is_known: Callable[[str], bool]) -> Table:
+    remedy = "Write a list of records, or one a line."
     try:
-        whole = _json_rows(text, path)
+        records = tables.json_records(text, read_json, is_known)
     except KeyTwiceError as error:
         raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
+    except JSONDecodeError as error:
+        raise StoreError(f"{path} is not JSON: {error}.", remedy) from None
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON: {error}.", "Write a list of records, or one a line.") from None
-    if not isinstance(whole, list) or not all(isinstance(each, dict) for each in whole):
-        raise StoreError(f"{path} holds no list of records.", "Write a list of records, or one a line.")
-    names = tuple(dict.fromkeys(name for each in whole for name in each))
-    return Table(names, [Row(f"row {number}", each) for number, each in enumerate(whole, 1)])
-
-
-def _json_rows(text: str, path: Path) -> Any:
-    try:
-        whole = read_json(text)
-    except KeyTwiceError:
-        raise
-    except ValueError:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if ".json" in path.suffixes or len(lines) < 2:
-            raise
-        return [read_json(line) for line in lines]
-    return [whole] if isinstance(whole, dict) else whole
+        raise StoreError(f"{path} cannot be read: {error}.", remedy) from None
+    names = tuple(dict.fromkeys(name for each in records for name in each))
+    return Table(names, [Row(f"row {number}", each) for number, each in enumerate(records, 1)])
 
 
 def _read_parquet(path: Path) -> Table:

@@ -18,6 +18,8 @@ from sizewright.errors import InputError
 
 _SEPARATORS = ",;\t|"
 _HEAD = 1 << 16
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 
 
 def read_table(
@@ -31,11 +33,14 @@ def read_table(
     """
     path = Path(path)
     with _explained(path, what):
-        text = _only_text(path, what)
+        text = _only_text(path, what, utf_16=True)
         if text.layers and text.layers[-1].kind == "parquet":
             frame = pd.read_parquet(path)
         else:
             with opened(str(path), text.layers) as stream:
+                if text.line[:2] in _UTF_16:
+                    data = stream.read().decode("utf-16").encode()
+                    stream, text = io.BytesIO(data), text._replace(line=data.partition(b"\n")[0])
                 frame = _read(stream, text, headerless, records)
     if not len(frame.columns):
         raise InputError(f"Cannot read the {what} {path}: it is empty.", "Check that it was written to its end.")
@@ -51,7 +56,7 @@ def read_text(path: str | Path, what: str) -> str:
             raise InputError(f"{path} is a Parquet file, where the {what} is to be text.", "Write it as CSV or JSON.")
         with opened(str(path), text.layers) as stream:
             data = stream.read()
-        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        return data.decode("utf-16" if data[:2] in _UTF_16 else "utf-8-sig")
 
 
 def separator_of(line: str) -> str:
@@ -81,7 +86,17 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         raise InputError(message, remedy) from None
 
 
+def refuse_workbook(path: Path, what: str) -> None:
+    """Raises InputError for the file of a spreadsheet program."""
+    if path.suffix.lower() in _WORKBOOKS:
+        raise InputError(
+            f"{path} is a spreadsheet's own file, where the {what} is to be text or Parquet.",
+            "Save the sheet as CSV, or in Python: pandas.read_excel(FILE).to_csv('table.csv', index=False).",
+        )
+
+
 def _only_text(path: Path, what: str, *, utf_16: bool = False) -> Text:
+    refuse_workbook(path, what)
     texts = list(texts_in(str(path), Reads(what, InputError, json=True, utf_16=utf_16)))
     names = [text.member for text in texts]
     if len(texts) > 1:
@@ -101,7 +116,11 @@ def _read(
 ) -> pd.DataFrame:  # fmt: skip
     line = text.line.decode("utf-8-sig").strip()
     if line[:1] in ("[", "{"):
-        return (records or pd.DataFrame)(_records(stream.read().decode("utf-8-sig")))
+        return (records or pd.DataFrame)(json_records(stream.read().decode("utf-8-sig")))
+    if line[:1] in ("|", "+") or _RULE.fullmatch(_second(stream).strip()):
+        stream = io.BytesIO(unframed(stream.read().decode("utf-8-sig")).encode())
+        line = stream.readline().decode().strip()
+        stream.seek(0)
     if match := re.fullmatch(r'"?sep=(.)"?', line):  # as Excel writes it
         stream.readline()
         separator, line = match[1], stream.readline().decode().strip()
@@ -121,23 +140,78 @@ def _read(
 
 def _second(stream: Any) -> str:
     """A line of numbers, which shows whether fractions have a comma; the stream stays where it is."""
-    head = stream.peek(_HEAD) if hasattr(stream, "peek") else stream.getvalue()[:_HEAD]
+    head = (
+        stream.peek(_HEAD)
+        if hasattr(stream, "peek")
+        else stream.getvalue()[:_HEAD]
+        if hasattr(stream, "getvalue")
+        else b""
+    )
     lines = head.decode(errors="replace").splitlines()
     return lines[1] if len(lines) > 1 else ""
 
 
-def _records(text: str) -> list[Any]:
-    """A list, the only list of an object, or one record a line."""
+def json_records(
+    text: str, read: Callable[[str], Any] = json.loads, is_known: Callable[[str], bool] = lambda name: not _label(name)
+) -> list[dict[str, Any]]:
+    """Return the records of a JSON text: a list of them, one a line, or in any form that pandas writes.
+
+    `is_known` tells names of columns from names of rows. Raises ValueError for what holds no records.
+    """
     try:
-        whole = json.loads(text)
+        whole = read(text)
     except json.JSONDecodeError as error:
         lines = [line for line in text.splitlines() if line.strip()]
-        if error.msg != "Extra data" or not lines:
+        if error.msg != "Extra data" or len(lines) < 2:
             raise
-        return [json.loads(line) for line in lines]
-    if isinstance(whole, dict):
-        lists = [each for each in whole.values() if isinstance(each, list)]
-        whole = lists[0] if len(lists) == 1 else [whole]
-    if not isinstance(whole, list) or not all(isinstance(each, dict) for each in whole):
-        raise ValueError("its JSON is no list of records")
-    return whole
+        whole = [read(line) for line in lines]
+    records = _in_rows(whole, is_known) if isinstance(whole, dict) else whole
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        raise ValueError("it holds no list of records")
+    return records
+
+
+def _in_rows(whole: dict[str, Any], is_known: Callable[[str], bool]) -> Any:
+    values = list(whole.values())
+    data, columns = whole.get("data"), whole.get("columns")
+    if isinstance(data, list) and isinstance(columns, list):  # orient="split"
+        return [dict(zip(map(_one_name, columns), row, strict=True)) for row in data]
+    if isinstance(data, list) and isinstance(whole.get("schema"), dict):  # orient="table"
+        labels = [name for name in whole["schema"].get("primaryKey", ()) if not is_known(name)]
+        return [{name: cell for name, cell in row.items() if name not in labels} for row in data]
+    if values and all(isinstance(each, dict) for each in values):
+        if sum(map(is_known, whole)) < max(sum(map(is_known, each)) for each in values):  # orient="index"
+            return values
+        return _by_columns({name: list(cells.values()) for name, cells in whole.items()})
+    if values and all(isinstance(each, list) and not any(isinstance(c, dict) for c in each) for each in values):
+        return _by_columns(whole)
+    lists = [each for each in values if isinstance(each, list)]
+    return lists[0] if len(lists) == 1 and all(isinstance(each, dict) for each in lists[0]) else [whole]
+
+
+def _by_columns(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    if len({len(cells) for cells in columns.values()}) > 1:
+        raise ValueError("its columns are not equally long")
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def _one_name(name: Any) -> str:
+    return "_".join(str(part) for part in name if str(part)) if isinstance(name, list) else str(name)
+
+
+def _label(name: str) -> bool:
+    """Whether it is the number of a row."""
+    return name.lstrip("-").isdigit()
+
+
+def unframed(text: str) -> str:
+    """Return a table without what Markdown and database shells draw around its cells; others as they are."""
+    lines = text.splitlines(keepends=True)
+    if not any(_RULE.fullmatch(line.strip()) for line in lines[:_FIRST_LINES]):
+        return text
+    kept = [line for line in lines if not _RULE.fullmatch(line.strip())]
+    return "".join(re.sub(r"^\s*\||\|\s*$", "", line.rstrip("\r\n")).strip() + "\n" for line in kept)
+
+
+_RULE = re.compile(r"(?=.*--)(?=.*[|+])[-=:|+\s]+")
+_FIRST_LINES = 10

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sizewright.datasets.column_names import known, match_columns
 from sizewright.datasets.tables import read_table
 from sizewright.errors import InputError
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_count, parse_byte_count, parse_cores, parse_number, parse_seconds
 
 Floats = NDArray[np.float64]
 GIB = 1024**3
@@ -53,8 +56,27 @@ class Trace:
         return Trace(jobs, self.arrived_s[rows] - from_s, self.duration_s[rows], needs, self.notes)
 
 
-def read_trace(path: str | Path, kind: str | None = None) -> Trace:
+_PLAIN = known(
+    "trace",
+    ("job", "arrived_s", "duration_s", "gpu", "cpu", "memory_bytes"),
+    {
+        "job": "job_id jobid id name job_name",
+        "arrived_s": "arrived arrival arrival_s arrival_time submit submit_s submit_time submitted submitted_at "
+        "submitted_s submission_time submitted_time created_at creation_time timestamp time",
+        "duration_s": "duration runtime runtime_s run_time run_time_s elapsed elapsed_s elapsed_time",
+        "gpu": "gpus num_gpus num_gpu n_gpus gpu_num gpu_count",
+        "cpu": "cpus cores num_cpus num_cpu n_cpus cpu_num cpu_count vcpus num_cores",
+        "memory_bytes": "memory mem mem_bytes ram",
+    },
+)
+
+
+def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
     """A trace file; `kind` is one of `READERS`, by default told by its columns.
+
+    A plain one may call its columns otherwise: by a synonym (`runtime`), or by `columns`, which maps a name of the file
+    to one of a plain trace, or to "" to leave it out. Durations, times since the first job and amounts may have units
+    (`1h`, `500m`, `8GB`); plain numbers are seconds, cores, bytes.
 
     Raises InputError with one sentence where it cannot be read, or holds no job that ran.
     """
@@ -63,16 +85,34 @@ def read_trace(path: str | Path, kind: str | None = None) -> Trace:
     frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=_records)
     if frame.columns[0] == "0":  # published without a header
         frame = _named(frame, str(path))
+    if columns or kind == "plain":
+        return _tidy(*_with_our_names(frame, columns or {}, str(path)), str(path))
     for name, reader in READERS.items():
         if kind == name or (kind is None and reader.columns <= set(frame.columns)):
             missing = sorted(reader.columns - set(frame.columns))
             if missing:
                 raise InputError(f"{path} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
-            return _tidy(reader.read(frame), str(path))
+            return _tidy(reader.read(frame), [], str(path))
+    if {"arrived_s", "duration_s"} <= {_PLAIN.meaning(name) for name in frame.columns}:
+        return _tidy(*_with_our_names(frame, {}, str(path)), str(path))
     raise InputError(
         f"{path} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
-        "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes.",
+        "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map yours to these: "
+        "--map YOUR_COLUMN=arrived_s.",
     )
+
+
+def _with_our_names(frame: pd.DataFrame, mapping: Mapping[str, str], path: str) -> tuple[pd.DataFrame, list[str]]:
+    """A plain trace with the names that we give its columns; and how they were read. Raises InputError."""
+    mapping = {theirs.strip().lower(): ours for theirs, ours in mapping.items()}
+    matched = match_columns(list(frame.columns), mapping, path, _PLAIN)
+    ours = frame[list(matched.read_as)].rename(columns=matched.read_as)
+    if missing := [name for name in ("arrived_s", "duration_s") if name not in ours]:
+        raise InputError(
+            f"{path} has no column {missing[0]}; it has {', '.join(frame.columns[:12])}.",
+            f"Rename yours, or map it: --map YOUR_COLUMN={missing[0]}.",
+        )
+    return _plain(ours), [note.rstrip(".") for note in (matched.describe(),) if note]
 
 
 def read_demand(path: str | Path) -> Floats:
@@ -101,9 +141,8 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
 }
 
 
-def _tidy(frame: pd.DataFrame, source: str) -> Trace:
+def _tidy(frame: pd.DataFrame, notes: list[str], source: str) -> Trace:
     """Sorted, without what never ran, has no time, nothing or the name of another; what was done is noted."""
-    notes = []
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in frame]
     if LEFT_OUT in frame:
         left_out = frame[LEFT_OUT].fillna("").astype(str)
@@ -113,9 +152,11 @@ def _tidy(frame: pd.DataFrame, source: str) -> Trace:
     arrived, note = _seconds(frame["arrived_s"])
     notes += note
     given = frame[resources].replace(r"^\s*$", np.nan, regex=True)
-    amounts = given.apply(pd.to_numeric, errors="coerce").astype(float).replace([np.inf, -np.inf], np.nan)
+    amounts = given.apply(lambda column: _numbers(column, _AMOUNTS[str(column.name)])).replace(
+        [np.inf, -np.inf], np.nan
+    )
     amounts = amounts.mask(given.isna(), 0.0)  # what is not given is not needed; what is no number stays unknown
-    durations = pd.to_numeric(frame["duration_s"], errors="coerce").astype(float)
+    durations = _numbers(frame["duration_s"], parse_seconds)
     frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts)
     for why, fault in _FAULTS.items():
         wrong = fault(frame, resources)
@@ -125,13 +166,31 @@ def _tidy(frame: pd.DataFrame, source: str) -> Trace:
     return _sorted(frame, [name for name in resources if (frame[name] > 0).any()], notes, source)
 
 
+_AMOUNTS: dict[str, Callable[[Any], float]] = {
+    "gpu": parse_number, "cpu": parse_cores, "memory_bytes": parse_byte_count,
+}  # fmt: skip
+
+
+def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
+    """Numbers, and what people write with units, as numbers; what is neither is NaN."""
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    texts = column[numbers.isna() & column.notna()].astype(str)
+    for at, text in texts[~texts.str.contains(_DATE)].items():
+        with suppress(ValueError):
+            numbers.at[at] = parse(text)
+    return numbers
+
+
+_DATE = r"\d-\d+-\d|/"
+
+
 def _left_out(count: int, one: str, many: str, why: str) -> str:
     return f"{count:,} jobs are left out: {many} {why}" if count > 1 else f"1 job is left out: {one} {why}"
 
 
 def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
     """Times as seconds: numbers, or dates (those without a zone are taken as UTC); and what was taken of them."""
-    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    numbers = _numbers(column, parse_seconds)
     if not column.empty and numbers.isna().all() and column.notna().any():
         return _dated(column), []
     finite = numbers[np.isfinite(numbers)]
@@ -269,7 +328,8 @@ def _named(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     if width != len(_ALIBABA):
         name = _OTHER_TABLES.get(width, (0, "a table that is not known"))[1]
         raise InputError(
-            f"{source} has {width} columns and no header, as Alibaba's {name}; it does not tell what jobs asked for.",
+            f"{source} has {format_count(width, 'column')} and no header, as Alibaba's {name}; "
+            "it does not tell what jobs asked for.",
             f"Give pai_task_table, with {len(_ALIBABA)} columns, or a header.",
         )
     return frame.set_axis(list(_ALIBABA), axis=1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +19,16 @@ from sizewright.datasets.table_files import Row, read_table
 from sizewright.datasets.trials import Trial
 from sizewright.datasets.whole_files import whole_file
 from sizewright.errors import StoreError
+from sizewright.spec._base import checked
 from sizewright.spec._faults import explain
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_count
 
 NEEDED = ("workers", "ps", "throughput")
 _SHOWN_FAULTS = 4
 _HOW = f"Give the columns {', '.join(NEEDED)} and any others of the trial table."
+_TELLING_DIGITS = 5
+_ROW_LABEL = re.compile(r"Unnamed: \d+|index|level_\d+|row|#", re.IGNORECASE)
 _UNKNOWN = ("", "nan", "na", "n/a", "null", "none", "-")
 
 
@@ -41,10 +47,15 @@ def export_trials(trials: Iterable[Trial], path: str | Path) -> None:
 
 
 class TrialTable(NamedTuple):
-    """The trials of a file, and how its columns were read."""
+    """The trials of a file, how its columns were read, and what its reader should know of its rows."""
 
     trials: list[Trial]
     columns: Columns
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """How it was read, in a few sentences; empty where there is nothing to say."""
+        return " ".join(filter(None, (self.columns.describe(), *self.notes)))
 
 
 def import_trials(
@@ -64,7 +75,8 @@ def read_trials(
     """Read trials from a CSV, JSON or Parquet file. Empty cells are absent; a time without a zone is UTC.
 
     Columns are known by their name, by a synonym (`samples_per_sec`), or by `columns`, which maps a name of the file to
-    one of the trial table, or to "" to leave it out. Others are left out. Without `has_ps`, `ps` is 0 where the file
+    one of the trial table, or to "" to leave it out. Others are left out. A row that is a copy of another counts once
+    (`count_once`). Without `has_ps`, `ps` is 0 where the file
     has none. With `other_columns` a trial without throughput or status failed, and `ps` may be left out, too.
     Rows count from 1 below the header. Raises StoreError with the first few faults, each with row and column.
     """
@@ -79,16 +91,65 @@ def read_trials(
     matched = match_columns(table.names, mapping, str(path))
     needs_ps = has_ps and not other_columns
     _check_needed(matched, table.names, path, needs_ps)
-    rows = (
+    rows = [
         Row(row.where, {ours: row.cells.get(theirs) for theirs, ours in matched.read_as.items()}) for row in table.rows
-    )
+    ]
     trials, faults = _validated(rows, lenient=other_columns, defaults={} if needs_ps else {"ps": 0})
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these cells.")
     if not trials:
         raise StoreError(f"{path} holds no trials.", _HOW)
-    return TrialTable(trials, matched)
+    others = [name for name in matched.left_out if not _ROW_LABEL.fullmatch(name)]
+    counted, notes = count_once(
+        trials, [row.where for row in rows], [tuple(str(row.cells.get(name)) for name in others) for row in table.rows]
+    )
+    return TrialTable(counted, matched, notes)
+
+
+def count_once(
+    trials: Sequence[Trial], where: Sequence[str] = (), others: Sequence[object] = ()
+) -> tuple[list[Trial], tuple[str, ...]]:
+    """Return the trials without copies of others, and sentences on the copies and on trials with throughput 0.
+
+    A copy is equal in every column. A time of day, or a throughput of at least five digits, makes chance implausible;
+    without either, equal rows are repeated measurements. `others` are further cells of each row, which no trial has.
+    """
+    where = where or [f"row {number}" for number in range(1, len(trials) + 1)]
+    seen, kept, copies = set[object](), list[Trial](), list[str]()
+    for number, trial in enumerate(trials):
+        key = (trial, others[number] if others else None)
+        if key in seen and _is_unmistakable(trial):
+            copies.append(where[number])
+        else:
+            seen.add(key)
+            kept.append(trial)
+    still = [at for trial, at in zip(trials, where, strict=True) if trial.status == "ok" and trial.throughput == 0]
+    notes = []
+    if copies:
+        verbs = ("is a copy of another row and counts", "are copies of others and count")
+        notes.append(f"{_of_rows(copies, len(trials), verbs)} once ({_some(copies)}).")
+    if still:
+        verbs = ("has throughput 0, so no model learns from it", "have throughput 0, so no model learns from them")
+        notes.append(f"{_of_rows(still, len(trials), verbs)} ({_some(still)}).")
+    return kept, tuple(notes)
+
+
+def _is_unmistakable(trial: Trial) -> bool:
+    """Whether two measurements with the same cells as this one are hardly chance."""
+    if trial.started_at and trial.started_at.time() != time(0):
+        return True
+    digits = Decimal(repr(trial.throughput or 0.0)).normalize().as_tuple().digits
+    return len(digits) >= _TELLING_DIGITS
+
+
+def _of_rows(some: Sequence[str], count: int, verbs: tuple[str, str]) -> str:
+    return f"{len(some):,} of {format_count(count, 'row')} {verbs[len(some) > 1]}"
+
+
+def _some(where: Sequence[str]) -> str:
+    more = f" and {len(where) - _SHOWN_FAULTS:,} more" if len(where) > _SHOWN_FAULTS else ""
+    return f"{', '.join(where[:_SHOWN_FAULTS])}{more}"
 
 
 def _by_suffix(path: Path, **choices: Any) -> Any:
@@ -147,7 +208,7 @@ def _validated(rows: Iterable[Row], *, lenient: bool, defaults: dict[str, Any]) 
         if lenient and "throughput" not in cells:
             cells = {"status": "failed"} | cells
         try:
-            trial = with_utc(Trial.model_validate(cells))
+            trial = with_utc(checked(Trial, cells))
         except ValidationError as error:
             faults += [f"{row.where}, {_reason(fault)}" for fault in error.errors()]
         except OverflowError:
@@ -168,6 +229,8 @@ def _cell(name: str, raw: Any) -> Any:
     """The value of a cell; None where it is empty or not a number, which is how tables write "unknown"."""
     if raw is None or raw == "" or raw != raw:
         return None
+    if name in ("status", "sync") and isinstance(raw, str):
+        return raw.strip().lower()
     if COLUMNS[name] is str or not isinstance(raw, str):
         return raw
     text = raw.strip()

@@ -18,7 +18,7 @@ from sizewright.datasets.row_cache import RowCache
 from sizewright.datasets.source import open_log
 from sizewright.how_far import tell
 from sizewright.spec import Job
-from sizewright.spec._base import Record
+from sizewright.spec._base import Record, checked_json
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_ONCE = 1 << 15
@@ -117,7 +117,7 @@ def count_rows(job: Job, *, max_rows_read: int = 1_000_000) -> Vocabulary:
     paths = [file.path for file in log.files]
     cache = RowCache(paths, [log.dense_features, log.tables, log.max_broken_share, samples, max_rows_read])
     with suppress(ValidationError):
-        return Vocabulary.model_validate_json(cache.read() or "")
+        return checked_json(Vocabulary, cache.read() or "")
     found = _count(log, samples, min(max_rows_read, samples))
     cache.write(found.model_dump_json())
     return found

@@ -15,6 +15,7 @@ from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.control_protocol import Answer, Request, Status, folder, line_of
 from sizewright.executors.watch_only import WatchOnly
 from sizewright.spec import ChangeCost, Handle, Metrics, Plan
+from sizewright.spec._base import checked, checked_json
 
 _PATIENCE_S = 120.0
 """A run that is being changed does not answer meanwhile."""
@@ -45,7 +46,7 @@ class Attached(WatchOnly):
 
     def look_up(self) -> Status:
         """How it is."""
-        return Status.model_validate(self._ask("status"))
+        return checked(Status, self._ask("status"))
 
     def attach(self) -> None:
         """Be the one loop that changes it. Raises InputError while there is another."""
@@ -58,7 +59,7 @@ class Attached(WatchOnly):
 
     def observe(self, handle: Handle) -> Metrics:
         """Sums of every replica, and what it runs at."""
-        return Metrics.model_validate(self._ask("observe"))
+        return checked(Metrics, self._ask("observe"))
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Have it carry out a plan."""
@@ -70,7 +71,7 @@ class Attached(WatchOnly):
 
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Seconds that the plan takes, as its own executor says."""
-        return ChangeCost.model_validate(self._ask("change_cost", plan))
+        return checked(ChangeCost, self._ask("change_cost", plan))
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Whether its process has ended it, or has ended; waits at most `timeout_s` seconds for that."""
@@ -107,7 +108,7 @@ class Attached(WatchOnly):
             parts.append(connection.recv(1 << 16))
             if not parts[-1]:
                 raise ConnectionResetError
-        return Answer.model_validate_json(b"".join(parts))
+        return checked_json(Answer, b"".join(parts))
 
     def _hang_up(self) -> None:
         if self._connection:

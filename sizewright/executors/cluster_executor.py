@@ -233,7 +233,7 @@ class ClusterExecutor(ManifestExecutor):
         if not self._base and (there["metadata"].get("annotations") or {}).get(BASED):
             raise InputError(
                 f"{self.kind} {there['metadata']['name']} was made of a base manifest, which its change needs, too.",
-                "Pass the same with --base.",
+                "Pass the same base manifest.",
             )
 
     def _handle(self, document: Mapping[str, Any], plan: Plan) -> Handle:

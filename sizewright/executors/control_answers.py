@@ -12,6 +12,7 @@ from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.control_protocol import Answer, Request, Status
 from sizewright.executors.run import Running
 from sizewright.spec import RestoresReplicas
+from sizewright.spec._base import checked_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Answers:
     def to(self, line: bytes, asker: object) -> Answer:
         """A line. Whatever it holds, the job goes on."""
         try:
-            return Answer(value=self._do(Request.model_validate_json(line), asker))
+            return Answer(value=self._do(checked_json(Request, line), asker))
         except ValidationError:
             return Answer.of(InputError("That is no request.", "Use a sizewright of the version that runs the job."))
         except SizewrightError as error:
@@ -74,10 +75,11 @@ class Answers:
         name, tuner = self._running.handle.id, self._running.tuner
         if tuner is not None and not tuner.paused:
             raise InputError(
-                f"{name} is tuned by its own loop.", f"Pause that first: sizewright tune {name} --pause; or --dry-run."
+                f"{name} is tuned by its own loop.",
+                f"Pause that first: sizewright tune {name} --pause; or only look (dry run).",
             )
         if self._attached not in (None, asker):
-            raise InputError(f"{name} is tuned by another loop.", "End that one first; or --dry-run.")
+            raise InputError(f"{name} is tuned by another loop.", "End that one first; or only look (dry run).")
 
     def _attach(self, asker: object) -> None:
         self._free_for(asker)
@@ -91,7 +93,7 @@ class Answers:
     def _pause(self, paused: bool) -> None:
         name, tuner = self._running.handle.id, self._running.tuner
         if tuner is None:
-            raise InputError(f"{name} has no loop of its own.", "It was run with --no-tune, or from a plan.")
+            raise InputError(f"{name} has no loop of its own.", "It was run without tuning, or from a plan.")
         if not paused and self._attached is not None:
             raise InputError(f"{name} is tuned by another loop.", "End that one first.")
         tuner.paused = paused

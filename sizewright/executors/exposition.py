@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Allocation, Metrics, ReplicaMetrics
+from sizewright.spec._base import checked
 from sizewright.spec._faults import explain_first
 
 PREFIX = "sizewright_"
@@ -141,10 +142,10 @@ def _look(
         sides = {role: [g for (r, _), g in sorted(groups.items(), key=_by_number) if r == role] for role in ROLES}
         told["allocation"] = {"batch_size": batch} | sides
     ordered = [
-        ReplicaMetrics.model_validate({"role": role, "index": int(index)} | sums)
+        checked(ReplicaMetrics, {"role": role, "index": int(index)} | sums)
         for (role, index), sums in sorted(replicas.items(), key=_by_number)
     ]
-    return at_s, Metrics.model_validate({"replicas": ordered} | told)
+    return at_s, checked(Metrics, {"replicas": ordered} | told)
 
 
 def _by_number(item: tuple[tuple[str, str], Any]) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from sizewright.executors.repeated_sizes import Change, repeated
 from sizewright.executors.slots import Node, Slot, main_container, node, rounded
 from sizewright.executors.yaml_text import YamlText
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
-from sizewright.spec._base import parse
+from sizewright.spec._base import checked, parse
 from sizewright.spec._faults import explain_first
 
 _PARTS = (*ROLES, "batch_size")
@@ -107,7 +107,7 @@ class ManifestExecutor(RenderOnly):
             if now != tuple(rounded(group, self.cpu_step_m) for group in before):
                 told[role] = now
         try:
-            target = Allocation.model_validate({name: getattr(plan.target, name) for name in _PARTS} | told)
+            target = checked(Allocation, {name: getattr(plan.target, name) for name in _PARTS} | told)
         except ValidationError as error:
             raise InputError(f"The manifest's {explain_first(error)}.", "Mend it there.") from None
         return plan.model_copy(update={"target": target})

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sizewright.errors import InputError
 from sizewright.spec import Plan
+from sizewright.spec._base import checked_json
 from sizewright.spec._faults import explain_first
 
 PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
@@ -57,7 +58,7 @@ def read_notes(document: Mapping[str, Any]) -> Plan:
             "The manifest carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
         )
     try:
-        return Plan.model_validate_json(str(text))
+        return checked_json(Plan, str(text))
     except ValidationError as error:
         raise InputError(
             f"The plan in the manifest cannot be read: {explain_first(error)}.", "Render it anew."

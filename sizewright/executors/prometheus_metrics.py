@@ -50,7 +50,7 @@ class PrometheusObserver(WatchOnly):
         if not runs:
             raise InputError(
                 f"Prometheus at {self._prometheus.url} tells of no job {self._job}.",
-                "Run it with --metrics-port, and have that port scraped.",
+                "Run it with a metrics port (--metrics-port), and have that port scraped.",
             )
         if len(runs) > 1:
             raise InputError(

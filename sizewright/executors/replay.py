@@ -13,6 +13,7 @@ from sizewright.executors.metrics_log import MetricsLog, Observed
 from sizewright.executors.watch_only import WatchOnly
 from sizewright.spec import Allocation, ChangeCost, Handle, Metrics
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_count
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Replay(WatchOnly):
         log = MetricsLog(path)
         looks = log.read()
         if log.passed_over:
-            _LOG.warning("%d lines of %s are no looks at a job and are passed over.", log.passed_over, path)
+            _LOG.warning("Passed over in %s, as no look at a job: %s.", path, format_count(log.passed_over, "line"))
         if not any(look.metrics.allocation for look in looks):
             what = "no look at its allocation" if looks else "no look at a job"
             raise StoreError(f"{path} holds {what}.", "Record one: sizewright run JOB --metrics FILE")

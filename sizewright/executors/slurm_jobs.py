@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError
 from sizewright.errors import InputError, StoreError
 from sizewright.executors.plan_notes import is_hidden
 from sizewright.spec import Change, Outcome, Plan
-from sizewright.spec._base import Record
+from sizewright.spec._base import Record, checked_json
+from sizewright.spec._faults import explain_first
 
 _FILE, _LOCK = "job.json", "lock"
 _NAME = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]*")
@@ -76,11 +77,12 @@ class SlurmJobs:
             return None
         with self._told():
             try:
-                return SlurmRecord.model_validate_json(path.read_text(encoding="utf-8"))
+                return checked_json(SlurmRecord, path.read_text(encoding="utf-8"))
             except FileNotFoundError:
                 return None
             except (ValidationError, UnicodeDecodeError) as error:
-                raise StoreError(f"{path} cannot be read: {error}.", "Restore it, or remove its folder.") from None
+                said = explain_first(error) if isinstance(error, ValidationError) else error
+                raise StoreError(f"{path} cannot be read: {said}.", "Restore it, or remove its folder.") from None
 
     def save(self, record: SlurmRecord) -> None:
         """Whole, or as before."""

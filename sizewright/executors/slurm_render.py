@@ -19,7 +19,9 @@ from sizewright.executors.slurm_script import SlurmScript
 from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
 from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
+from sizewright.spec._base import checked, checked_json
 from sizewright.spec._faults import explain_first
+from sizewright.spec.units import format_count
 
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
@@ -52,7 +54,7 @@ class SlurmRenderer(RenderOnly):
                 if own
                 else [
                     f"The job file does not say deploy.command: the script starts a placeholder ({usual}). Set it "
-                    "there, or start from a script of yours (--base)."
+                    "there, or start from a script of yours as the base."
                 ]
             )
         kept = [
@@ -121,7 +123,8 @@ class SlurmRenderer(RenderOnly):
         groups = groups_of(plan)
         if script.components != len(groups):
             raise InputError(
-                f"The script has {script.components} components, and its plan {len(groups)} groups of replicas.",
+                f"The script has {format_count(script.components, 'component')}, and its plan "
+                f"{format_count(len(groups), 'group')} of replicas.",
                 "Leave its #SBATCH hetjob lines as they were.",
             )
         read = [script.read(component) for component in range(len(groups))]
@@ -142,14 +145,15 @@ def _read(path: str | Path) -> str:
 def _plan_of(script: SlurmScript) -> Plan:
     if script.components > len(ROLES):
         raise InputError(
-            f"The script has {script.components} components, and there are {len(ROLES)} roles.", "Pass a plan for it."
+            f"The script has {format_count(script.components, 'component')}, and there are {len(ROLES)} roles.",
+            "Pass a plan for it.",
         )
     name = re.sub("[^a-z0-9]+", "-", (script.value(0, "--job-name") or "job").lower()).strip("-")[:52].strip("-")
     job = Job(name=name or "job")
     job = job.with_batch_size(script.batch_size or job.training.batch_size)
     groups = {role: (script.read(i),) for i, role in enumerate(ROLES[: script.components])}
     plan_id = f"{job.name}-{hashlib.sha256(script.text.encode()).hexdigest()[:8]}"
-    target = Allocation.model_validate(groups | {"batch_size": job.training.batch_size})
+    target = checked(Allocation, groups | {"batch_size": job.training.batch_size})
     return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its script has these sizes.")
 
 
@@ -160,7 +164,7 @@ def _told_plan(text: str) -> Plan:
             "The script carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
         )
     try:
-        return Plan.model_validate_json("".join(shlex.split(told[0])))
+        return checked_json(Plan, "".join(shlex.split(told[0])))
     except ValidationError as error:
         said = explain_first(error)
     except ValueError as error:

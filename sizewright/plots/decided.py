@@ -12,7 +12,7 @@ from sizewright.errors import InputError
 from sizewright.plots._base import COLORS, GREY, Picture, tidy, time_unit
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Role
-from sizewright.spec.units import format_seconds
+from sizewright.spec.units import format_count, format_seconds
 
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "cores of workers"), ("ps", "cores of PS"))
 MOST_ROWS = 200
@@ -47,7 +47,8 @@ def decided(decisions: Sequence[Decision]) -> Picture:
     blind = sum(turn.kind == "blind" for turn in turns)
     last = f" The last: {wanted[-1].reason.rstrip('.')}." if wanted else ""
     picture.alt = (
-        f"{len(turns)} turns in {format_seconds(at_s[-1])}; changes wanted: {len(wanted)}, carried out: "
+        f"{format_count(len(turns), 'turn')} in {format_seconds(at_s[-1])}; changes wanted: {len(wanted)}, "
+        f"carried out: "
         f"{sum(bool(turn.applied) for turn in wanted)}; turns that saw nothing to trust: {blind}.{last}"
     )
     return picture

@@ -10,7 +10,7 @@ import numpy as np
 from sizewright.datasets.finished import FinishedJob
 from sizewright.errors import InputError
 from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDICTED, Picture, tidy, time_unit
-from sizewright.spec.units import format_number, format_seconds
+from sizewright.spec.units import format_count, format_number, format_seconds
 
 
 def over_time(run: FinishedJob) -> Picture:
@@ -43,7 +43,8 @@ def over_time(run: FinishedJob) -> Picture:
     ]  # fmt: skip
     picture.numbers = (("at", "for", "allocation", "samples/s"), rows)
     picture.alt = (
-        f"{run.name} ran for {format_seconds(edges[-1])} at {len(rows)} allocations: began with {rows[0][2]}, ended "
+        f"{run.name} ran for {format_seconds(edges[-1])} at {format_count(len(rows), 'allocation')}: "
+        f"began with {rows[0][2]}, ended "
         f"with {rows[-1][2]}; {events}; it {run.outcome.status}."
     )
     return picture
@@ -71,4 +72,4 @@ def _events(picture: Picture, axes: Any, run: FinishedJob, unit: float) -> str:
             drawn = axes.scatter([at / unit for at, _ in events], [0.03 * top] * len(events), marker=marker, s=40,
                                  color=color, zorder=3, label=name)  # fmt: skip
             picture.label(drawn, [text for _, text in events])
-    return f"{len(changes)} changes and {len(failures)} failures"
+    return f"{format_count(len(changes), 'change')} and {format_count(len(failures), 'failure')}"

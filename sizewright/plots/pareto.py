@@ -7,7 +7,7 @@ import numpy as np
 from sizewright.errors import InputError
 from sizewright.plots._base import COLORS, DASHED, GREY, PREDICTED, Picture, tidy
 from sizewright.spec import Alternative, Recommendation
-from sizewright.spec.units import format_cost, format_interval, format_seconds
+from sizewright.spec.units import format_cost, format_count, format_interval, format_seconds
 
 
 def pareto(recommendation: Recommendation) -> Picture:
@@ -58,7 +58,7 @@ def pareto(recommendation: Recommendation) -> Picture:
     )  # fmt: skip
     marked = f" Chosen: {_described(rows[chosen[0]])}." if chosen else ""
     picture.alt = (
-        f"{len(rows)} allocations from {format_seconds(time.max())} for {_cost(rows[0])} "
+        f"{format_count(len(rows), 'allocation')} from {format_seconds(time.max())} for {_cost(rows[0])} "
         f"to {format_seconds(time.min())} for {_cost(rows[-1])}.{marked}"
     )
     return picture

@@ -14,7 +14,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.plots._base import COLORS, GREY, Picture, tidy
 from sizewright.recommender.consider import default_model, filled
 from sizewright.spec import Job
-from sizewright.spec.units import format_interval, format_number
+from sizewright.spec.units import format_count, format_interval, format_number
 
 
 def predicted(
@@ -36,7 +36,7 @@ def predicted(
         fitted = model or default_model(job).fit(told)
         ends = np.stack(fitted.predict_with_interval(told))
         actual = np.array([t.throughput for t in told], float)
-        names = [f"{t.workers} workers, {t.ps} PS" for t in told]
+        names = [f"{format_count(t.workers, 'worker')}, {t.ps} PS" for t in told]
         rows += _drawn(picture, axes, ("trial, which the model was fitted to", names), actual, ends, ("o", COLORS[0]))
         greatest = max(float(ends.max()), float(actual.max()))
     if foretold:

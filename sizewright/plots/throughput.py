@@ -17,7 +17,7 @@ from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDIC
 from sizewright.recommender.consider import default_model, filled
 from sizewright.recommender.grid import counts_between
 from sizewright.spec import Allocation, Job
-from sizewright.spec.units import format_interval, format_number
+from sizewright.spec.units import format_count, format_interval, format_number
 
 _NAMES = {"workers": "workers", "ps": "parameter servers"}
 
@@ -143,5 +143,5 @@ def _told(rows: list[tuple[str, ...]], through: dict[str, float], axes: Sequence
         mine = [row for row in rows if row[0] == _NAMES[axis]]
         first, last = mine[0], mine[-1]
         texts.append(f"from {first[2]} at {first[1]} to {last[2]} at {last[1]} {_NAMES[axis]}")
-    here = f"{through['workers']:g} workers" + (f" and {through['ps']:g} PS" if through["ps"] else "")
+    here = format_count(through["workers"], "worker") + (f" and {through['ps']:g} PS" if through["ps"] else "")
     return f"Predicted samples/s around {here}: {'; '.join(texts)}."

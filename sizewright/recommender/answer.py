@@ -69,6 +69,7 @@ def ok(d: Decision) -> Recommendation:
     return Recommendation(
         status="ok",
         job=d.job.name,
+        objective=d.job.objective,
         target=_allocation(d, d.chosen),
         lower=lower,
         upper=upper,

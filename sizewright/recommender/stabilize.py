@@ -17,7 +17,7 @@ from sizewright.recommender.missing import Missing
 from sizewright.recommender.slow_replicas import Slow, SlowReplicas
 from sizewright.recommender.windows import Doing, Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job
-from sizewright.spec.units import MIB
+from sizewright.spec.units import format_bytes, format_count
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to break its limit before it could be enlarged at the next turn."""
@@ -124,7 +124,7 @@ class Stabilizer:
         soon = self.memory.forecast(min(by_then, _end(window)), ps)
         if not limit or soon is None or (risk := soon.oom_probability(limit)) <= OOM_RISK:
             return None
-        why = f"a PS breaks its {limit / MIB:,.0f} MiB within {soon_s:.0f} s with a probability of {risk:.0%}"
+        why = f"a PS breaks its {format_bytes(limit)} within {soon_s:.0f} s with a probability of {risk:.0%}"
         end = _end(window)
         most = self._job.bounds.ps.memory_bytes[1]
         for count in range(ps, self._job.bounds.ps.replicas[1] + 1):
@@ -132,7 +132,7 @@ class Stabilizer:
             asked = rounded_up(wanted or 0.0)
             if wanted is not None and asked <= most:
                 asked = max(asked, limit) if count == ps else asked
-                told = f"{why}; {count} PS of {asked / MIB:,.0f} MiB hold it to the end"
+                told = f"{why}; {count} PS of {format_bytes(asked)} hold it to the end"
                 return Action(told, target=_with_ps(allocation, count, asked))
         return Action(f"{why}, and the bounds of the job allow no more.")
 
@@ -148,7 +148,9 @@ class Stabilizer:
             return Action(f"{worst.reason} {remedy}: it is waited.")
         most = max(_TRIES, len(window.of(worst.slow.role))) if remedy.action.migrate else _TRIES
         if (tries := self._tried[remedy.what, worst.slow.role]) >= most:
-            return Action(f"{worst.reason} {remedy.what} was tried {tries} times and does not help: it is waited.")
+            return Action(
+                f"{worst.reason} {remedy.what} was tried {format_count(tries, 'time')} and does not help: it is waited."
+            )
         left = math.inf if window.samples_left is None else window.samples_left
         left_s = left / max(seen.throughput, 1e-9)
         takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+from typing_extensions import Self
 
 from sizewright.errors import JobError, RecordError
-from sizewright.spec._faults import Place, by_place, explain_all, name_place
+from sizewright.spec._faults import Place, by_place, explain_all, explain_first, name_place
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_yaml
 
@@ -22,10 +23,13 @@ _WRITE = {
 }
 
 
+R = TypeVar("R", bound="Record")
+
+
 class Record(BaseModel):
     """A frozen pydantic record that refuses unknown keys.
 
-    Raises RecordError where it is made of values that it cannot have; `model_validate` raises pydantic's own error.
+    Raises RecordError where it is made of values that it cannot have, or is changed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,13 +38,56 @@ class Record(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            name = type(self).__name__
-            raise RecordError(f"{name}: {_sentences(type(self), error, data)}.", "Correct the value.") from None
+            raise _record_error(type(self), error, data) from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # records in records: as pydantic does it
 
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Make a record of a mapping. Raises RecordError."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise _record_error(cls, error, obj) from None
 
-R = TypeVar("R", bound=Record)
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Make a record of a JSON text. Raises RecordError."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise _record_error(cls, error) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except (ValidationError, ValueError):
+            raise self._unchangeable(name) from None
+
+    def __delattr__(self, name: str) -> None:
+        try:
+            super().__delattr__(name)
+        except (ValidationError, ValueError):
+            raise self._unchangeable(name) from None
+
+    def _unchangeable(self, name: str) -> RecordError:
+        copy = f"Make another: model_copy(update={{'{name}': ...}})."
+        return RecordError(f"{type(self).__name__}: a record does not change, and '{name}' is set once.", copy)
+
+
+def checked(record: type[R], data: Any) -> R:
+    """Make a record of a mapping, for those who name each fault themselves: raises pydantic's ValidationError."""
+    return BaseModel.model_validate.__func__(record, data)  # type: ignore[attr-defined,no-any-return]
+
+
+def checked_json(record: type[R], text: str | bytes) -> R:
+    """Make a record of a JSON text, for those who name each fault themselves: raises pydantic's ValidationError."""
+    return BaseModel.model_validate_json.__func__(record, text)  # type: ignore[attr-defined,no-any-return]
+
+
+def _record_error(record: type[Record], error: ValidationError, data: Any = None) -> RecordError:
+    said = _sentences(record, error, data) if data is not None else explain_first(error)
+    return RecordError(f"{record.__name__}: {said}.", "Correct the value.")
 
 
 def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
@@ -74,14 +121,18 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     return data
 
 
+OPTIONS = "objective and deadline"
+"""The source of what is no file."""
+
+
 def parse(record: type[R], data: dict[str, Any], source: str) -> R:
     """Validate `data` as `record`; the first few faults become one JobError."""
     try:
-        return record.model_validate(data)
+        return checked(record, data)
     except ValidationError as error:
         shown = _sentences(record, error, data)
         file = "Correct the file; `sizewright schema` lists every key."
-        raise JobError(f"{source}: {shown}.", "Correct the option." if source.startswith("--") else file) from None
+        raise JobError(f"{source}: {shown}.", file if source != OPTIONS else "Correct it.") from None
 
 
 def _sentences(record: type[Record], error: ValidationError, data: Any) -> str:

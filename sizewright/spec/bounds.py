@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
-from sizewright.spec.units import GIB, Bytes, Cores, Count
+from sizewright.spec.units import GIB, Bytes, Cores, Count, format_bytes
 
 # Far beyond any cluster: whoever writes more has mistyped.
 Replicas = Annotated[Count, Field(le=10_000)]
@@ -32,9 +32,10 @@ class RoleBounds(Record):
 
     @field_validator("replicas", "cpu", "memory_bytes")
     @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+    def _ordered(cls, value: tuple[float, float], info: ValidationInfo) -> tuple[float, float]:
         if value[0] > value[1]:
-            raise ValueError(f"the least ({value[0]:g}) is above the greatest ({value[1]:g})")
+            least, greatest = map(format_bytes if info.field_name == "memory_bytes" else "{:g}".format, value)
+            raise ValueError(f"the least ({least}) is above the greatest ({greatest})")
         if value[0] < 0:
             raise ValueError("bounds must not be below 0")
         return value

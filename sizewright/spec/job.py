@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sizewright.spec._base import Record, load_yaml, parse
+from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
@@ -18,6 +18,7 @@ from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
 
 _CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
+MOST_SAMPLES = 10**18
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
 
@@ -48,7 +49,7 @@ class Training(Record):
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
     samples: Count | None = Field(
-        default=None, ge=1, le=10**18,
+        default=None, ge=1, le=MOST_SAMPLES,
         description="samples to train in all; absent: unknown with a command, else the 45,840,617 of Criteo Kaggle",
     )  # fmt: skip
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
@@ -204,4 +205,4 @@ class Job(Record):
     def with_objective(self, objective: str | None, deadline: str | None = None) -> Job:
         """The same job with another objective, deadline, or both. Raises JobError for one that cannot be."""
         change = {"objective": objective or "deadline"} | ({"deadline": deadline} if deadline else {})
-        return parse(Job, self.model_dump(by_alias=True) | change, "--objective, --deadline")
+        return parse(Job, self.model_dump(by_alias=True) | change, OPTIONS)

@@ -10,6 +10,7 @@ from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
 from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
+from sizewright.spec.job import Objective
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,7 @@ class Recommendation(Result):
     schema_: Literal["sizewright/recommendation/v1"] = Field(default="sizewright/recommendation/v1", alias="schema")
     status: Literal["ok", "not_enough_data", "infeasible"]
     job: str
+    objective: Objective | None = Field(default=None, description="what the target is best at")
     target: Allocation | None = None
     lower: Allocation | None = None
     upper: Allocation | None = None

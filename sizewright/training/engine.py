@@ -148,7 +148,8 @@ class Engine:
         _check_answers(address)
         if not self._owned:
             raise EngineError(
-                "This process is connected to a Ray already.", "End that first: ray.shutdown(), or leave --address out."
+                "This process is connected to a Ray already.",
+                "End that first: ray.shutdown(), or leave the address out.",
             )
         self._quiet.enter_context(_own_output(self.ray))
         try:

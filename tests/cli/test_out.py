@@ -127,3 +127,24 @@ def test_apply_writes_the_format_of_the_name(call, example, store):
     Path("there").mkdir()
     assert call(*words, "--out", "there").code == 0
     assert Path("there/plan.yaml").is_file()
+
+
+def test_a_report_into_a_folder_that_is_to_be_made_is_a_page_in_it(call, example, store):
+    assert call("report", example, "--store", store, "--out", "pages/").code == 0
+    assert Path("pages/report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("report", "--format", "svg", "--out", "a.svg"), "a picture for each figure, and a.svg is a file."),
+        (("report", "--format", "png", "--out", "-"), "a picture for each figure, and - is a file."),
+        (("report", "--out", "-"), "no file is called so (/dev/stdout prints it)"),
+        (("recommend", "--out", "-"), "no file is called so (/dev/stdout prints it)"),
+    ],
+)
+def test_a_path_that_is_none_is_refused(call, example, store, words, says):
+    result = call(words[0], example, "--store", store, *words[1:])
+    assert result.code == 1
+    assert says in result.err
+    assert list(Path().iterdir()) == []

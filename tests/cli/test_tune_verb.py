@@ -126,6 +126,12 @@ def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatc
     assert "A turn was cut short: It does not answer." in caplog.text
 
 
+def test_what_a_change_costs_is_a_duration(call, job, recorded):
+    result = call("tune", job, "--replay", recorded, "--change-s", "inf")
+    assert (result.code, "'inf' is not a duration" in result.err) == (2, True)
+    assert call("tune", job, "--replay", recorded, "--change-s", "1m30s").code == 0
+
+
 def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
     (tmp_path / "junk").write_text("junk")
     mistakes = {
@@ -138,7 +144,6 @@ def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
         "does not answer": [job, "--prometheus", "http://127.0.0.1:9"],
         "A replay is not read from a Prometheus": [job, "--prometheus", "http://h", "--replay", recorded],
         "What a change costs is told for replays only": [job, "--change-s", 3],
-        "A change does not cost inf s": [job, "--replay", recorded, "--change-s", "inf"],
         "No job file at": [tmp_path / "none.yaml", "--replay", recorded],
         "No metrics at no.such.host": [
             job, "--replay", recorded, "--metrics-port", 9, "--metrics-host", "no.such.host",

@@ -70,10 +70,10 @@ def changed(card: dict[str, Any], **more: Any) -> dict[str, Any]:
     [
         ({"schema_version": 0}, "trials of version 0"),
         ({"schema_version": ...}, "trials of version None"),
-        ({"jobs": []}, "tells jobs wrongly"),
-        ({"sha256": ...}, "tells sha256 wrongly"),
-        ({"host": ...}, "tells host wrongly"),
-        ({"discarded": 3}, "tells discarded wrongly"),
+        ({"jobs": []}, "is wrong: jobs "),
+        ({"sha256": ...}, "is wrong: sha256 "),
+        ({"host": ...}, "is wrong: host "),
+        ({"discarded": 3}, "is wrong: discarded "),
         ({"trials": 3}, "another number of trials"),
         ({"jobs": {}}, "jobs it does not describe"),
     ],
@@ -100,7 +100,7 @@ def test_a_job_that_is_told_wrongly_is_refused(saved: Path, told: Any) -> None:
     card = json.loads(path.read_text())
     card["jobs"][next(iter(card["jobs"]))] = told
     path.write_text(json.dumps(card))
-    with pytest.raises(StoreError, match="tells"):
+    with pytest.raises(StoreError, match=r"is wrong: jobs|tells another job"):
         load_bank(saved)
 
 

@@ -253,7 +253,7 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         (b"[" * 50_000, "lists in lists"),
         (b'{"a": 1}', "its columns are a"),
         (b"<html><title>Sign in</title>", "is a web page or XML, not a trace"),
-        ("arrived_s,duration_s".encode("utf-16"), "UTF-16"),
+        ("arrived_s,duration_s".encode("utf-16"), "it is empty"),
         (b"arrived_s,duration_s\n\xff\xfe,1\n", "UTF-8"),
         (b'a,b\n"1,2\n3', "is no trace|Cannot read"),
         (b"\n\n", "Cannot read the trace"),
@@ -292,3 +292,41 @@ def test_any_bytes_give_a_trace_or_a_sentence(tmp_path_factory: pytest.TempPathF
         path.write_bytes(start + data)
         with suppress(InputError):
             read_trace(path)
+
+
+UNITS = "job,arrived_s,duration_s,gpu,cpu,memory_bytes\na,0,1h,1,500m,8GB\nb,1h30m,90,2,1.5,16Gi\n"
+
+
+def test_amounts_may_have_units(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, UNITS))
+    assert (list(trace.arrived_s), list(trace.duration_s)) == ([0, 5400], [3600, 90])
+    assert {name: list(amounts) for name, amounts in trace.needs.items()} == {
+        "gpu": [1, 2], "cpu": [0.5, 1.5], "memory_bytes": [8e9, 16 * GIB]
+    }  # fmt: skip
+
+
+def test_columns_may_be_called_otherwise(tmp_path: Path) -> None:
+    text = UNITS.replace("arrived_s", "Submitted At").replace("duration_s", "runtime").replace("memory_bytes", "ram")
+    trace = read_trace(written(tmp_path, text))
+    assert list(trace.duration_s) == [3600, 90]
+    assert "runtime as duration_s" in trace.notes[0]
+    mapped = read_trace(written(tmp_path, text.replace("runtime", "Zeit")), columns={"Zeit": "duration_s"})
+    assert list(mapped.duration_s) == [3600, 90]
+    with pytest.raises(InputError, match=r"no column duration_s.*--map"):
+        read_trace(written(tmp_path, text.replace("runtime", "Zeit")), "plain")
+    with pytest.raises(InputError, match="The trace has no column 'dauer'"):
+        read_trace(written(tmp_path, text), columns={"runtime": "dauer"})
+
+
+@pytest.mark.parametrize("form", ["columns", "index", "split", "records", "table"])
+def test_json_of_pandas_is_read(tmp_path: Path, form: str) -> None:
+    frame = pd.read_csv(io.StringIO(PLAIN))
+    trace = read_trace(written(tmp_path, str(frame.to_json(orient=form)), "trace.json"))  # type: ignore[call-overload]
+    assert list(trace.duration_s) == [100, 50.5]
+
+
+def test_tables_of_spreadsheets_and_notes_are_read(tmp_path: Path) -> None:
+    markdown = "| arrived_s | duration_s | gpu |\n|---:|---:|---:|\n| 10 | 100 | 1 |\n| 15 | 50.5 | 2 |\n"
+    assert list(read_trace(written(tmp_path, markdown)).duration_s) == [100, 50.5]
+    (tmp_path / "excel.txt").write_bytes(PLAIN.replace(",", "\t").encode("utf-16"))
+    assert list(read_trace(tmp_path / "excel.txt").duration_s) == [100, 50.5]

@@ -20,7 +20,7 @@ SUFFIXES = pytest.mark.parametrize("suffix", ["csv", "parquet"])
 
 
 @SUFFIXES
-@given(trials=st.lists(TRIALS, min_size=1, max_size=3))
+@given(trials=st.lists(TRIALS, min_size=1, max_size=3, unique=True))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_is_exported_is_imported(suffix: str, trials: list[Trial]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     for name, says in {
         "none.csv": "No table at",
         "folder.csv": "folder",
-        "trials.xlsx": "neither .csv nor .parquet",
+        "trials.xlsx": "spreadsheet's own file.*read_excel",
         "text.parquet": "not a Parquet file",
         "empty.parquet": "not a Parquet file",
         "latin.csv": "UTF-8",
@@ -182,7 +182,7 @@ def test_what_people_call_a_column_is_known(name: str, ours: str | None) -> None
 
 def test_other_columns_are_left_out_and_named(tmp_path: Path) -> None:
     text = "num_workers,n_ps,samples_per_sec,note,worker_memory\n1,1,5,x,2Gi\n"
-    trials, columns = read_trials(write(tmp_path, text))
+    trials, columns, _ = read_trials(write(tmp_path, text))
     assert trials == [Trial(workers=1, ps=1, throughput=5)]
     assert columns.renamed == {"num_workers": "workers", "n_ps": "ps", "samples_per_sec": "throughput"}
     assert columns.left_out == ("note", "worker_memory")
@@ -217,3 +217,71 @@ def test_nanoseconds_of_pandas_are_dropped(tmp_path: Path) -> None:
     first, second = import_trials(tmp_path / "mine.parquet")
     assert first.started_at == datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
     assert second.started_at is None
+
+
+def test_a_copied_row_counts_once_and_is_named(tmp_path: Path) -> None:
+    text = "workers,ps,throughput\n1,1,1000.123\n2,1,1900.5\n1,1,1000.123\n2,1,1900.5\n"
+    table = read_trials(write(tmp_path, text))
+    assert len(table.trials) == 2
+    assert "2 of 4 rows are copies of others and count once (row 3 (line 4), row 4 (line 5))." in table.describe()
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "second", "kept"),
+    [
+        ("workers,ps,throughput", "1,1,1250", "1,1,1250", 2),  # so few digits may be chance
+        ("workers,ps,throughput", "1,1,12345.6", "1,1,12345.6", 1),
+        ("workers,ps,throughput,started_at", "1,1,1250,2026-01-31T10:00:00", "1,1,1250,2026-01-31T10:00:00", 1),
+        ("workers,ps,throughput,started_at", "1,1,1250,2026-01-31", "1,1,1250,2026-01-31", 2),  # a day is no time
+        ("workers,ps,throughput,started_at", "1,1,12345.6,2026-01-31T10:00:00", "1,1,12345.6,2026-01-31T11:00:00", 2),
+        ("workers,ps,throughput,seed", "1,1,12345.6,1", "1,1,12345.6,2", 2),
+        (",workers,ps,throughput", "0,1,1,12345.6", "1,1,1,12345.6", 1),  # labels of pandas' rows
+    ],
+)
+def test_a_copy_is_told_from_a_repeat(tmp_path: Path, header: str, first: str, second: str, kept: int) -> None:
+    assert len(import_trials(write(tmp_path, f"{header}\n{first}\n{second}\n"))) == kept
+
+
+def test_a_throughput_of_0_is_named(tmp_path: Path) -> None:
+    table = read_trials(write(tmp_path, "workers,ps,throughput,status\n1,1,5,ok\n2,1,0,ok\n4,1,0,failed\n"))
+    assert table.notes == ("1 of 3 rows has throughput 0, so no model learns from it (row 2 (line 3)).",)
+
+
+FRAME = pd.DataFrame({"workers": [1, 2, 4], "ps": [1, 1, 2], "throughput": [1000.5, 1900.25, 3600.125]})
+MARKDOWN = (
+    "| workers | ps | throughput |\n|--------:|---:|-----------:|\n"
+    "| 1 | 1 | 1000.5 |\n| 2 | 1 | 1900.25 |\n| 4 | 2 | 3600.125 |\n"
+)
+SHELL = (
+    "+---------+----+------------+\n| workers | ps | throughput |\n+---------+----+------------+\n"
+    "|       1 |  1 |     1000.5 |\n|       2 |  1 |    1900.25 |\n|       4 |  2 |   3600.125 |\n"
+    "+---------+----+------------+\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *((f"{form}.json", FRAME.to_json(orient=form)) for form in ("columns", "index", "split", "records", "table")),
+        ("lists.json", FRAME.to_json(orient="split").replace('"index":[0,1,2],', "")),
+        ("lines.json", FRAME.to_json(orient="records", lines=True)),
+        ("wrapped.json", f'{{"trials": {FRAME.to_json(orient="records")}}}'),
+        ("table.md", MARKDOWN),
+        ("table.txt", MARKDOWN.replace("|\n", "|\r\n")),
+        ("shell.txt", SHELL),
+        ("excel.txt", FRAME.to_csv(sep="\t", index=False).encode("utf-16")),
+        ("german.csv", FRAME.to_csv(sep=";", decimal=",", index=False)),
+    ],
+)
+def test_what_people_save_a_table_as_is_read(tmp_path: Path, name: str, data: str | bytes) -> None:
+    (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    expected = [Trial.model_validate(row) for row in FRAME.to_dict("records")]
+    assert import_trials(tmp_path / name) == expected
+
+
+def test_a_header_may_come_again_and_a_status_in_capitals(tmp_path: Path) -> None:
+    text = "workers,ps,throughput,status\n1,1,5,OK\nworkers,ps,throughput,status\n2,1,6, ok\n"
+    assert import_trials(write(tmp_path, text)) == [
+        Trial(workers=1, ps=1, throughput=5),
+        Trial(workers=2, ps=1, throughput=6),
+    ]

@@ -71,7 +71,7 @@ def test_lines_that_are_no_looks_are_passed_over_and_told(recorded: Path, caplog
     lines[3] = lines[3].replace('"samples_trained": ', '"samples_trained": NaN, "was": ')
     recorded.write_text("\n".join(lines))
     Replay.load(recorded)
-    assert f"1 lines of {recorded} are no looks at a job and are passed over." in caplog.text
+    assert f"Passed over in {recorded}, as no look at a job: 1 line." in caplog.text
 
 
 def test_a_dry_run_wants_one_change_until_it_has_learned_more(recorded: Path, store: str, tmp_path: Path) -> None:

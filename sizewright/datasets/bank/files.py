@@ -17,6 +17,7 @@ from sizewright.datasets.trials import TRIAL_SCHEMA_VERSION, Trial
 from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Job
+from sizewright.spec._faults import explain_first
 from sizewright.spec._paths import absolute
 
 SHIPPED = Path(__file__).parent / "measured"
@@ -95,9 +96,7 @@ def _card(folder: Path) -> Card:
     try:
         CHECK.validate_python(card)
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise StoreError(f"The card of the bank {folder} tells {where} wrongly: {fault['msg']}.", _AGAIN) from None
+        raise StoreError(f"The card of the bank {folder} is wrong: {explain_first(error)}.", _AGAIN) from None
     return cast("Card", card)
 
 

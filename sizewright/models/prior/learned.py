@@ -25,6 +25,7 @@ from sizewright.models.prior.sound import beyond_quota, sound
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +81,8 @@ class LearnedPrior:
         bases = [jobs[keys[number]].base for number in rows.job]
         if len(rows.job) < LEAST_TRIALS or len(set(bases)) < LEAST_BASES:
             raise NotEnoughDataError(
-                f"{len(rows.job)} trials of {len(set(bases))} base shapes do not make a prior.",
+                f"{format_count(len(rows.job), 'trial')} of "
+                f"{format_count(len(set(bases)), 'base shape')} cannot make a prior.",
                 max(LEAST_TRIALS - len(rows.job), LEAST_BASES - len(set(bases))),
                 "trial" if len(rows.job) < LEAST_TRIALS else "base shape",
             )

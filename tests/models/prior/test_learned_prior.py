@@ -121,9 +121,9 @@ def test_what_is_no_throughput_is_no_trial(cell: float) -> None:
 
 
 def test_too_little_is_said_to_be(made_bank: Bank) -> None:
-    with pytest.raises(NotEnoughDataError, match="do not make a prior"):
+    with pytest.raises(NotEnoughDataError, match="cannot make a prior"):
         LearnedPrior.fit(made_bank.trials[:20], made_bank.jobs)
-    with pytest.raises(NotEnoughDataError, match="1 base shapes"):
+    with pytest.raises(NotEnoughDataError, match="1 base shape cannot"):
         LearnedPrior.fit(made_bank.trials[:36], made_bank.jobs)
     with pytest.raises(NotEnoughDataError):
         LearnedPrior.fit([], made_bank.jobs)
