@@ -25,6 +25,7 @@ from sizewright.executors.yaml_text import YamlText
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
 from sizewright.spec._base import parse
 from sizewright.spec._faults import explain_first
+from sizewright.spec._text_files import check_rendered
 
 _PARTS = (*ROLES, "batch_size")
 
@@ -434,6 +435,7 @@ def find(documents: list[Any], api_version: str, kind: str, name: str, job: str 
         raise InputError(
             f"{name} has apiVersion '{found[0].get('apiVersion')}', which is another {kind}.", f"Use {api_version}."
         )
+    check_rendered(found[0], name)
     return node(found[0], name)
 
 

@@ -20,6 +20,7 @@ from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whol
 from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
 from sizewright.spec._faults import explain_first
+from sizewright.spec._text_files import read_text
 
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
@@ -134,8 +135,8 @@ class SlurmRenderer(RenderOnly):
 
 def _read(path: str | Path) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8")  # line breaks as they are
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path, "script")
+    except OSError as error:
         raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a script.") from None
 
 
