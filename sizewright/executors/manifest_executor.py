@@ -436,7 +436,11 @@ def find(documents: list[Any], api_version: str, kind: str, name: str, job: str 
     """The only document of a kind, or of several the one that is called `job`; items of a List are documents, too.
     Raises InputError that says what is there instead."""
     documents = list(_unfolded(documents))
-    kinds = [str(each.get("kind")) if isinstance(each, Mapping) else type(each).__name__ for each in documents]
+    kinds = [
+        str(each.get("kind") or "a mapping without kind") if isinstance(each, Mapping)
+        else "a list" if isinstance(each, list) else type(each).__name__
+        for each in documents
+    ]  # fmt: skip
     found = [each for each, of_kind in zip(documents, kinds, strict=True) if of_kind == kind]
     if len(found) > 1 and job:
         names = [str((each.get("metadata") or {}).get("name")) for each in found]

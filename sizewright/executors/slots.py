@@ -174,7 +174,7 @@ def main_container(template: Any, names: Sequence[str], field: str) -> Node:
 
 def training_container(template: Any, names: Sequence[str], field: str, others: Sequence[Any] = ()) -> Node:
     """Of a pod template that a user wrote: the container of one of these names, the only one, the only one that is told
-    of its job by SIZEWRIGHT_ variables, or the only one whose name or image all roles share.
+    of its job by SIZEWRIGHT_ variables, the only one with GPUs, or the only one whose name or image all roles share.
 
     Raises InputError where none of these tells it.
     """
@@ -184,7 +184,8 @@ def training_container(template: Any, names: Sequence[str], field: str, others: 
         lambda each: each.get("name") in names,
         lambda _: len(found) == 1,
         lambda each: any(str(v.get("name")).startswith("SIZEWRIGHT_") for v in Slot(field, {}, each)._env()),
-        *(lambda each, key=key: _shared(each, key, of_others) for key in ("name", "image")),  # type: ignore[misc]
+        lambda each: bool(Slot(field, {}, each).gpu_resource),
+        *(lambda each, key=key: _shared(each, key, of_others) for key in ("name", "image")),
     ]
     for test in tests:
         if len(fitting := [each for each in found if test(each)]) == 1:

@@ -67,12 +67,16 @@ def _pod(pod: Node, amount: str, field: str) -> tuple[float, float, float]:
             sidecars += asked
         largest = max(largest, sidecars + (0.0 if each.get("restartPolicy") == "Always" else asked))
     running = sum(_of_container(each, amount) or 0.0 for each in all_containers({"spec": pod}, field))
-    overhead = Slot(field, {}, {"resources": {"requests": pod.get("overhead") or {}}})
-    return running + sidecars, largest, _of_container(overhead.container, amount) or 0.0
+    overhead = Slot(f"{field}: the overhead as", {}, {"resources": {"requests": pod.get("overhead") or {}}})
+    return (
+        running + sidecars,
+        largest,
+        (overhead.sizes().cpu if amount == "cpu" else overhead.sizes().memory_bytes) or 0.0,
+    )
 
 
 def _of_container(container: Node, amount: str) -> float | None:
-    sizes = Slot("", {}, container).sizes()
+    sizes = Slot(f"container {container.get('name')}", {}, container).sizes()
     return sizes.cpu if amount == "cpu" else sizes.memory_bytes
 
 

@@ -38,7 +38,8 @@ def _gpus(value: Any) -> Any:
 
 # `2` stands for `{count: 2}`, `a100:2` for `{kind: a100, count: 2}`.
 Gpus = Annotated[
-    Gpu | None, Shorthand(expand=_gpus, short=lambda _: {"type": ["integer", "string"], "description": "2, a100:2"})
+    Gpu | None,
+    Shorthand(expand=_gpus, short=lambda _: {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
 ]
 
 
