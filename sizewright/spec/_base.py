@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from sizewright.errors import InputError, JobError, RecordError
 from sizewright.spec._faults import Place, by_place, explain_all, name_place
 from sizewright.spec._paths import absolute
-from sizewright.spec._text_files import KeyTwiceError, check_rendered, check_text_rendered, read_text, read_yaml
+from sizewright.spec._text_files import KeyTwiceError, check_rendered, check_text_rendered, decode, read_yaml
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -49,7 +49,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     Raises JobError with one sentence when the file is missing, malformed or not a mapping.
     """
     try:
-        text = read_text(absolute(path), f"{kind} file").replace("\r\n", "\n")
+        text = decode(Path(absolute(path)).read_bytes(), f"The {kind} file {path}").replace("\r\n", "\n")
     except InputError as error:
         raise JobError(error.message, error.remedy) from None
     except FileNotFoundError:
