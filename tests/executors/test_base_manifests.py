@@ -205,8 +205,8 @@ def test_roles_are_mapped_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert said == [
         "spec.tasks[scheduler] is not in the plan and stays as it is (1 × its own size).",
         "spec.tasks[nodes]: container train is taken for the one that trains.",
-        "spec.tasks[nodes]: an init container asks for 9 of cpu, and what runs then for 5500m: each pod takes the larger "
-        "all the same. Lower it there.",
+        "spec.tasks[nodes]: an init container asks for 9 of cpu, and what runs then for 5500m: each pod takes the "
+        "larger all the same. Lower it there.",
         "spec.tasks[nodes]: an init container asks for 9216Mi of memory, and what runs then for 1536Mi: each pod takes "
         "the larger all the same. Lower it there.",
         "spec.tasks[nodes] keeps 8 amd.com/gpu a replica: the plan has no GPUs.",
