@@ -34,7 +34,8 @@ A number is read alike in every file, table, manifest and option:
 |---|---|---|
 | memory | `16Gi`, `16GiB`, `16 GB`, `1e9`, `1288490188800m` | bytes; less than 4 KiB is refused: `400m` is 0.4 bytes |
 | cores | `2`, `0.5`, `500m` | cores; `m` is a thousandth |
-| time | `4h`, `90 min`, `1h30m`, `4:00:00`, `60` | seconds |
+| time | `4h`, `90 min`, `1h30m`, `4:00:00`, `1 day, 2:00:00`, `PT1H30M`, `60` | seconds |
+| GPUs | `2`, `a100:2`, `{kind: a100, count: 2}` | of each replica or host |
 | counts and other numbers | `45840617`, `45_840_617`, `45,840,617`, `4.5e7`, `45M`, `1Ki` | a count is whole |
 
 Suffixes are those of Kubernetes: `k`, `M`, `G`, `T`, `P`, `E` are powers of 1000, `Ki` to `Ei` of 1024, and `m`, `u`,
@@ -44,7 +45,9 @@ are powers of 1024, as Slurm has them. Commas, blanks, apostrophes and underscor
 follow a point: `1,5` and `1.000.000` are refused. Where semicolons or tabs separate the cells of a table, decimals may
 follow a comma.
 
-Files are YAML or JSON. `on`, `yes`, `12:30`, `010` and dates are text, as in YAML 1.2, and `010` is 10.
+Files are YAML or JSON. `on`, `yes`, `12:30`, `010` and dates are text, as in YAML 1.2, and `010` is 10. They are in
+UTF-8, or in UTF-16 or UTF-32 with a byte order mark. A section without anything below it is as one that is left out,
+and choices such as `cost` are taken in any case. Templates of Helm and Jinja are rendered first.
 """
 
 

@@ -24,7 +24,7 @@ from sizewright.how_far import tell
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 from sizewright.spec._paths import absolute
-from sizewright.spec._text_files import KeyTwiceError, read_yaml
+from sizewright.spec._text_files import KeyTwiceError, read_text, read_yaml
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
@@ -149,9 +149,9 @@ def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
     if isinstance(plan, Plan):
         return plan
     try:
-        text = plan.read_text(encoding="utf-8")
+        text = read_text(plan, "file")
         data = read_yaml(text)
-    except (OSError, UnicodeDecodeError):
+    except (OSError, InputError):
         return Plan.load(plan)  # says what is wrong
     except KeyTwiceError as error:
         raise JobError(f"{plan}: {error}.", "Keep one of them.") from None

@@ -132,7 +132,7 @@ class ObjectiveName(str, Enum):
 
 Objective = Annotated[
     Optional[ObjectiveName],  # noqa: UP045
-    typer.Option("--objective", help="Instead of the job's own."),
+    typer.Option("--objective", case_sensitive=False, help="Instead of the job's own."),
 ]
 Deadline = Annotated[
     Text, typer.Option("--deadline", metavar="TIME", help="Such as 4h: the least cost that meets it nine times of ten.")

@@ -30,7 +30,8 @@ class KubeflowExecutor(ClusterExecutor):
         host="{job}-{role}-{index}",
         refuses={"torchrun": "a TFJob gives its replicas no MASTER_ADDR, RANK and WORLD_SIZE"},
     )
-    containers = ("tensorflow",)  # the operator gives TF_CONFIG to the container of this name
+    containers = ("tensorflow",)
+    needs_name = "the operator gives TF_CONFIG to the container of this name, and refuses a TFJob without one"
     labels = PodLabels(*(f"training.kubeflow.org/{key}" for key in ("job-name", "replica-type", "replica-index")))
     scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # where PS are is in every replica's TF_CONFIG
     longest_name = 63 - len("-evaluator-000")  # its services are called such as NAME-worker-12

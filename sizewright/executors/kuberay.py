@@ -57,6 +57,7 @@ class KuberayExecutor(ClusterExecutor):
     roles_at, named_by = "spec.rayClusterSpec.workerGroupSpecs", "groupName"
     roles: ClassVar[Mapping[Role, str]] = {role: role for role in ROLES}
     containers = ("ray-worker",)
+    first_container = True  # KubeRay starts Ray there, and injected sidecars come behind it
     aliases: ClassVar[Mapping[Role, Sequence[str]]] = {"worker": ("trainer",), "ps": ("pserver", "parameter-server")}
     finds = Finds("RayJob")
     labels = PodLabels("ray.io/cluster", "ray.io/group")

@@ -20,11 +20,13 @@ from sizewright.executors.pod_command import Finds, Start, check_rendezvous, giv
 from sizewright.executors.pods import PodLabels
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.repeated_sizes import Change, repeated
-from sizewright.executors.slots import Node, Slot, main_container, node, rounded
+from sizewright.executors.slots import Node, Slot, all_containers, node, rounded, training_container
+from sizewright.executors.totals import beyond_container
 from sizewright.executors.yaml_text import YamlText
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
 from sizewright.spec._base import checked, parse
 from sizewright.spec._faults import explain_first
+from sizewright.spec._text_files import check_rendered
 
 _PARTS = (*ROLES, "batch_size")
 
@@ -51,6 +53,10 @@ class ManifestExecutor(RenderOnly):
     finds: ClassVar[Finds]
     containers: ClassVar[tuple[str, ...]] = ("main",)
     """Names of the container that trains, where a pod has several."""
+    needs_name: ClassVar[str] = ""
+    """Why a pod has to have a container of one of these names, where it has to."""
+    first_container: ClassVar[bool] = False
+    """Whether the platform starts replicas in the first container, whatever it is called."""
     cpu_step_m: ClassVar[int] = 1
     longest_name: ClassVar[int] = 63
 
@@ -254,10 +260,23 @@ class ManifestExecutor(RenderOnly):
 
     def slots(self, document: Node, role: Role) -> list[Slot]:
         """Where the sizes of a role are, in order; none where the manifest does not have it."""
-        return [self._slot(field, entry) for field, entry in self._entries(document, role)]
+        return [self._slot(document, field, entry) for field, entry in self._entries(document, role)]
 
-    def _slot(self, field: str, entry: Node) -> Slot:
-        return Slot(field, entry, main_container(entry.get("template"), self.containers, field))
+    def _slot(self, document: Node, field: str, entry: Node) -> Slot:
+        pod = entry.get("template")
+        containers = all_containers(pod, field)
+        if self.first_container:
+            return Slot(field, entry, containers[0])
+        if self.needs_name and not any(each.get("name") in self.containers for each in containers):
+            names = ", ".join(str(each.get("name")) for each in containers)
+            raise InputError(
+                f"{field} has no container called {self.containers[0]} (there: {names}): {self.needs_name}.",
+                f"Call the container that trains {self.containers[0]}.",
+            )
+        trained = [self._named(document, role) for role in ("worker", "ps", "chief")]
+        others = [self.entries(document)[name] for names in trained for name in names]
+        templates = [other["template"] for other in others if other is not entry and other.get("template")]
+        return Slot(field, entry, training_container(pod, self.containers, field, templates))
 
     def _entries(self, document: Node, role: Role) -> Iterator[tuple[str, Node]]:
         entries = self.entries(document)
@@ -380,6 +399,10 @@ class ManifestExecutor(RenderOnly):
                 yield f"{self._field(name)} is not in the plan and stays as it is ({count} × its own size)."
         for role, of_role in groups.items():
             for slot, group in zip(self.slots(document, role), of_role, strict=True):
+                containers = all_containers(slot.counted["template"], slot.field)
+                if len(containers) > 1 and slot.container.get("name") not in self.containers:
+                    yield f"{slot.field}: container {slot.container.get('name')} is taken for the one that trains."
+                yield from beyond_container(slot)
                 if slot.gpu_resource and not group.gpu:
                     count = slot.read().gpu
                     yield (
@@ -413,7 +436,11 @@ def find(documents: list[Any], api_version: str, kind: str, name: str, job: str 
     """The only document of a kind, or of several the one that is called `job`; items of a List are documents, too.
     Raises InputError that says what is there instead."""
     documents = list(_unfolded(documents))
-    kinds = [str(each.get("kind")) if isinstance(each, Mapping) else type(each).__name__ for each in documents]
+    kinds = [
+        str(each.get("kind") or "a mapping without kind") if isinstance(each, Mapping)
+        else "a list" if isinstance(each, list) else type(each).__name__
+        for each in documents
+    ]  # fmt: skip
     found = [each for each, of_kind in zip(documents, kinds, strict=True) if of_kind == kind]
     if len(found) > 1 and job:
         names = [str((each.get("metadata") or {}).get("name")) for each in found]
@@ -434,6 +461,7 @@ def find(documents: list[Any], api_version: str, kind: str, name: str, job: str 
         raise InputError(
             f"{name} has apiVersion '{found[0].get('apiVersion')}', which is another {kind}.", f"Use {api_version}."
         )
+    check_rendered(found[0], name)
     return node(found[0], name)
 
 

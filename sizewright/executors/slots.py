@@ -172,6 +172,37 @@ def main_container(template: Any, names: Sequence[str], field: str) -> Node:
     return next((each for each in found if each.get("name") in names), found[0])
 
 
+def training_container(template: Any, names: Sequence[str], field: str, others: Sequence[Any] = ()) -> Node:
+    """Of a pod template that a user wrote: the container of one of these names, the only one, the only one that is told
+    of its job by SIZEWRIGHT_ variables, the only one with GPUs, or the only one whose name or image all roles share.
+
+    Raises InputError where none of these tells it.
+    """
+    found = all_containers(template, field)
+    of_others = [all_containers(each, field) for each in others]
+    tests: list[Callable[[Node], bool]] = [
+        lambda each: each.get("name") in names,
+        lambda _: len(found) == 1,
+        lambda each: any(str(v.get("name")).startswith("SIZEWRIGHT_") for v in Slot(field, {}, each)._env()),
+        lambda each: bool(Slot(field, {}, each).gpu_resource),
+        *(lambda each, key=key: _shared(each, key, of_others) for key in ("name", "image")),
+    ]
+    for test in tests:
+        if len(fitting := [each for each in found if test(each)]) == 1:
+            return fitting[0]
+    raise InputError(
+        f"{field} has {len(found)} containers ({', '.join(str(each.get('name')) for each in found)}), and it is not "
+        "known which one trains.",
+        f"Call that one {names[0]}.",
+    )
+
+
+def _shared(container: Node, key: str, others: Sequence[Sequence[Node]]) -> bool:
+    """Whether all other roles have a container of the same name or image."""
+    value = container.get(key)
+    return bool(others) and all(any(each.get(key) == value for each in containers) for containers in others)
+
+
 def all_containers(template: Any, field: str) -> list[Node]:
     """Of a pod template. Raises InputError where there is none."""
     spec = node(node(template, f"{field}.template").get("spec"), f"{field}.template.spec")

@@ -21,6 +21,7 @@ from sizewright.executors.slurm_step import PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
 from sizewright.spec._base import checked, checked_json
 from sizewright.spec._faults import explain_first
+from sizewright.spec._text_files import read_text
 from sizewright.spec.units import format_count
 
 COMMENT = "sizewright:"
@@ -137,8 +138,8 @@ class SlurmRenderer(RenderOnly):
 
 def _read(path: str | Path) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8")  # line breaks as they are
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path, "script")
+    except OSError as error:
         raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a script.") from None
 
 

@@ -16,6 +16,7 @@ from sizewright.executors.slurm_sizes import (
     whole_cores,
 )
 from sizewright.spec import Group
+from sizewright.spec._text_files import check_rendered
 
 _MAGIC = re.compile(r"#SBATCH|#SLURM")
 _COMPONENT = re.compile(r"hetjob|packjob", re.IGNORECASE)
@@ -24,7 +25,7 @@ _MISTAKEN = re.compile(r"[ \t]+#SBATCH\b|#[ \t]*sbatch[ \t]+-")
 _BLANKS = " \t\v\f\r"
 _SHORT = {
     "-n": "--ntasks", "-c": "--cpus-per-task", "-J": "--job-name", "-N": "--nodes", "-G": "--gpus", "-o": "--output",
-    "-q": "--qos",
+    "-q": "--qos", "-a": "--array",
 }  # fmt: skip
 _OF_NODES = ("--mem", "--nodes", "--ntasks-per-node", "--mem-per-gpu", "--gpus", "--gpus-per-node", "--ntasks-per-core",
     "--gres", "--gpus-per-socket",
@@ -69,6 +70,11 @@ class SlurmScript:
             raise InputError(f"{name} has DOS line breaks or NULs, which sbatch refuses.", "Save it with LF alone.")
         self._lines, self._name = text.split("\n"), name
         self._find()
+        if len(self._components) > 1 and any("--array" in options for options in self._components):
+            raise InputError(
+                f"{name} has --array and hetjob, and Slurm takes no job arrays of heterogeneous jobs.",
+                "Take --array out, and submit the script once for each of its jobs.",
+            )
         if self.unread and not any(self._components):
             raise InputError(f"{name}: {self._unread_because()}.", "Move the #SBATCH lines above it.")
 
@@ -155,7 +161,9 @@ class SlurmScript:
         """Sentences on directives that sbatch does not read."""
         above = [n for n in self.unread if self._command is None or n <= self._command]
         said = [f"{self._name}: {self._unread_because()}."] if len(above) < len(self.unread) else []
-        return [*([f"{self._name}: {_mistaken(above)}."] if above else []), *said]
+        array = self.value(0, "--array")
+        many = [f"{self._name}: --array={array} starts a job of these sizes for each index; the plan counts one."]
+        return [*([f"{self._name}: {_mistaken(above)}."] if above else []), *said, *(many if array else [])]
 
     def _unread_because(self) -> str:
         below = [n for n in self.unread if self._command is not None and n > self._command]
@@ -204,10 +212,13 @@ class SlurmScript:
         words, options = self._words(number, line), self._components[-1]
         while words:
             word = words.pop(0)
+            if not word.text.startswith("-"):
+                raise self._malformed(number, f"'{word.text:.40}' is no option")
             name, equals, value = word.text.partition("=")
             if name[:2] in _SHORT and not name.startswith("--"):  # -n4, -n 4
                 name, at = _SHORT[name[:2]], word.start + 2
                 if len(word.text) > 2:
+                    self._check(number, name, word.text[2:])
                     options[name] = _Option(number, word.text[2:], slice(at, word.stop))
                     continue
             elif equals:
@@ -215,14 +226,31 @@ class SlurmScript:
                 at = line.index("=", word.start) + 1
                 quoted = line[word.start : at] != word.text[: at - word.start]
                 begin = word.start if quoted else at
+                self._check(number, name, value)
                 options[name] = _Option(number, value, slice(begin, word.stop), f"{name}=" if quoted else "")
                 continue
             name = _full(name)
             if words and not words[0].text.startswith("-"):
                 follows = words.pop(0)
+                self._check(number, name, follows.text)
                 options[name] = _Option(number, follows.text, slice(follows.start, follows.stop))
             else:
+                self._check(number, name, None)
                 options[name] = _Option(number, None, slice(word.stop, word.stop))
+
+    def _check(self, number: int, name: str, value: str | None) -> None:
+        """Raises InputError for an option that sbatch refuses as it is written."""
+        check_rendered(value, f"{self._name}, line {number + 1},")
+        if name in _LONG and not value:
+            raise self._malformed(number, f"{name} has no value")
+        if value and value.startswith("="):
+            raise self._malformed(number, f"{name} has the value '{value}'")
+
+    def _malformed(self, number: int, what: str) -> InputError:
+        return InputError(
+            f"{self._name}: in line {number + 1} {what}, and sbatch refuses it ({self._lines[number].strip():.60}).",
+            "Write such as #SBATCH --ntasks=4 or -n 4: no spaces around =, and # before a remark.",
+        )
 
     def _words(self, number: int, line: str) -> list[_Word]:
         """Arguments of a directive: quotes group, a backslash escapes, and # begins a comment, even within a word."""
@@ -277,8 +305,8 @@ class SlurmScript:
 
 def _full(name: str) -> str:
     """The option that sbatch takes an abbreviation for."""
-    found = [option for option in _LONG if option.startswith(name)]
-    return found[0] if len(found) == 1 and name not in _LONG else name
+    found = [option for option in (*_LONG, "--array") if option.startswith(name)]
+    return found[0] if len(found) == 1 and name not in _LONG and len(name) > len("--a") else name
 
 
 def _mistaken(lines: list[int]) -> str:

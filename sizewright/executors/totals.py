@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from sizewright.executors.slots import Node, Slot, all_containers
+from sizewright.executors.slots import Node, Slot, all_containers, node
 from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
 
 _AMOUNTS = ("cpu", "memory")
@@ -39,17 +39,57 @@ def beyond_total(limits: Any, field: str, entries: Mapping[str, Node]) -> Iterat
             )
 
 
+def beyond_container(slot: Slot) -> Iterator[str]:
+    """Say where a pod asks for more than its containers, which no plan can shrink: Kubernetes takes the largest init
+    container where that asks for more, and adds native sidecars and the pod's overhead."""
+    pod = node(node(slot.counted.get("template"), slot.field).get("spec"), slot.field)
+    for amount in _AMOUNTS:
+        running, largest, overhead = _pod(pod, amount, slot.field)
+        if largest > running:
+            yield (
+                f"{slot.field}: an init container asks for {_written(amount, largest)} of {amount}, and what runs then "
+                f"for {_written(amount, running)}: each pod takes the larger all the same. Lower it there."
+            )
+        if overhead:
+            yield f"{slot.field}: the pod's overhead adds {_written(amount, overhead)} of {amount} to each pod."
+        own = Slot(f"{slot.field}: the pod's", {}, pod).told()
+        if amount in own:
+            yield f"{slot.field}: the pod itself asks for {own[amount]} of {amount}, which counts and stays."
+
+
+def _pod(pod: Node, amount: str, field: str) -> tuple[float, float, float]:
+    """What the containers that run together ask for, what the largest step of the init containers does, and the
+    overhead."""
+    sidecars = largest = 0.0
+    for each in pod.get("initContainers") or []:
+        asked = _of_container(node(each, f"{field}: initContainers"), amount) or 0.0
+        if each.get("restartPolicy") == "Always":  # it starts before the next and runs on
+            sidecars += asked
+        largest = max(largest, sidecars + (0.0 if each.get("restartPolicy") == "Always" else asked))
+    running = sum(_of_container(each, amount) or 0.0 for each in all_containers({"spec": pod}, field))
+    overhead = Slot(f"{field}: the overhead as", {}, {"resources": {"requests": pod.get("overhead") or {}}})
+    return (
+        running + sidecars,
+        largest,
+        (overhead.sizes().cpu if amount == "cpu" else overhead.sizes().memory_bytes) or 0.0,
+    )
+
+
+def _of_container(container: Node, amount: str) -> float | None:
+    sizes = Slot(f"container {container.get('name')}", {}, container).sizes()
+    return sizes.cpu if amount == "cpu" else sizes.memory_bytes
+
+
 def _asked(amount: str, entries: Mapping[str, Node], counts: Mapping[str, int]) -> tuple[float, bool]:
     """What so many replicas ask for, and whether all containers of them say it."""
     total, complete = 0.0, True
     for name, entry in entries.items():
         containers = all_containers(entry.get("template"), name) if "template" in entry else []
         complete = complete and bool(containers)
-        for container in containers:
-            sizes = Slot(name, entry, container).sizes()
-            one = sizes.cpu if amount == "cpu" else sizes.memory_bytes
-            total += counts[name] * (one or 0)
-            complete = complete and one is not None
+        complete = complete and all(_of_container(each, amount) is not None for each in containers)
+        if containers:
+            running, largest, overhead = _pod(entry["template"]["spec"], amount, name)
+            total += counts[name] * (max(running, largest) + overhead)
     return total, complete
 
 

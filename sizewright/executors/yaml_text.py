@@ -5,56 +5,57 @@ from __future__ import annotations
 import copy
 import difflib
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sizewright.errors import InputError
 from sizewright.executors.manifest import from_yaml
+from sizewright.spec._text_files import check_text_rendered, read_json, read_text
 
 _LIST = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*( *)- ", re.MULTILINE)
+_START = re.compile(r"^(?=---(?:\s|\Z))", re.MULTILINE)
+"""Three dashes begin a document wherever they begin a line."""
+_ABOVE = re.compile(r"(?:\s*(?:#.*)?|%.*|(?:---|\.\.\.)\s*(?:\s#.*)?)\n?")
+_BELOW = re.compile(r"(?:(?:\.\.\.)?[ \t]*|#.*)\n?")
+"""Lines around a document that are no part of it. A comment that is indented may be a line of a text."""
 
 
 class YamlText:
     """The documents of one file; `documents` may be changed, and `text` is the file with these changes."""
 
     def __init__(self, text: str, name: str = "The manifest") -> None:
-        from ruamel.yaml import YAML
         from ruamel.yaml.constructor import DuplicateKeyError
         from ruamel.yaml.error import YAMLError
 
-        self._crlf, self._given = "\r\n" in text, text.replace("\r\n", "\n")
-        self._yaml = YAML()  # of its kinds of loaders the one that runs nothing and keeps comments
-        self._yaml.preserve_quotes = True
-        self._yaml.width = 1 << 20
+        self._crlf, given = "\r\n" in text, text.replace("\r\n", "\n")
         try:
-            self.documents: list[Any] = list(self._yaml.load_all(self._given))
+            self._parts = [_part(each) for each in _START.split(given) if each]
         except DuplicateKeyError:
             from_yaml(text, name)  # raises with the key and its lines
             raise InputError(f"{name} has a key twice.", "Keep one of them.") from None
-        except YAMLError as error:
-            told = " ".join(str(error).split())
-            raise InputError(f"{name} is not YAML: {told:.200}.", "Mend it, or leave the base manifest out.") from None
-        offset = _list_offset(self._given)
-        self._yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
-        self._yaml.explicit_start = self._given.lstrip().startswith("---")
-        self._unchanged = self._dumped()
+        except (YAMLError, RecursionError):
+            check_text_rendered(given, name)
+            raise InputError(
+                f"{name} is not YAML: {_fault(given):.200}.", "Mend it, or leave the base manifest out."
+            ) from None
+        self.documents: list[Any] = [each for part in self._parts for each in part.documents]
 
     @classmethod
     def load(cls, path: str | Path) -> YamlText:
         """Raises InputError for a file that cannot be read or is not YAML."""
         try:
-            text = Path(path).read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
+            return cls(read_text(path, "manifest"), str(path))
+        except OSError as error:
             raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a manifest.") from None
-        return cls(text, str(path))
 
     @property
     def text(self) -> str:
         """All documents as one text: lines without a change are those of the file, byte for byte."""
-        changed = self._dumped()
-        text = self._merged(changed)
+        text = "".join(part.text for part in self._parts)
         return text.replace("\n", "\r\n") if self._crlf else text
 
     def separate(self, document: Any, *path: str | int) -> None:
@@ -67,9 +68,74 @@ class YamlText:
                 at[key] = _without_anchors(copy.deepcopy(at[key]))
             at = at[key]
 
+
+class _Part(Protocol):
+    """One document of a file, with the comments around it."""
+
+    documents: list[Any]
+
+    @property
+    def text(self) -> str:
+        """With what was changed."""
+
+
+def _part(text: str) -> _Part:
+    if text.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            return _JsonPart(text)
+    return _YamlPart(text)
+
+
+class _JsonPart:
+    """A document in JSON, which stays JSON."""
+
+    def __init__(self, text: str) -> None:
+        self._given = text
+        self.documents: list[Any] = [read_json(text)]
+        self._before = copy.deepcopy(self.documents)
+
+    @property
+    def text(self) -> str:
+        """In the indentation that it has."""
+        if self.documents == self._before:
+            return self._given
+        indent = re.search(r"^([ \t]+)\S", self._given, re.MULTILINE)
+        end = self._given[len(self._given.rstrip()) :]
+        return json.dumps(self.documents[0], indent=indent[1] if indent else None, ensure_ascii=False) + end
+
+
+class _YamlPart:
+    """A document in YAML. What stands above and below it is kept apart, as a dump would lose it."""
+
+    def __init__(self, text: str) -> None:
+        from ruamel.yaml import YAML
+
+        lines = re.split(r"(?<=\n)", text)
+        first = next((n for n, line in enumerate(lines) if not _ABOVE.fullmatch(line)), len(lines))
+        end = next((n for n in range(len(lines), first, -1) if not _BELOW.fullmatch(lines[n - 1])), first)
+        self._head, body, self._tail = ("".join(part) for part in (lines[:first], lines[first:end], lines[end:]))
+        self._ends = body.endswith("\n") or not body
+        self._given = body if self._ends else f"{body}\n"
+        self._yaml = YAML()  # of its kinds of loaders the one that runs nothing and keeps comments
+        self._yaml.preserve_quotes = True
+        self._yaml.width = 1 << 20
+        self.documents: list[Any] = list(self._yaml.load_all(self._given)) if body else []
+        offset = _list_offset(self._given)
+        self._yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
+        self._yaml.explicit_start = self._given.startswith("---")
+        self._unchanged = self._dumped()
+
+    @property
+    def text(self) -> str:
+        """Lines without a change are those of the file."""
+        changed = self._dumped()
+        body = self._given if changed == self._unchanged else self._merged(changed)
+        return f"{self._head}{body if self._ends else body.removesuffix(chr(10))}{self._tail}"
+
     def _dumped(self) -> str:
         out = io.StringIO()
-        self._yaml.dump_all(self.documents, out)
+        if self.documents:
+            self._yaml.dump_all(self.documents, out)
         return out.getvalue()
 
     def _merged(self, changed: str) -> str:
@@ -93,6 +159,18 @@ class YamlText:
         except Exception:  # the layout of the file does not allow it
             same = False
         return text if same else changed
+
+
+def _fault(text: str) -> str:
+    """What is wrong, with its line in the whole text."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        list(YAML().load_all(text))
+    except (YAMLError, RecursionError) as error:
+        return " ".join(str(error).split())
+    return "it has a document that cannot be read alone"
 
 
 def _indented(line: str, like: str) -> str:

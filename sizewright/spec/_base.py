@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
-from sizewright.errors import JobError, RecordError
+from sizewright.errors import InputError, JobError, RecordError
 from sizewright.spec._faults import Place, by_place, explain_all, explain_first, name_place
 from sizewright.spec._paths import absolute
-from sizewright.spec._text_files import KeyTwiceError, read_yaml
+from sizewright.spec._text_files import KeyTwiceError, check_rendered, check_text_rendered, decode, read_yaml
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -96,29 +96,45 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     Raises JobError with one sentence when the file is missing, malformed or not a mapping.
     """
     try:
-        text = Path(absolute(path)).read_text(encoding="utf-8")
+        text = decode(Path(absolute(path)).read_bytes(), f"The {kind} file {path}").replace("\r\n", "\n")
+    except InputError as error:
+        raise JobError(error.message, error.remedy) from None
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except OSError as error:
         told = error.strerror or error
         raise JobError(f"Cannot read the {kind} file {path}: {told}.", "Check the path and its rights.") from None
-    except UnicodeDecodeError:
-        raise JobError(f"The {kind} file {path} is not text in UTF-8.", "Check the path.") from None
-    try:
-        data = read_yaml(text)
-    except KeyTwiceError as error:
-        raise JobError(f"{path}: {error}.", "Keep one of them.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.") from None
-    except (ValueError, RecursionError) as error:  # such as lists in lists without end
-        raise JobError(f"{path} is not valid YAML: {error}.", "Mend that value.") from None
+    data = _read(text, path)
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise JobError(f"{path} must hold keys and values; it holds {found}.", _WRITE.get(kind, "Check the path."))
     return data
+
+
+def _read(text: str, path: str | Path) -> Any:
+    try:
+        data = read_yaml(text)
+        check_rendered(data, str(path))
+        return data
+    except InputError as error:
+        raise JobError(error.message, error.remedy) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(text, path, error) from None
+
+
+def _unreadable(text: str, path: str | Path, error: Exception) -> JobError:
+    try:
+        check_text_rendered(text, str(path))
+    except InputError as template:
+        return JobError(template.message, template.remedy)
+    if isinstance(error, KeyTwiceError):
+        return JobError(f"{path}: {error}.", "Keep one of them.")
+    if isinstance(error, yaml.YAMLError):
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        return JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.")
+    return JobError(f"{path} is not valid YAML: {error}.", "Mend that value.")  # such as lists in lists without end
 
 
 OPTIONS = "objective and deadline"
@@ -126,13 +142,46 @@ OPTIONS = "objective and deadline"
 
 
 def parse(record: type[R], data: dict[str, Any], source: str) -> R:
-    """Validate `data` as `record`; the first few faults become one JobError."""
+    """Validate `data` as `record`: an empty section is as one that is left out, and choices are taken in any case.
+
+    The first few faults become one JobError.
+    """
+    data = _as_meant(record, data)
     try:
         return checked(record, data)
     except ValidationError as error:
         shown = _sentences(record, error, data)
         file = "Correct the file; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", file if source != OPTIONS else "Correct it.") from None
+
+
+def _as_meant(annotation: Any, value: Any) -> Any:
+    if isinstance(value, str):
+        choices = _choices(annotation)
+        same = [choice for choice in choices if choice.lower() == value.strip().lower()]
+        return same[0] if len(same) == 1 and value not in choices else value
+    record = _record_in(annotation)
+    if record and isinstance(value, list):
+        return [_as_meant(annotation, each) for each in value]
+    if not record or not isinstance(value, dict):
+        return value
+    kinds = {}
+    for name, field in record.model_fields.items():
+        kinds[name] = kinds[field.alias or field.validation_alias or name] = field.annotation
+    return {
+        key: _as_meant(kinds.get(key), inner)
+        for key, inner in value.items()
+        if inner is not None or not _record_in(kinds.get(key))
+    }
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Texts that a field names, or a field of the record that one text stands for."""
+    if record := _record_in(annotation):
+        return tuple(choice for field in record.model_fields.values() for choice in _choices(field.annotation))
+    if get_origin(annotation) is Literal:
+        return tuple(each for each in get_args(annotation) if isinstance(each, str))
+    return tuple(choice for inner in get_args(annotation) for choice in _choices(inner))
 
 
 def _sentences(record: type[Record], error: ValidationError, data: Any) -> str:

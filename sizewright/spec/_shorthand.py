@@ -26,7 +26,10 @@ class Shorthand:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         long = handler(schema)
-        return {"anyOf": [self.short(long), long]}
+        forms = (self.short(long), long)
+        if {"type": "null"} not in long.get("anyOf", []):
+            return {"anyOf": list(forms)}
+        return {"anyOf": [option for form in forms for option in form.get("anyOf", [form])]}
 
 
 # `4` stands for `[4, 4]`.

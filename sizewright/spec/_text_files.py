@@ -1,15 +1,90 @@
-"""YAML and JSON texts of users: what a person would take them for, and no key twice."""
+"""Texts of users: their encoding, templates among them, and YAML and JSON as a person reads it, with no key twice."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from sizewright.errors import InputError
+
 _MERGE = "tag:yaml.org,2002:merge"
+_BY_MARK = (  # the longer mark first: that of UTF-32 begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{\{|\{%")
+_OF_CODE = frozenset({"command", "args", "env", "annotations", "entrypoint", "run", "pattern", "reason"})
+"""Keys below which double braces are code or prose and no template."""
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """All of a text file, with its line breaks. Raises OSError, and InputError for what is not text."""
+    return decode(Path(path).read_bytes(), f"The {what} {path}")
+
+
+def decode(data: bytes, name: str) -> str:
+    """Text in UTF-8, or in what its byte order mark says. Raises InputError for bytes that are no such text."""
+    if data.startswith(_COMPRESSED):
+        raise InputError(f"{name} is compressed.", "Unpack it first.")
+    encoding = next((encoding for mark, encoding in _BY_MARK if data.startswith(mark)), "utf-8-sig")
+    if encoding == "utf-8-sig" and b"\0" in data:
+        raise InputError(
+            f"{name} is not UTF-8: it holds NULs, as UTF-16 without a byte order mark does.", "Save it as UTF-8."
+        )
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8-sig":
+            raise InputError(f"{name} begins like {encoding.upper()} and is not.", "Save it as UTF-8.") from None
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at line {line}.",
+            "Save it as UTF-8, such as by: iconv -f latin1 -t utf-8 OLD > NEW.",
+        ) from None
+
+
+def check_rendered(found: Any, name: str) -> None:
+    """Raises InputError where a value that was read is still a template of Helm or Jinja."""
+    for text in _templated(found):
+        raise _unrendered(name, text)
+
+
+def check_text_rendered(text: str, name: str) -> None:
+    """The same for a text that cannot be read."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if (template := _TEMPLATE.search(line)) and not line.lstrip().startswith("#"):
+            raise _unrendered(f"{name}, line {number},", template[0])
+
+
+def _unrendered(name: str, text: str) -> InputError:
+    return InputError(
+        f"{name} is a template of Helm or Jinja: it holds {' '.join(text.split()):.60}.",
+        "Render the template first (helm template CHART > manifest.yaml, or jinja2), and pass the result.",
+    )
+
+
+def _templated(found: Any) -> Iterator[str]:
+    if isinstance(found, Mapping):
+        for key, value in found.items():
+            if isinstance(key, Mapping):  # `{{ x }}` without quotes is a mapping whose key is a mapping
+                yield "{{ " + ", ".join(map(str, key)) + " }}"
+            elif key not in _OF_CODE:
+                yield from _templated(value)
+    elif isinstance(found, (list, tuple)):
+        for each in found:
+            yield from _templated(each)
+    elif isinstance(found, str) and "\n" not in found and (template := _TEMPLATE.search(found)):
+        yield template[0]
 
 
 class KeyTwiceError(ValueError):

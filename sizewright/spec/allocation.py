@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
 from sizewright.spec._base import Record
-from sizewright.spec._shorthand import PLATFORM_NAME
+from sizewright.spec._shorthand import PLATFORM_NAME, Shorthand
 from sizewright.spec.units import ByteCount, Cores, Count, format_bytes, format_count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
@@ -22,12 +24,31 @@ class Gpu(Record):
     count: Count = Field(ge=1, description="of each replica, or host")
 
 
+def _gpus(value: Any) -> Any:
+    """`2` and `a100:2` as what they stand for."""
+    text = str(value).strip() if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
+    if text == "0":
+        return None
+    if found := re.fullmatch(r"(?:([A-Za-z][-\w.]*):)?(\d{1,9})", text, re.ASCII):
+        return {"count": int(found[2])} | ({"kind": found[1]} if found[1] else {})
+    if value is None or isinstance(value, (Mapping, Gpu)):
+        return value
+    raise ValueError(f"must be such as {{kind: a100, count: 2}}, a100:2 or 2, got {reprlib.repr(value)}")
+
+
+# `2` stands for `{count: 2}`, `a100:2` for `{kind: a100, count: 2}`.
+Gpus = Annotated[
+    Gpu | None,
+    Shorthand(expand=_gpus, short=lambda _: {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+]
+
+
 class Resources(Record):
     """What one replica may use: cores, bytes, GPUs."""
 
     cpu: Cores = Field(gt=0)
     memory_bytes: ByteCount = Field(ge=0)
-    gpu: Gpu | None = None
+    gpu: Gpus = None
 
 
 class Group(Record):
@@ -36,7 +57,7 @@ class Group(Record):
     replicas: Count = Field(ge=0, description="how many of this size")
     cpu: Cores = Field(gt=0, description="of each")
     memory_bytes: ByteCount = Field(ge=0, description="of each; 0 is no limit")
-    gpu: Gpu | None = None
+    gpu: Gpus = None
 
     def describe_memory(self) -> str:
         """Return `512.0 MiB`; memory that is unknown is not asked for."""

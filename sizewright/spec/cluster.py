@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record, load_yaml, parse
-from sizewright.spec.allocation import Gpu
+from sizewright.spec.allocation import Gpus
 from sizewright.spec.units import Bytes, Cores, Count, Number
 
 
@@ -18,7 +18,7 @@ class HostKind(Record):
     count: Count = Field(default=1, ge=0, le=1_000_000, description="how many of them")
     cpu: Cores = Field(gt=0, description="of each")
     memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory", description="of each")
-    gpu: Gpu | None = None
+    gpu: Gpus = None
     network_gbps: Number | None = Field(default=None, gt=0, description="bandwidth of one host's link")
 
     model_config = ConfigDict(populate_by_name=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
@@ -20,6 +21,15 @@ from sizewright.spec.units import Count, Number, Seconds
 _CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
 MOST_SAMPLES = 10**18
 Objective = Literal["balanced", "cost", "time", "deadline"]
+
+
+def _device(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"cuda:\d+|gpus?(:\d+)?", value.strip(), re.IGNORECASE):
+        raise ValueError(f"must be cpu or cuda, got {value!r} (write cuda: each replica is given a GPU of its own)")
+    return value
+
+
+DEVICE = BeforeValidator(_device)
 
 
 class Data(Record):
@@ -53,8 +63,10 @@ class Training(Record):
         description="samples to train in all; absent: unknown with a command, else the 45,840,617 of Criteo Kaggle",
     )  # fmt: skip
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="where workers compute")
-    embedding_device: Literal["cpu", "cuda"] = Field(default="cpu", description="where a PS keeps its rows")
+    device: Annotated[Literal["cpu", "cuda"], DEVICE] = Field(default="cpu", description="where workers compute")
+    embedding_device: Annotated[Literal["cpu", "cuda"], DEVICE] = Field(
+        default="cpu", description="where a PS keeps its rows"
+    )
     max_staleness: Count | None = Field(
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )

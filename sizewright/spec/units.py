@@ -1,8 +1,8 @@
 """Numbers as people write them, with a unit or without: the only reader of quantities.
 
 Every Kubernetes quantity is read (`500m`, `16Gi`, `1G`, `1e3`, `1288490188800m`), and what people write besides it:
-`16 GiB`, `16gb`, `4h`, `1h30m`, `4.5e7`, `1,000,000`, `45_840_617`. A lower-case `m` is a thousandth (in a duration a
-minute) and never a million. Records hold cores, bytes, seconds and plain numbers.
+`16 GiB`, `16gb`, `4h`, `1h30m`, `PT1H30M`, `1 day, 2:00:00`, `4.5e7`, `1,000,000`, `45_840_617`. A lower-case `m` is a
+thousandth (in a duration a minute) and never a million. Records hold cores, bytes, seconds and plain numbers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,17 @@ _OF_SECONDS |= {unit: seconds for seconds, units in _TIMES.items() for unit in u
 
 _NUMBER = r"[+-]?(?:[0-9][0-9_,'\s]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]*)\s*")
-_DURATION = re.compile(rf"\s*(?=[0-9.])({_NUMBER})\s*([A-Za-z]+)")
-_CLOCK = re.compile(r"\s*(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)\s*", re.ASCII)
+_DURATION = re.compile(rf"\s*(?=[0-9.])({_NUMBER})\s*([A-Za-z]+)\s*(?:,|and\b)?")
+_CLOCK = re.compile(
+    r"\s*(?:(\d+)(?:-|\s*d(?:ays?)?,?\s+))?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)\s*", re.ASCII | re.IGNORECASE
+)
+_ISO_AMOUNT = r"(\d+(?:[.,]\d+)?)"
+_ISO = re.compile(
+    rf"\s*P(?=.*\d)(?:{_ISO_AMOUNT}W)?(?:{_ISO_AMOUNT}D)?"
+    rf"(?:T(?=\d)(?:{_ISO_AMOUNT}H)?(?:{_ISO_AMOUNT}M)?(?:{_ISO_AMOUNT}S)?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+"""ISO 8601, without years and months, which have no length."""
 _DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[1-9][0-9]{0,2}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
 _OF_KUBERNETES = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
 _PLAIN = re.compile(r"[0-9]{1,15}(\.[0-9]{1,17})?")
@@ -113,17 +122,24 @@ def parse_count(value: Any) -> int:
 
 
 def parse_seconds(value: Any) -> float:
-    """`"4h"`, `"3h60m"` and `"4:00:00"` → 14400.0; plain numbers are seconds."""
+    """`"4h"`, `"3h60m"`, `"4:00:00"` and `"PT4H"` → 14400.0; plain numbers are seconds."""
     what, example = "a duration", "4h, 1h30m, 4:00:00 or seconds"
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= _LONGEST:
         if clock := _CLOCK.fullmatch(value):
             days, hours, minutes, seconds = clock.groups()
             return float(int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds))
+        if iso := _ISO.fullmatch(value):
+            amounts = (Fraction((each or "0").replace(",", ".")) for each in iso.groups())
+            return float(sum(a * s for a, s in zip(amounts, (604800, 86400, 3600, 60, 1), strict=True)))
+        if re.fullmatch(r"\s*P[\dYMWDTHS.,]+\s*", value, re.ASCII):
+            raise ValueError(
+                f"{_shown(value)} is not {what}: of ISO 8601, weeks, days and times such as P1DT12H (write {example})"
+            )
         if re.fullmatch(r"\s*\d+:\d+\s*", value):
             raise ValueError(f"{_shown(value)} is not {what}: it could be hours or minutes (write {example})")
-        parts = [match.group() for match in _DURATION.finditer(value)]
-        if len(parts) > 1 and "".join(parts) == value.rstrip():
-            return sum(parse_seconds(part) for part in parts)
+        parts = list(_DURATION.finditer(value))
+        if len(parts) > 1 and "".join(part[0] for part in parts) == value.rstrip() and value.rstrip()[-1:] != ",":
+            return sum(parse_seconds(f"{part[1]}{part[2]}") for part in parts)
     return float(_parse(value, _OF_SECONDS, what, example))
 
 
@@ -287,7 +303,7 @@ class Quantity:
 _WRITTEN = r"^ *\+?([0-9][0-9_,' ]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)? *"
 _BYTES_WRITTEN = _WRITTEN + r"([numkKMGTPEgtp]|[KMGTPEkmgtpe]([iI]?[bB]|[iI])|[bB])? *$"
 _CORES_WRITTEN = _WRITTEN + r"[numk]? *$"
-_SECONDS_WRITTEN = r"^ *[0-9+.][-0-9+:.,_' a-zA-Z]*$"
+_SECONDS_WRITTEN = r"^ *[0-9+.Pp][-0-9+:.,_' a-zA-Z]*$"
 _COUNT_WRITTEN = _WRITTEN + r"([numkKMGTPEgtp]|[KMGTPEkmgtpe][iI])? *$"
 
 Bytes = Annotated[int, Quantity(parse_bytes, _BYTES_WRITTEN)]

@@ -46,14 +46,14 @@ def test_memory_answers_table_by_table_and_per_server(call, example):
             "deadline needs a `deadline`, such as 4h. Correct the option.",
         ),
         (("memory", "JOB", "--cluster", "LIST"), "`sizewright schema cluster` lists its keys."),
-        (("memory", "JOB", "--cluster", "BYTES"), "The cluster file BYTES is not text in UTF-8."),
+        (("memory", "JOB", "--cluster", "BYTES"), "The cluster file BYTES is not UTF-8: byte 0xe9 at line 1."),
         (("run", "JOB", "--rails", "."), "Cannot read the guard rails file .: Is a directory."),
     ],
 )
 def test_what_is_wrong_is_told_of_what_was_given(call, example, words, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "LIST").write_text("- a")
-    (tmp_path / "BYTES").write_bytes(b"\xff\xfe")
+    (tmp_path / "BYTES").write_bytes(b"\xe9")
     result = call(*(example if word == "JOB" else word for word in words))
     assert (result.code, len(result.err.strip().splitlines())) == (1, 1)
     assert told in result.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,11 @@ def test_roles_are_mapped_and_the_rest_is_kept(tmp_path: Path) -> None:
     said = made.remarks(PLAN)
     assert said == [
         "spec.tasks[scheduler] is not in the plan and stays as it is (1 × its own size).",
+        "spec.tasks[nodes]: container train is taken for the one that trains.",
+        "spec.tasks[nodes]: an init container asks for 9 of cpu, and what runs then for 5500m: each pod takes the "
+        "larger all the same. Lower it there.",
+        "spec.tasks[nodes]: an init container asks for 9216Mi of memory, and what runs then for 1536Mi: each pod takes "
+        "the larger all the same. Lower it there.",
         "spec.tasks[nodes] keeps 8 amd.com/gpu a replica: the plan has no GPUs.",
         "spec.tasks[nodes]: OMP_NUM_THREADS says 8; the cores of each are now 1.5.",
         "spec.tasks[nodes]: --nnodes says 4; workers are now 6.",
@@ -499,3 +505,152 @@ def test_a_base_that_is_broken_anywhere_is_one_sentence(name: str, tmp_path: Pat
         with suppress(InputError):
             executor(name, base).remarks(PLAN)
             executor(name, base).as_rendered(PLAN)
+
+
+_TFJOB = """\
+# Of the ads team: ask before you change it.
+
+%s---
+# The job.
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: ctr}
+spec:
+  tfReplicaSpecs:
+    Worker: {replicas: 2, template: {spec: {containers: [{name: tensorflow, image: i}]}}}
+    PS: {replicas: 1, template: {spec: {containers: [{name: tensorflow, image: i}]}}}
+# Below the job.
+---   # another
+# Its settings.
+kind: ConfigMap
+data:
+  a: |
+    # not a comment
+    {{ left }}
+# At the end."""
+
+
+@pytest.mark.parametrize("directive", ["", "%YAML 1.2\n", "apiVersion: v1\nkind: Secret   # first\n"])
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_comments_around_documents_stay(tmp_path: Path, directive: str, line_break: str) -> None:
+    path = tmp_path / "base.yaml"
+    text = (_TFJOB % directive).replace("\n", line_break)
+    path.write_bytes(text.encode())
+    rendered = executor("kubeflow", path).render(PLAN)
+    changed = [(a, b) for a, b in zip(text.split("\n"), rendered.split("\n"), strict=True) if a != b]
+    assert [before.split(":")[0].strip() for before, _ in changed] == ["Worker", "PS"]
+
+
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_a_manifest_in_json_stays_json(tmp_path: Path, indent: Any) -> None:
+    document = yaml.safe_load(get_executor("kubeflow").render(PLAN))
+    document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+    text = json.dumps(document, indent=indent) + "\n"
+    rendered = executor("kubeflow", written(tmp_path, text)).render(PLAN)
+    assert rendered == text.replace('"replicas": 3', '"replicas": 6')
+    assert json.loads(rendered)["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 6
+
+
+def test_a_template_of_a_manifest_is_named(tmp_path: Path) -> None:
+    text = _TFJOB % ""
+    for template in ("replicas: {{ .Values.workers }}", "{{- if .Values.x }}\n"):
+        base = written(tmp_path, text.replace("replicas: 2", template))
+        with pytest.raises(InputError, match="is a template of Helm or Jinja") as caught:
+            executor("kubeflow", base).render(PLAN)
+        assert "helm template" in caught.value.remedy
+    base = written(tmp_path, text.replace("image: i", 'image: "{{ image }}"'))
+    with pytest.raises(InputError, match=r"holds \{\{ image }}"):
+        executor("kubeflow", base).render(PLAN)
+
+
+def test_a_manifest_in_another_encoding_is_read_or_named(tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_bytes((_TFJOB % "# é\n").encode("utf-16"))
+    assert "# é" in executor("kubeflow", base).render(PLAN)
+    base.write_bytes((_TFJOB % "# é\n").encode("latin-1"))
+    with pytest.raises(InputError, match="is not UTF-8: byte 0xe9 at line 3"):
+        executor("kubeflow", base).render(PLAN)
+
+
+_POD = "{spec: {containers: [%s]}}"
+_TASKS = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: ctr}
+spec:
+  tasks:
+  - {name: worker, replicas: 2, template: %s}
+  - {name: ps, replicas: 1, template: %s}
+"""
+_PROXY, _LOGS = "{name: proxy, image: envoy}", "{name: logs, image: fluent}"
+
+
+@pytest.mark.parametrize(
+    ("worker", "ps", "trains"),
+    [
+        ((_PROXY, "{name: main, image: t}"), ("{name: main, image: t}",), "main"),
+        ((_PROXY, "{name: train, image: t}"), ("{name: train, image: t}",), "train"),
+        ((_PROXY, "{name: worker, image: t:1}"), (_LOGS, "{name: server, image: t:1}"), "worker"),
+        ((_PROXY, "{name: t, image: t, env: [{name: SIZEWRIGHT_WORKERS, value: '1'}]}"),
+         (_PROXY, "{name: t, image: t, env: [{name: SIZEWRIGHT_PS, value: '1'}]}"), "t"),
+    ],
+)  # fmt: skip
+def test_a_sidecar_that_comes_first_keeps_its_size(
+    tmp_path: Path, worker: tuple[str, ...], ps: tuple[str, ...], trains: str
+) -> None:
+    base = written(tmp_path, _TASKS % (_POD % ", ".join(worker), _POD % ", ".join(ps)))
+    made = executor("volcano", base)
+    containers = yaml.safe_load(made.render(PLAN))["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert [each["name"] for each in containers if "resources" in each] == [trains]
+    said = f"container {trains} is taken for the one that trains"
+    assert (said in " ".join(made.remarks(PLAN))) == (trains != "main")
+
+
+def test_a_container_that_cannot_be_known_to_train_is_refused(tmp_path: Path) -> None:
+    pod = _POD % f"{_PROXY}, {{name: train, image: t}}"
+    with pytest.raises(InputError, match=r"has 2 containers \(proxy, train\), and it is not known which one") as caught:
+        sized("volcano", written(tmp_path, _TASKS % (pod, pod)))
+    assert caught.value.remedy == "Call that one main."
+
+
+def test_a_tfjob_without_its_container_is_refused_with_the_reason(tmp_path: Path) -> None:
+    text = (_TFJOB % "").replace("name: tensorflow", "name: trainer")
+    with pytest.raises(InputError, match=r"no container called tensorflow \(there: trainer\).*refuses a TFJob without"):
+        sized("kubeflow", written(tmp_path, text))
+
+
+def test_ray_starts_in_the_first_container_whatever_it_is_called(tmp_path: Path) -> None:
+    text = RAY_JOB.replace("containers: [{name: ray-worker, image: r,", "containers: [{name: mine, image: r,")
+    text = text.replace("memory: 8Gi}}}]", "memory: 8Gi}}}, {name: ray-worker, image: x}]")
+    workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512, 512 * MIB)})
+    (group,) = sized("kuberay", written(tmp_path, text), workers)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    first, second = group["template"]["spec"]["containers"]
+    assert (first["resources"]["requests"]["cpu"], second) == ("1500m", {"name": "ray-worker", "image": "x"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        ("initContainers: [{name: a, image: a, resources: {requests: {cpu: 8}}}]", "container asks for 8 of cpu"),
+        ("initContainers: [{name: a, image: a, resources: {limits: {memory: 4Gi}}}]", "asks for 4096Mi of memory"),
+        ("initContainers: [{name: s, image: a, restartPolicy: Always, resources: {requests: {cpu: 1}}}, "
+         "{name: a, image: a, resources: {requests: {cpu: 2}}}]", "asks for 3 of cpu, and what runs then for 2500m"),
+        ("overhead: {cpu: 250m}", "overhead adds 250m of cpu to each pod"),
+        ("resources: {requests: {cpu: 3}}", "the pod itself asks for 3 of cpu"),
+        ("initContainers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]", ""),
+    ],
+)  # fmt: skip
+def test_what_of_a_pod_no_plan_can_shrink_is_said(tmp_path: Path, pod: str, said: str) -> None:
+    main = "containers: [{name: main, image: t}]"
+    text = _TASKS % (f"{{spec: {{{pod}, {main}}}}}", f"{{spec: {{{main}}}}}")
+    told = " ".join(executor("volcano", written(tmp_path, text)).remarks(PLAN))
+    assert said in told
+    assert bool(said) == ("[worker]" in told)
+
+
+def test_a_floor_of_a_gang_holds_init_containers_and_overhead(tmp_path: Path) -> None:
+    init = "initContainers: [{name: a, image: a, resources: {requests: {cpu: 8}}}], overhead: {cpu: 1}, "
+    text = (_TFJOB % "").replace("2, template: {spec: {", "2, template: {spec: {" + init)
+    text = text.replace("spec:\n  tf", "spec:\n  runPolicy: {schedulingPolicy: {minResources: {cpu: 1}}}\n  tf")
+    job, _ = yaml.safe_load_all(executor("kubeflow", written(tmp_path, text)).render(PLAN))
+    assert job["spec"]["runPolicy"]["schedulingPolicy"]["minResources"]["cpu"] == "19"  # 2 × (8 + 1) and 2 × 0.5

@@ -116,7 +116,6 @@ def test_slurm_gives_whole_cores() -> None:
         ("  # a comment with blanks before it\n\t# and a tab\n#SBATCH -n 4", (4, 1)),
         ("\n \t \n#\n#SBATCH -n 4", (4, 1)),
         ("#SBATCH -n4 -c2", (4, 2)),
-        ("#SBATCH -n=4", None),
         ("#SBATCH--ntasks=4", (4, 1)),
         ("#SLURM --ntasks=4", (4, 1)),
         ("#SBATCH --ntasks '4' --cpus-per-task=\"2\"", (4, 2)),
@@ -130,13 +129,9 @@ def test_slurm_gives_whole_cores() -> None:
         ("#PBS -l nodes=9\n#SBATCH -n 4", (4, 1)),
     ],
 )
-def test_directives_are_found_where_sbatch_finds_them(directives: str, read: tuple[int, int] | None) -> None:
+def test_directives_are_found_where_sbatch_finds_them(directives: str, read: tuple[int, int]) -> None:
     script = SlurmScript(f"#!/bin/bash\n{directives}\nsrun train\n#SBATCH -n 77\n")
-    if read is None:
-        with pytest.raises(InputError, match="--ntasks is '=4'"):
-            script.read(0)
-    else:
-        assert (script.read(0).replicas, script.read(0).cpu) == read
+    assert (script.read(0).replicas, script.read(0).cpu) == read
     script.write(0, Group(replicas=6, cpu=3, memory_bytes=GIB))
     assert SlurmScript(script.text).read(0) == Group(replicas=6, cpu=3, memory_bytes=3 * 342 * MIB)
     assert script.text.endswith("\nsrun train\n#SBATCH -n 77\n")
@@ -216,3 +211,38 @@ def test_of_any_script_only_the_sizes_change(data: st.DataObject) -> None:
     assert [line for line in blind if line.strip() != "#SBATCH"] == [
         line for line in [*kept, "set -e", "srun -n 5 train"] if line.strip() != "#SBATCH"
     ]
+
+
+@pytest.mark.parametrize(
+    "directive",
+    ["--ntasks = 4", "--ntasks= 4", "--ntasks =4", "-n=4", "-n 4 four", "ntasks=4", "--ntasks=4 \\\\", "-c",
+     "--mem-per-cpu=1G --ntasks"],
+)  # fmt: skip
+def test_a_directive_that_sbatch_refuses_is_named(directive: str) -> None:
+    with pytest.raises(InputError, match=r"in line 3 .*, and sbatch refuses it") as caught:
+        SlurmScript(f"#!/bin/bash\n#SBATCH -J ctr\n#SBATCH {directive}\nsrun python train.py\n")
+    assert "--ntasks=4 or -n 4" in caught.value.remedy
+
+
+@pytest.mark.parametrize("directive", ["--ntasks 4", "-n4", "-n 4", "\t--ntasks=4\t# of them", "--ntasks=4 # = 4"])
+def test_a_directive_that_sbatch_takes_is_read(directive: str) -> None:
+    assert SlurmScript(f"#!/bin/bash\n#SBATCH {directive}\nsrun a\n").read(0).replicas == 4
+
+
+@pytest.mark.parametrize("array", ["--array=1-3", "-a 1-3", "-a1-3", "--arr 1-3%2"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_job_array_of_a_heterogeneous_job_is_refused(array: str, first: bool) -> None:
+    lines = [f"-n1 {array}", "hetjob", "-n1"] if first else ["-n1", "hetjob", f"-n1 {array}"]
+    with pytest.raises(InputError, match="--array and hetjob, and Slurm takes no job arrays"):
+        SlurmScript("#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines) + "srun a\n")
+
+
+def test_a_job_array_of_one_component_is_said() -> None:
+    (said,) = SlurmScript("#!/bin/bash\n#SBATCH -n1 --array=1-3\nsrun a\n").remarks()
+    assert "--array=1-3 starts a job of these sizes for each index" in said
+
+
+def test_a_directive_that_is_a_template_is_named() -> None:
+    with pytest.raises(InputError, match=r"line 2, is a template") as caught:
+        SlurmScript("#!/bin/bash\n#SBATCH --ntasks={{n}}\nsrun a\n")
+    assert "Render the template first" in caught.value.remedy

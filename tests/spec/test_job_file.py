@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sizewright.spec
 from sizewright.errors import JobError
 from sizewright.models.memory_report import report
-from sizewright.spec import Bounds, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec import Bounds, Cluster, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.spec.units import GIB, MIB
 
@@ -95,8 +95,8 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
         ("a: [1", "is not valid YAML at line 1, column 6"),
         ("a: 1\n\tb: 2", "is not valid YAML at line 2"),
         ("name: x\nname2: !!python/object:os.system {}", "is not valid YAML at line 2"),
-        (b"\x00\x01\x02", "is not valid YAML"),
-        (b"\xff\xfe\x80binary", "is not text in UTF-8"),
+        (b"\x00\x01\x02", "is not UTF-8: it holds NULs"),
+        (b"\xff\xfe\x80binary", "begins like UTF-16 and is not"),
         ("deadline: 2020-13-45", "'2020-13-45' is not a duration"),
         ("training: {samples: 0x_}", "'0x_' is not a whole number: digits are decimal"),
         ("a: " + "[" * 5000, "is not valid YAML"),
@@ -342,3 +342,97 @@ def test_command_with_0_ps_has_none(tmp_path: Path, rendezvous: str, none: str) 
     path.write_text(text)
     assert Job.load(path).has_ps == (rendezvous != "torchrun")
     assert Job.load(path).hash == job.hash  # trials of both are of one job, told apart by their PS
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_a_job_file_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    assert load(tmp_path, "# é\r\nname: ctr\r\n".encode(encoding)).name == "ctr"
+
+
+@pytest.mark.parametrize(
+    ("data", "told", "remedy"),
+    [
+        ("name: a\n# é\n".encode("latin-1"), "is not UTF-8: byte 0xe9 at line 2", "iconv"),
+        ("name: é\n".encode("utf-16-le"), "is not UTF-8: it holds NULs, as UTF-16", "Save it as UTF-8"),
+        (b"\x1f\x8b\x08\x00", "is compressed", "Unpack"),
+        (b"name: {{ .Values.name }}\n", "is a template of Helm or Jinja: it holds {{ .Values.name }}", "helm template"),
+        (b"{{- if .a }}\nname: a\n{{- end }}\n", "line 1, is a template", "helm template"),
+        (b"{% if a %}\nname: a\n{% endif %}\n", "holds {% if a %}", "Render the template first"),
+        (b'deploy: {image: "{{ image }}:1"}\n', "holds {{ image }}", "Render the template first"),
+    ],
+)
+def test_what_is_not_yet_a_job_file_says_how_it_becomes_one(
+    tmp_path: Path, data: bytes, told: str, remedy: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(data)
+    with pytest.raises(JobError) as caught:
+        Job.load(path)
+    assert told in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+def test_braces_in_a_comment_or_a_command_are_no_template(tmp_path: Path) -> None:
+    job = load(tmp_path, "# {{ x }}\ncommand: {run: \"docker ps --format '{{.ID}}'\"}\n")
+    assert job.command is not None
+    assert job.command.run[-1] == "{{.ID}}"
+
+
+SECTIONS = sorted(name for name, field in Job.model_fields.items() if name not in ("name", "objective"))
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_an_empty_section_is_as_one_that_is_left_out(tmp_path: Path, section: str) -> None:
+    assert load(tmp_path, f"name: a\n{section}:\n") == load(tmp_path, "name: a\n")
+    assert load(tmp_path, "name: a\nbounds:\n  worker:\n  ps:\n") == load(tmp_path, "name: a\n")
+
+
+def test_an_empty_value_is_still_refused(tmp_path: Path) -> None:
+    assert "'training.samples' must be a whole number, got nothing" in refusal(tmp_path, "training:\n  samples:\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("objective: Cost\n", "objective: cost\n"),
+        ("objective: DEADLINE\ndeadline: PT4H\n", "objective: deadline\ndeadline: 14400\n"),
+        ("training: {device: CUDA, sync: Async}\n", "training: {device: cuda, sync: async}\n"),
+        ("model: {family: DCN, optimizer: Adagrad}\n", "model: {family: dcn, optimizer: adagrad}\n"),
+        ("command: {run: python a.py, progress: JSON, rendezvous: TF_Config}\n",
+         "command: {run: python a.py, progress: json, rendezvous: tf_config}\n"),
+    ],
+)  # fmt: skip
+def test_choices_are_taken_in_any_case(tmp_path: Path, text: str, same: str) -> None:
+    assert load(tmp_path, text) == load(tmp_path, same)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "CUDA:1", "gpu"])
+def test_a_device_with_a_number_says_what_to_write(tmp_path: Path, device: str) -> None:
+    assert f"must be cpu or cuda, got '{device}' (write cuda: " in refusal(
+        tmp_path, f"training: {{device: '{device}'}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "gpu"),
+    [
+        ("2", Gpu(count=2)),
+        ("'2'", Gpu(count=2)),
+        ("a100:2", Gpu(kind="a100", count=2)),
+        ("{kind: a100, count: 2}", Gpu(kind="a100", count=2)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_gpus_of_a_host_are_a_number_or_a_kind_and_a_number(tmp_path: Path, written: str, gpu: Gpu | None) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {written}\nquota:\n")
+    assert Cluster.load(path).hosts[0].gpu == gpu
+
+
+@pytest.mark.parametrize("written", ["a100", "true", "2.5", "[1]", "-1", "2 x a100"])
+def test_gpus_that_are_no_number_show_the_right_spelling(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {written}\n")
+    with pytest.raises(JobError, match=r"'hosts\[0\].gpu' must be such as {kind: a100, count: 2}, a100:2 or 2, got"):
+        Cluster.load(path)
