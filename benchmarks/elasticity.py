@@ -16,6 +16,7 @@ from scipy import stats
 from benchmarks._elastic_auc import auc
 from benchmarks._elastic_pauses import Pauses, move_pauses, reserve_seconds, saturated, scale_pauses, time_lost
 from benchmarks._report import SMOKE, choose, finish
+from benchmarks._trials import measure_held
 from sizewright.profiler._base import Point
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, measure
@@ -185,7 +186,7 @@ def efficiency(details: dict[str, object]) -> Figures:
         ratios, shares = [], []
         with Session(job) as session:
             for _ in range(PAIRS):
-                trial = measure(session, Point(allocation), LONG)
+                trial = measure_held(session, Point(allocation), LONG)
                 session.discard()
                 command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), SINGLE_S]
                 single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

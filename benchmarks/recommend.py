@@ -18,13 +18,14 @@ from pymoo.optimize import minimize
 import sizewright as sw
 from benchmarks._measured import TABLES
 from benchmarks._report import SMOKE, choose, finish
+from benchmarks._trials import measure_held
 from sizewright.api import assign_job
 from sizewright.datasets.trial_files import import_trials
 from sizewright.datasets.trials import Trial
 from sizewright.models.dlrover import DlroverModel
 from sizewright.models.memory import MemoryModel
 from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing, measure
+from sizewright.profiler.measure import Timing
 from sizewright.recommender.pareto import pareto_front
 from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
@@ -136,7 +137,7 @@ def train_efficiency(job: Job) -> tuple[float, list[tuple[float, float]]]:
     pairs = []
     with Session(job) as session:
         for _ in range(PAIRS):
-            trial = measure(session, Point(allocation), TRAINED)
+            trial = measure_held(session, Point(allocation), TRAINED)
             session.discard()
             command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), f"{TRAINED.least_s:g}"]
             single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -153,7 +154,7 @@ def scale_figures(job: Job, trials: list[Trial]) -> dict[str, float]:
     with Session(job) as session:
         for _ in range(ROUNDS):
             for allocation in ALLOCATIONS:
-                measured += [measure(session, Point(allocation, scale), SCALED) for scale in SCALES]
+                measured += [measure_held(session, Point(allocation, scale), SCALED) for scale in SCALES]
     known = [t for t in measured if t.table_scale != HELD_OUT]
     # Only trials measured in turn are compared: the host's speed differs between this series and the profile's.
     model, memory = DlroverModel().fit(known), MemoryModel.fit(job, known)

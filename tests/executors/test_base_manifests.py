@@ -417,7 +417,7 @@ def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
         found[words[role]] = entry | ({made.named_by: words[role]} if made.named_by else {})
     if draw(st.booleans()):
         other = "Evaluator" if name == "kubeflow" else "evaluator"
-        pod = {"spec": {"containers": [{"name": "e", "image": "i"}]}}
+        pod = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
         found[other] = {"replicas": 1, "template": pod} | ({made.named_by: other} if made.named_by else {})
     at[last] = list(found.values()) if made.named_by else found
     return document, mapped

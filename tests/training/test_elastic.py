@@ -253,7 +253,8 @@ raise SystemExit(3)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, done.stderr
-    assert not any(psutil.pid_exists(int(pid)) for pid in done.stdout.split())
+    there = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
+    assert psutil.wait_procs(there, timeout=10)[1] == []
 
 
 def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""Trials of a benchmark: measured again where the host did not hold its limits."""
+
+from __future__ import annotations
+
+from sizewright.datasets.trials import Trial
+from sizewright.errors import TrialVoidError
+from sizewright.profiler._base import Point
+from sizewright.profiler.measure import Timing, measure
+from sizewright.training.session import Session
+
+_ATTEMPTS = 5
+
+
+def measure_held(session: Session, point: Point, timing: Timing) -> Trial:
+    """As `measure` does. Raises TrialVoidError where each of five attempts is void."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return measure(session, point, timing)
+        except TrialVoidError as error:
+            print(f"again: {error.message}", flush=True)
+    return measure(session, point, timing)
