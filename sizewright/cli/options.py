@@ -88,7 +88,7 @@ ColumnMap = Annotated[
     typer.Option(
         "--map",
         metavar="THEIRS=OURS",
-        help="A column of the file of trials and what it is in the trial table: samples_per_sec=throughput; "
+        help="A column of the file and what it is here: samples_per_sec=throughput, in a trace runtime=duration_s; "
         "`note=` leaves one out. May be given again.",
     ),
 ]

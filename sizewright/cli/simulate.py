@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from sizewright.cli.options import (
     POLICY_HELP,
     SEEDS_HELP,
     ClusterFile,
+    ColumnMap,
     Count,
     DecisionsFile,
     MixGpus,
@@ -60,14 +61,7 @@ def simulate(
         Text,
         typer.Option("--kind", help=f"{named(TRACES)}, if its columns do not tell.", autocompletion=among(TRACES)),
     ] = None,
-    map_: Annotated[
-        Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-        typer.Option(
-            "--map",
-            metavar="THEIRS=OURS",
-            help="A column of the trace and what it is in a plain one: runtime=duration_s. May be given again.",
-        ),
-    ] = None,
+    map_: ColumnMap = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 1,
     elastic: Annotated[float, typer.Option("--elastic", min=0, max=1, help="Share of jobs that are elastic.")] = 1.0,
     sizes: Annotated[

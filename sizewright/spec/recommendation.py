@@ -30,7 +30,7 @@ class Prediction(Record):
     throughput: Estimate
     completion_time_s: Estimate | None = Field(default=None, description="absent where nobody said how many samples")
     cost: Estimate | None = Field(default=None, description="of all samples; absent where nobody said how many")
-    price_per_hour: float | None = Field(default=None, description="of the target")
+    price_per_hour: float | None = Field(default=None, description="currency per hour of the target's replicas")
     worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where nothing tells it")
     ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where nothing tells it")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
@@ -50,7 +50,7 @@ class Alternative(Record):
     throughput: Estimate
     completion_time_s: float | None = Field(default=None, description="absent where nobody said how many samples")
     cost: float | None = Field(default=None, description="of all samples; absent where nobody said how many")
-    price_per_hour: float | None = None
+    price_per_hour: float | None = Field(default=None, description="currency per hour of all replicas")
     chosen: bool = False
 
     def time_and_cost(self) -> tuple[float, float]:

@@ -99,7 +99,7 @@ def test_what_is_broken_ends_with_1(
 def test_a_store_that_cannot_be_made_is_broken(without_ray: None) -> None:
     found = by_name(checking.doctor(store="/proc/nowhere/trials.db"))["store"]
     assert found.level == "broken"
-    assert "--store" in found.remedy
+    assert "another file as the store" in found.remedy
 
 
 def test_a_ray_that_does_not_answer_is_lacking(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_memory_answers_table_by_table_and_per_server(call, example):
     [
         (
             ("recommend", "JOB", "--objective", "deadline"),
-            "deadline needs a `deadline`, such as 4h. Correct the option.",
+            "deadline needs a `deadline`, such as 4h. Correct it.",
         ),
         (("memory", "JOB", "--cluster", "LIST"), "`sizewright schema cluster` lists its keys."),
         (("memory", "JOB", "--cluster", "BYTES"), "The cluster file BYTES is not UTF-8: byte 0xe9 at line 1."),

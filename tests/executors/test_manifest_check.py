@@ -37,7 +37,7 @@ def changed(path: tuple[Any, ...], value: Any) -> str:
         (("metadata", "name"), "My_Job", r"metadata\.name is 'My_Job'"),
         (("metadata", "namespace"), "a b", r"metadata\.namespace is 'a b'"),
         ((*WORKER, "image"), None, r"tfReplicaSpecs\.Worker: its container has no image"),
-        ((*WORKER, "name"), "", r"Worker: the name of its container is ''"),
+        ((*WORKER, "name"), "", r"Worker has no container called tensorflow"),
         ((*WORKER, "resources"), {"requests": {"memory": "1Gi"}, "limits": {"memory": "1x"}}, "is '1x', which is not"),
     ],
 )  # fmt: skip

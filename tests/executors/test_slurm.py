@@ -70,7 +70,7 @@ def test_sizes_that_were_changed_by_hand_are_read() -> None:
     [
         ("=1024M", "=1Gi", "component 1: --mem-per-cpu is '1Gi'"),
         ("cpus-per-task=2", "cpus-per-task=400m", "component 2: --cpus-per-task is '400m'"),
-        ("#SBATCH hetjob\n", "", "has 1 components, and its plan 2"),
+        ("#SBATCH hetjob\n", "", "has 1 component, and its plan 2 groups"),
         ("export SIZEWRIGHT_PLAN=", "PLAN=", "carries no plan"),
         ("export SIZEWRIGHT_PLAN='{", "export SIZEWRIGHT_PLAN='", "cannot be read"),
         ("#!/bin/bash", "kind: TFJob", "is not a script"),

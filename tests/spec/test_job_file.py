@@ -388,7 +388,9 @@ def test_an_empty_section_is_as_one_that_is_left_out(tmp_path: Path, section: st
 
 
 def test_an_empty_value_is_still_refused(tmp_path: Path) -> None:
-    assert "'training.samples' must be a whole number, got nothing" in refusal(tmp_path, "training:\n  samples:\n")
+    assert "'training.batch_size' must be a whole number, got nothing" in refusal(
+        tmp_path, "training: {batch_size: }\n"
+    )
 
 
 @pytest.mark.parametrize(
