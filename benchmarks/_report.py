@@ -59,10 +59,14 @@ def _rounded(figures: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def commit() -> str:
-    """Return the commit of the code that runs, with `-dirty` where files differ from it."""
-    words = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    told = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    """Return the commit of the code that runs, with `-dirty` where files other than kept results differ from it."""
+
+    def git(*words: str) -> str:
+        told = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        return told.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)benchmarks/results")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def host() -> dict[str, object]:

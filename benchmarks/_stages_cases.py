@@ -10,7 +10,7 @@ from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
 
 Runs = list[dict[str, Any]]
-WORKERS, PS, WORKER_CPU = 4, 3, 0.25
+WORKERS, PS, WORKER_CPU = *choose((4, 3), (4, 3), (2, 1)), 0.25
 UTILIZATION = 0.75
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
@@ -60,7 +60,7 @@ def calibrated(family: str) -> dict[str, float]:
     samples = 300_000 if family == "wide_deep" else 60_000
     if SMOKE:
         samples //= 10
-    for _ in range(2):
+    for _ in range(choose(2, 2, 1)):
         ran = train(Setting(job, _sized(cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores
         found = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
