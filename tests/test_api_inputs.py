@@ -348,3 +348,17 @@ def test_bounds_that_are_reversed_are_shown_with_units() -> None:
 
 def test_an_answer_prints_its_objective(trials: Trials, example: Path) -> None:
     assert "(cost; replicas" in str(sw.recommend(example, trials=trials, objective="cost"))
+
+
+def test_trials_of_a_job_without_servers_need_no_column_of_them(tmp_path: Path) -> None:
+    job = {"command": {"run": "x", "rendezvous": "torchrun"}, "bounds": {"worker": {"replicas": [1, 4], "cpu": [1, 2]}}}
+    rows = [{"workers": w, "worker_cpu": 1, "throughput": 1000.5 * w**0.9} for w in (1, 2, 4)]
+    file = tmp_path / "t.csv"
+    pd.DataFrame(rows).to_csv(file, index=False)
+    for trials in (rows, pd.DataFrame(rows), file, str(file)):
+        assert sw.recommend(job, trials=trials).target is not None
+
+
+def test_data_that_is_no_path_is_one_sentence(example: Path) -> None:
+    with pytest.raises(InputError, match="Data is of type DataFrame"):
+        sw.memory(example, data=pd.DataFrame({"a": [1]}))

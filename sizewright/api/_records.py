@@ -50,25 +50,25 @@ def as_record(kind: type[R], given: object, what: str) -> R:
     )
 
 
-def as_trials(given: TrialsLike) -> Trials:
+def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
     """Return trials, whether they are records, mappings, a data frame, or a CSV or Parquet file.
 
-    A trial that is a copy of another counts once, which a warning says, as it does of trials with throughput 0.
-    Raises InputError where one of them is no trial.
+    Without `has_ps`, `ps` is 0 where it is not given. A trial that is a copy of another counts once, which a warning
+    says, as it does of trials with throughput 0. Raises InputError where one of them is no trial.
     """
     from sizewright.datasets.trial_files import count_once, read_trials
 
     if isinstance(given, Trial):
         return Trials([given])
     if isinstance(given, str | os.PathLike):
-        table = read_trials(os.fspath(given))
+        table = read_trials(os.fspath(given), has_ps=has_ps)
         return _warned(table.trials, table.notes)
     rows = _rows(given)
     if all(isinstance(row, Trial) for row in rows):
         return _warned(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
         raise _no_trials(wrong[0])
-    return _validated([row.model_dump() if isinstance(row, Trial) else dict(row) for row in rows])
+    return _validated([row.model_dump() if isinstance(row, Trial) else dict(row) for row in rows], has_ps)
 
 
 def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
@@ -119,7 +119,7 @@ def _no_trials(given: object) -> InputError:
     )
 
 
-def _validated(rows: Sequence[Mapping[Any, Any]]) -> Trials:
+def _validated(rows: Sequence[Mapping[Any, Any]], has_ps: bool) -> Trials:
     """As if they had been read from a CSV file, so that the same names, units and empty cells are understood."""
     from sizewright.datasets.trial_files import read_trials
 
@@ -131,7 +131,7 @@ def _validated(rows: Sequence[Mapping[Any, Any]]) -> Trials:
             writer.writeheader()
             writer.writerows({str(name): _cell(value) for name, value in row.items()} for row in rows)
         try:
-            table = read_trials(path)
+            table = read_trials(path, has_ps=has_ps)
         except StoreError as error:
             message = _LINE.sub(
                 "", error.message.replace(f"{path} lacks", "The trials lack").replace(path, "The trials")

@@ -11,7 +11,7 @@ from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike,
 from sizewright.datasets.database import is_in_memory
 from sizewright.datasets.store import TrialStore
 from sizewright.datasets.trials import Trial, Trials
-from sizewright.errors import JobError, NoTrialsError, StoreError
+from sizewright.errors import InputError, JobError, NoTrialsError, StoreError
 from sizewright.spec import Cluster, Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.job import MOST_SAMPLES
@@ -39,10 +39,12 @@ def load_job(
     """A job as it is, of a mapping, or read from its file; with `data`, over that click log instead of its own data.
 
     So many `samples`, an `objective` and a `deadline`, such as "4h", take the place of the job's own. Raises JobError
-    for the job and ClickLogError for the log.
+    for the job, ClickLogError for the log, and InputError for data that is no path.
     """
     loaded = as_record(Job, job, "job")
     if data is not None:
+        if not isinstance(data, str | os.PathLike):
+            raise InputError(f"Data is of type {type(data).__name__}.", "Pass the path of a click log.")
         if loaded.command:
             raise JobError(f"{loaded.name} runs a command, which reads data of its own.", "Leave out data.")
         from sizewright.datasets.source import open_log
@@ -138,7 +140,7 @@ def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
                 "sync": trial.sync or job.training.sync,
             }
         )
-        for trial in as_trials(trials)
+        for trial in as_trials(trials, has_ps=job.has_ps)
     )
 
 

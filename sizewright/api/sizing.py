@@ -230,7 +230,7 @@ def size(
         evidence, history = evidence_of(job, store, needed=told is None)
         runs = [run for run in history if run.key in job.hashes]
     else:
-        evidence = as_trials(trials)
+        evidence = as_trials(trials, has_ps=job.has_ps)
     found = decide(
         job, evidence, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
         history=history,

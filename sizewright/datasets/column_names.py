@@ -123,6 +123,11 @@ def _check_mapping(names: Sequence[str], mapping: Mapping[str, str], path: str, 
     for theirs, ours in mapping.items():
         if theirs not in names:
             raise StoreError(f"{path} has no column {theirs!r}.", f"It has: {', '.join(filter(None, names))}.")
+        if ours in of.columns and (unit := _other_unit(theirs, ours)):
+            raise StoreError(
+                f"{theirs} is in {unit}, and {ours} is not.",
+                f"Write its unit into the cells, such as 5000{unit}, or convert it; then map it.",
+            )
         if ours and ours not in of.columns:
             close = difflib.get_close_matches(ours, of.columns, n=1)
             hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(of.columns)}."
@@ -133,7 +138,14 @@ def _check_mapping(names: Sequence[str], mapping: Mapping[str, str], path: str, 
 
 def _with_hint(name: str, free: Sequence[str]) -> str:
     close = difflib.get_close_matches(_plain(name), free, n=1, cutoff=_CLOSE)
-    return f"{name} (--map {name}={close[0]} reads it)" if close else name
+    return f"{name} (--map {name}={close[0]} reads it)" if close and not _other_unit(name, close[0]) else name
+
+
+def _other_unit(theirs: str, ours: str) -> str:
+    """The unit that a name ends in, where the column that it is to be is in bytes or seconds; else nothing."""
+    of = {"bytes": r"[kmgt]i?b", "s": r"ms|us|ns|min|mins|minutes|h|hr|hrs|hours|d|days"}.get(ours.rsplit("_", 1)[-1])
+    found = re.search(rf"(?:^|[_ ./(\[-])({of})[)\]]?$", theirs.strip(), re.IGNORECASE) if of else None
+    return found[1] if found else ""
 
 
 def _plain(name: str) -> str:

@@ -22,7 +22,8 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
     """The forecast of the recommendation's target as bars, the limit that is asked for as a line, and greatest peaks of
     trials (at their own sizes) and runs as points.
 
-    Raises InputError for a recommendation without a target.
+    What nothing tells is left out. Raises InputError for a recommendation without a target, or where nothing at all is
+    known of memory.
     """
     target, predicted = recommendation.target, recommendation.predicted
     if target is None or predicted is None:
@@ -35,15 +36,20 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
         forecast = getattr(predicted, f"{role}_memory_bytes")
         limit = max(group.memory_bytes for group in getattr(target, role))
         chance = getattr(predicted, f"{role}_oom_probability")
-        axes.barh(place, forecast / GIB, height=0.5, facecolor=to_rgba(COLORS[0], FAINT), edgecolor=COLORS[0],
-                  linewidth=1.2, linestyle=DASHED, label="" if place else f"{PREDICTED} peak")  # fmt: skip
-        axes.plot([limit / GIB] * 2, [place - 0.36, place + 0.36], color=COLORS[4], linewidth=2.4,
-                  label="" if place else "limit asked for")  # fmt: skip
+        if forecast:
+            axes.barh(place, forecast / GIB, height=0.5, facecolor=to_rgba(COLORS[0], FAINT), edgecolor=COLORS[0],
+                      linewidth=1.2, linestyle=DASHED, label="" if place else f"{PREDICTED} peak")  # fmt: skip
+        if limit:
+            axes.plot([limit / GIB] * 2, [place - 0.36, place + 0.36], color=COLORS[4], linewidth=2.4,
+                      label="" if place else "limit asked for")  # fmt: skip
         peaks = _peaks(picture, axes, role, place, trials, runs)
         broken = "" if chance is None else f"{chance:.1%}"
-        rows.append((_NAMES[role], format_bytes(forecast), format_bytes(limit), broken, peaks))
+        peak, asked = (format_bytes(size) if size else "unknown" for size in (forecast, limit))
+        rows.append((_NAMES[role], peak, asked, broken, peaks))
         likely = f", broken with a chance of {broken}" if broken else ""
-        told.append(f"a {_NAMES[role]} peaks at {format_bytes(forecast)} of {format_bytes(limit)}{likely}")
+        told.append(f"a {_NAMES[role]} peaks at {peak} of {asked}{likely}")
+    if all((peak, asked, peaks) == ("unknown", "unknown", "–") for _, peak, asked, _, peaks in rows):
+        raise InputError("Nothing tells how much memory a replica needs.", "Bring trials or runs with their peaks.")
     axes.set_yticks(range(len(roles)), [_NAMES[role] for role in roles])
     axes.invert_yaxis()
     tidy(axes, xlabel="GiB of one replica", xlim=(0, None))

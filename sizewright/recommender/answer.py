@@ -147,12 +147,17 @@ def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, ru
     """Nothing within the bounds can run; the remedies lift the caps, the last one first."""
     account = model.explain()
     last = rulings[-1]
+    # A remedy helps where lifting its cap alone leaves something.
+    helpful = [
+        one for one in reversed(rulings)
+        if one.ruled_out and np.all([r.verdict.allowed for r in rulings if r is not one], axis=0).any()
+    ]  # fmt: skip
     return Recommendation(
         status="infeasible",
         job=job.name,
         evidence=_about(trials, account.distinct_allocations, account.model),
         reasons=(f"Infeasible: {last.verdict.reason}.",),
-        remedies=_numbered([r.verdict.remedy for r in reversed(rulings) if r.ruled_out]),
+        remedies=_numbered([one.verdict.remedy for one in helpful or [last]]),
     )
 
 

@@ -27,6 +27,7 @@ AXIS_WORDS = {
 }
 """What an axis is called in sentences."""
 _ROUNDING = 1 + 1e-9
+_FIT = "Lower the least replicas and sizes in the bounds, or add hosts."
 _TREND = 4.0  # the sizes of the largest and the smallest tables measured, from which a trend can be told
 
 
@@ -114,9 +115,6 @@ def within_hosts(c: Candidates, left: Mask) -> Verdict:
         need = capacity.needs(least, short)
         reason = f"the hosts of {name} have {capacity.limits(short)} in all, and the least allocation asks for {need}"
     return Verdict(allowed, reason, _FIT)
-
-
-_FIT = "Lower the least replicas and sizes in the bounds, or add hosts."
 
 
 def within_quota(c: Candidates, left: Mask) -> Verdict:
@@ -280,10 +278,6 @@ class _Replicas(NamedTuple):
     cpu: Floats
     memory_bytes: Floats
     gpu: Floats
-
-    def row(self, i: int) -> _Replicas:
-        """Return one row."""
-        return _Replicas(*(column[[i]] for column in self))
 
 
 def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mask:

@@ -285,3 +285,21 @@ def test_a_header_may_come_again_and_a_status_in_capitals(tmp_path: Path) -> Non
         Trial(workers=1, ps=1, throughput=5),
         Trial(workers=2, ps=1, throughput=6),
     ]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "unit"),
+    [
+        ("worker_memory_mb", "worker_memory_bytes", "mb"),
+        ("mem (GiB)", "ps_memory_bytes", "GiB"),
+        ("took_ms", "duration_s", "ms"),
+    ],
+)
+def test_a_column_in_another_unit_is_neither_suggested_nor_mapped(
+    tmp_path: Path, theirs: str, ours: str, unit: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"workers,ps,throughput,{theirs}\n1,1,100,5000\n")
+    with pytest.raises(StoreError, match=f"is in {unit}, and {ours} is not"):
+        read_trials(path, columns={theirs: ours})
+    assert "reads it" not in read_trials(path).describe()
