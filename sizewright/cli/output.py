@@ -142,10 +142,9 @@ def as_named(path: str, manifest: str) -> str:
     is_script = manifest.startswith("#!")
     if is_script and suffix in (".json", ".yaml", ".yml"):
         raise InputError(f"{path} is named {suffix}, and this manifest is a shell script.", "Name it such as job.sh.")
-    if suffix == ".json" and manifest.lstrip().startswith("{"):
-        return manifest
     if suffix == ".json":
-        return json.dumps(manifest_data(manifest), indent=2) + "\n"
+        is_json = manifest.lstrip().startswith("{")
+        return manifest if is_json else json.dumps(manifest_data(manifest), indent=2) + "\n"
     if suffix not in (".sh", ".sbatch", ".slurm", ".bash") if is_script else suffix not in (".yaml", ".yml"):
         stderr().print(f"{path} is written as {'a shell script' if is_script else 'YAML'}.", soft_wrap=True)
     return manifest

@@ -48,7 +48,7 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
         rows.append((_NAMES[role], peak, asked, broken, peaks))
         likely = f", broken with a chance of {broken}" if broken else ""
         told.append(f"a {_NAMES[role]} peaks at {peak} of {asked}{likely}")
-    if all((peak, asked, peaks) == ("unknown", "unknown", "–") for _, peak, asked, _, peaks in rows):
+    if not axes.has_data():
         raise InputError("Nothing tells how much memory a replica needs.", "Bring trials or runs with their peaks.")
     axes.set_yticks(range(len(roles)), [_NAMES[role] for role in roles])
     axes.invert_yaxis()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from small_server import Reply, server
 
 from sizewright.datasets.pod_metrics import CPU, MEMORY, MEMORY_LIMIT, OOM, OOM_KILLED, PERIOD, QUOTA, RESTARTS
 from sizewright.datasets.pod_series import jobs_of_pods
@@ -21,38 +18,28 @@ MIB = 1 << 20
 SERIES: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
 
 
-class Answers(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        asked = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
-        known = (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM, RESTARTS, *OOM_KILLED)
-        metric = next(name for name in known if name in asked["query"])
-        start, end = float(asked["start"]), float(asked["end"])
-        told = [
-            {
-                "metric": {"pod": pod, "namespace": "train", "container": container},
-                "values": [[at, str(value)] for at, value in values if start <= at <= end],
-            }
-            for (pod, container), values in SERIES.get(metric, {}).items()
-        ]
-        body = json.dumps({"status": "success", "data": {"result": [one for one in told if one["values"]]}}).encode()
-        self.send_response(400 if "refuse" in asked["query"] else 200)
-        self.end_headers()
-        self.wfile.write(b'{"error": "no such thing."}' if "refuse" in asked["query"] else body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def answers(path: str, asked: dict[str, str], headers: dict[str, str]) -> Reply:
+    if "refuse" in asked["query"]:
+        return Reply(400, b'{"error": "no such thing."}')
+    known = (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM, RESTARTS, *OOM_KILLED)
+    metric = next(name for name in known if name in asked["query"])
+    start, end = float(asked["start"]), float(asked["end"])
+    told = [
+        {
+            "metric": {"pod": pod, "namespace": "train", "container": container},
+            "values": [[at, str(value)] for at, value in values if start <= at <= end],
+        }
+        for (pod, container), values in SERIES.get(metric, {}).items()
+    ]
+    found = [one for one in told if one["values"]]
+    return Reply(200, json.dumps({"status": "success", "data": {"result": found}}).encode())
 
 
 @pytest.fixture
 def prometheus() -> Iterator[Prometheus]:
     SERIES.clear()
-    server = HTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield Prometheus(f"http://127.0.0.1:{server.server_port}/")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with server(answers) as url:
+        yield Prometheus(f"{url}/")
 
 
 def pod(name: str, at: range, cores: float, peak: float, limit: float = 512 * MIB, quota: float = 50_000) -> None:
@@ -175,24 +162,7 @@ def test_faults_are_one_sentence(prometheus: Prometheus) -> None:
 
 @pytest.mark.parametrize("body", ["{}", "[]", '{"data": {"result": [{"metric": {}}]}}', "no json", "3"])
 def test_what_is_no_prometheus_is_told(body: str) -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Other)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        with pytest.raises(StoreError, match="Check the URL"):
-            jobs_of_pods(Prometheus(f"http://127.0.0.1:{server.server_port}"), 0, 1)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with server(lambda *_: Reply(200, body.encode())) as url, pytest.raises(StoreError, match="Check the URL"):
+        jobs_of_pods(Prometheus(url), 0, 1)
     with pytest.raises(StoreError, match="does not answer"):
         jobs_of_pods(Prometheus("http://ho st:9"), 0, 1)

@@ -8,19 +8,15 @@ import json
 import math
 import re
 import runpy
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_server import Reply, server
 
 from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.pod_metrics import MEMORY, RESTARTS, Values, owner_of
@@ -31,40 +27,6 @@ from sizewright.errors import StoreError
 MIB = 1 << 20
 STEP = 30
 Cases = dict[str, list[tuple[dict[str, str], list[tuple[float, object]]]]]
-
-
-class Reply(NamedTuple):
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = MappingProxyType({})
-
-
-@contextmanager
-def server(reply: Callable[[str, dict[str, str], dict[str, str]], Reply]) -> Iterator[str]:
-    """Answers by `reply(path, parameters, headers)`; the answer is its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            told = reply(parts.path, {k: v[0] for k, v in parse_qs(parts.query).items()}, dict(self.headers))
-            self.send_response(told.status)
-            for name, value in told.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(told.body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 def selected(cases: Cases, asked: dict[str, str], **more: object) -> bytes:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import math
 import socket
-import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from beside_runs import JOB, ONE, run_with
@@ -19,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from small_server import Reply, server
 
 import sizewright as sw
 from sizewright.errors import InputError, MissingExtraError, StoreError
@@ -128,30 +126,16 @@ def test_a_port_in_use_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         MetricsPort(0)
 
 
-@contextmanager
-def prometheus(answers: Iterator[list[Sample] | None]) -> Iterator[str]:
+def prometheus(answers: Iterator[list[Sample] | None]) -> AbstractContextManager[str]:
     """A server that answers as one does; with nothing, it fails."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            samples = next(answers)
-            result = [{"metric": {"__name__": n, **labels}, "value": [1.0, str(v)]} for n, labels, v in samples or []]
-            self.send_response(503 if samples is None else 200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"status": "success", "data": {"result": result}}).encode())
+    def reply(*_: object) -> Reply:
+        samples = next(answers)
+        result = [{"metric": {"__name__": n, **labels}, "value": [1.0, str(v)]} for n, labels, v in samples or []]
+        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+        return Reply(503 if samples is None else 200, body)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return server(reply)
 
 
 def looks(count: int) -> list[list[Sample]]:

@@ -5,45 +5,17 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from small_server import Reply, server
 
 from sizewright import api
 from sizewright.errors import InputError, RegistryError
 from sizewright.retraining.registry import Registry
 
 OLD_SCHEMA = "90e64c465722"
-
-
-@contextmanager
-def server(status: int, body: bytes, kind: str = "text/html") -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 def database(path: Path, *statements: str) -> Path:
@@ -131,7 +103,10 @@ def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path) -> None:
 def test_servers_that_answer_otherwise_are_one_sentence_without_the_password(
     status: int, body: bytes, kind: str, words: str
 ) -> None:
-    with server(status, body, kind) as url, pytest.raises(RegistryError, match=words) as raised:
+    with (
+        server(lambda *_: Reply(status, body, {"Content-Type": kind})) as url,
+        pytest.raises(RegistryError, match=words) as raised,
+    ):
         Registry(url.replace("//", "//alice:s3cret@")).versions()
     assert "s3cret" not in str(raised.value)
     assert "\n" not in str(raised.value)
