@@ -12,6 +12,8 @@ _TEXTS = (
     "a" * 200, "\\n \\ end", " leading and trailing ", "&anchor *alias", "!!python/object:os.system", "---", "...",
     "%YAML 1.1",
 )  # fmt: skip
+_IMAGES = tuple(text for text in _TEXTS if "{{" not in text)
+"""A manifest whose image is still a template is refused."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -25,7 +27,7 @@ def random_plan(rng: random.Random, *, most_groups: int, longest_name: int) -> P
         name=_name(rng, longest_name),
         training=Training(batch_size=rng.randint(1, 10**6), samples=rng.randint(1, 10**12)),
         deploy=Deploy(
-            image=rng.choice(_TEXTS), command=(rng.choice(_TEXTS[1:]), rng.choice(_TEXTS)), namespace=_name(rng, 20),
+            image=rng.choice(_IMAGES), command=(rng.choice(_TEXTS[1:]), rng.choice(_TEXTS)), namespace=_name(rng, 20),
             priority_class=rng.choice((None, "high")),
         ),
     )  # fmt: skip
