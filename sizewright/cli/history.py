@@ -109,27 +109,34 @@ def prometheus(
     from sizewright.errors import InputError
 
     end = time.time()
-    if end - _seconds("--since", since) < 0:
+    since_s, step_s = _seconds("--since", since, "24h"), _seconds("--step", step, "30s")
+    if since_s > end:
         raise InputError(f"--since {since} is before 1970.", "Write such as 24h.")
+    if step_s > since_s / 2:
+        raise InputError(
+            f"--step {step} leaves fewer than three values in --since {since}.",
+            "Pass a shorter step, such as 30s, or look further back.",
+        )
     with Bar("asking"):
         runs = jobs_of_pods(
-            Prometheus(url), end - _seconds("--since", since), end, step_s=_seconds("--step", step),
+            Prometheus(url), end - since_s, end, step_s=step_s,
             namespace=namespace, pod_name=pod_name or POD_NAME, job=api.counted(job) if job else None,
         )  # fmt: skip
         told = _added(runs, store, dry_run)
     _show(told, output)
 
 
-def _seconds(option: str, text: str) -> float:
+def _seconds(option: str, text: str, such_as: str) -> float:
     from sizewright.errors import InputError
     from sizewright.spec.units import parse_seconds
 
+    remedy = f"Write such as {such_as}."
     try:
         seconds = parse_seconds(text)
     except ValueError as error:
-        raise InputError(f"{option}: {error}.", "Write such as 24h.") from None
+        raise InputError(f"{option}: {error}.", remedy) from None
     if seconds <= 0:
-        raise InputError(f"{option} {text} is not above 0.", "Write such as 24h.")
+        raise InputError(f"{option} {text} is not above 0.", remedy)
     return seconds
 
 

@@ -35,6 +35,7 @@ from sizewright.datasets.prometheus import Prometheus, Series
 from sizewright.errors import InputError, StoreError
 from sizewright.how_far import steps
 from sizewright.spec import Allocation, Failure, Group, Job, Outcome
+from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 _LOG = logging.getLogger(__name__)
@@ -80,12 +81,18 @@ class _Pod(NamedTuple):
         return sum(values.rise() for values in series), float(last - first)
 
     @property
-    def group(self) -> tuple[float, int]:
-        """Cores and bytes that it was given; the cores that it used where it had no quota."""
+    def cores(self) -> float | None:
+        """Cores that it was given; those that it used where it had no quota; None where it has series of neither."""
         used, seconds = self.cpu_seconds
         shares = [each.last(QUOTA) / each.last(PERIOD) for each in self.containers if each.last(PERIOD) > 0]
-        cores = sum(share for share in shares if share > 0) or max(used / seconds if seconds else 0.0, 0.01)
-        return round(cores, 3), sum(each.limit_bytes for each in self.containers)
+        if quota := sum(share for share in shares if share > 0):
+            return round(quota, 3)
+        return round(max(used / seconds, 0.01), 3) if seconds else None
+
+    @property
+    def limit_bytes(self) -> int:
+        """Of all containers; 0 where there is no limit."""
+        return sum(each.limit_bytes for each in self.containers)
 
     def memory_kills(self, step_s: float) -> list[tuple[float, str]]:
         """When memory ended one of its containers, and what tells so."""
@@ -127,7 +134,13 @@ def jobs_of_pods(
             "Look further back (--since), or come again when they have ended.",
         )
     if cut:
-        _LOG.warning("%d runs had begun before: look further back to have them whole.", cut)
+        _LOG.warning("%s had begun before: look further back to have them whole.", format_count(cut, "run"))
+    if unsized := [run for run in whole if not run.stretches]:
+        _LOG.warning(
+            "The cores of %s, such as %s, are unknown: Prometheus has neither %s nor %s of all their pods. "
+            "Their memory is kept, and no sizes.",
+            format_count(len(unsized), "run"), unsized[0].name, CPU, QUOTA,
+        )  # fmt: skip
     return sorted(whole, key=lambda run: run.started_at or datetime.min.replace(tzinfo=timezone.utc))
 
 
@@ -218,7 +231,8 @@ def _no_replicas(prometheus: Prometheus, memory: list[Series], names: list[str],
     if names:
         shown = ", ".join(sorted(names)[:3])
         return StoreError(
-            f"{where} has {many}, of {len(names)} pods such as {shown}, and no name is that of a replica of a job.",
+            f"{where} has {many}, of {format_count(len(names), 'pod')} such as {shown}, "
+            "and no name is that of a replica of a job.",
             _REMEDY_NAMES,
         )
     labels = sorted({label for one in memory for label in one.labels} - {"__name__"})
@@ -262,7 +276,10 @@ def _message(kills: list[tuple[float, str, str]]) -> str:
 
 
 def _stretches(pods: list[_Pod], began: float, last: float, batch_size: int) -> Iterator[Stretch]:
-    """Times at which the same pods ran, one after the other; those without a worker are passed over."""
+    """Times at which the same pods ran, one after the other; those without a worker are passed over.
+
+    So are those at which the cores of a pod are unknown.
+    """
     times = np.unique(np.concatenate([pod.times for pod in pods]))
     alive = [tuple(pod.times[0] <= at <= pod.times[-1] for pod in pods) for at in times]
     for there, group in itertools.groupby(zip(times, alive, strict=True), key=lambda pair: pair[1]):
@@ -270,7 +287,7 @@ def _stretches(pods: list[_Pod], began: float, last: float, batch_size: int) -> 
         after = times[times > at[-1]]
         until = float(after[0]) if len(after) else last
         running = [pod for pod, up in zip(pods, there, strict=True) if up]
-        if any(pod.role == "worker" for pod in running):
+        if any(pod.role == "worker" for pod in running) and None not in {pod.cores for pod in running}:
             allocation = _allocation(running, batch_size)
             yield Stretch(at_s=float(at[0] - began), duration_s=until - float(at[0]), allocation=allocation)
 
@@ -278,7 +295,7 @@ def _stretches(pods: list[_Pod], began: float, last: float, batch_size: int) -> 
 def _allocation(pods: list[_Pod], batch_size: int) -> Allocation:
     groups: dict[str, tuple[Group, ...]] = {}
     for role in _ROLES:
-        sizes = sorted(pod.group for pod in pods if pod.role == role)
+        sizes = sorted((pod.cores or 0.0, pod.limit_bytes) for pod in pods if pod.role == role)
         counted = ((size, len(list(same))) for size, same in itertools.groupby(sizes))
         groups[role] = tuple(Group(replicas=n, cpu=cpu, memory_bytes=memory) for (cpu, memory), n in counted)
     return Allocation.model_validate(groups | {"batch_size": batch_size})

@@ -17,11 +17,12 @@ from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.units import format_count
 
 _SEPARATORS = ",;\t| "
-_DELIMITED, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".json", ".jsonl", ".ndjson"), (".parquet", ".pq")
-_MARKDOWN = (".md", ".markdown")
+_TEXTS, _JSON, _PARQUET = (
+    (".csv", ".tsv", ".txt", ".md", ".markdown"),
+    (".json", ".jsonl", ".ndjson"),
+    (".parquet", ".pq"),
+)
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
-_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
-_COMMA_AND_POINTS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
 
 
 class Row(NamedTuple):
@@ -39,28 +40,29 @@ class Table(NamedTuple):
 
 
 def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Callable[[str], bool]) -> Table:
-    """Read a table by the name of its file: .csv, .tsv, .txt, .json, .jsonl or .parquet; text may be packed (.gz).
+    """Read a file named .csv, .tsv, .txt, .md, .json, .jsonl or .parquet by what it holds; text may be packed (.gz).
 
     The separator of a text is the one that gives the most columns that `is_known` knows. Decimal commas are read in
     columns of numbers where the separator is another character. Raises StoreError for what cannot be read.
     """
     path = Path(absolute(path))
     suffix = suffix_of(path)
-    if suffix in _MARKDOWN:
-        suffix = ".txt"
     try:
         tables.refuse_workbook(path, "table")
     except InputError as error:
         raise StoreError(error.message, error.remedy) from None
-    if suffix not in _DELIMITED + _JSON + _PARQUET:
+    if suffix not in _TEXTS + _JSON + _PARQUET:
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
         raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
-    if suffix in _PARQUET and path.is_file():
+    if path.is_file() and tables.first_bytes(path) == b"PAR1":
         return _read_parquet(path)
     text = read_text(path)
-    if suffix in _JSON:
+    if suffix in _JSON or text.lstrip()[:1] in ("[", "{"):
         return _read_json(text, path, is_known)
-    return _read_delimited(tables.unframed(text), path, is_known, is_number)
+    table = _read_delimited(tables.unframed(text), path, is_known, is_number)
+    if suffix in _PARQUET and sum(map(is_known, table.names)) < 2:
+        raise StoreError(f"{path} is not a Parquet file, and no table of text.", "Write it again.")
+    return table
 
 
 def suffix_of(path: Path) -> str:
@@ -98,9 +100,7 @@ def _read_delimited(text: str, path: Path, is_known: Callable[[str], bool], is_n
         names, rows = _rows(reader, path, first, is_number)
     except csv.Error as error:
         raise StoreError(f"Cannot read {path}: {error}.", "Save it as CSV again and check its rights.") from None
-    if separator != ",":
-        rows = _with_points(rows, [name for name in names if is_number(name)], path)
-    return Table(names, rows)
+    return Table(names, _with_points(rows, [name for name in names if is_number(name)], separator, path))
 
 
 def _is_comment(lines: Sequence[str], at: int, is_known: Callable[[str], bool]) -> bool:
@@ -150,36 +150,15 @@ def _rows(reader: Any, path: Path, above: int, is_number: Callable[[str], bool])
     return names, rows
 
 
-def _with_points(rows: list[Row], numbers: Sequence[str], path: Path) -> list[Row]:
-    """The rows with decimal points where the file has decimal commas.
-
-    Raises StoreError where commas could be either: all of them stand before three digits.
-    """
-    texts = [str(row.cells[name]).strip() for row in rows for name in numbers]
-    commas = [text for text in texts if "," in text]
-    if not commas:
+def _with_points(rows: list[Row], numbers: Sequence[str], separator: str, path: Path) -> list[Row]:
+    """The rows with decimal points. Raises StoreError where a number could be either of two."""
+    try:
+        read = tables.number_reader((str(row.cells[name]) for row in rows for name in numbers), separator)
+    except ValueError as error:
+        raise StoreError(f"{path}: {error}.", tables.NO_SEPARATORS) from None
+    if read is None:
         return rows
-    decimal = [text for text in commas if _COMMA_AND_POINTS.fullmatch(text) and not _is_grouped(text)]
-    if not decimal and not any("." in text or text.count(",") > 1 for text in texts):
-        raise StoreError(
-            f"{path}: {commas[0]!r} could be {commas[0].replace(',', '')} or {commas[0].replace(',', '.')}.",
-            "Write decimal points and no thousands separators.",
-        )
-    if not decimal:
-        return rows
-    made = []
-    for row in rows:
-        cells = dict(row.cells)
-        for name in numbers:
-            if _COMMA_AND_POINTS.fullmatch(text := str(cells[name]).strip()):
-                cells[name] = re.sub(r"[. '\u00a0\u202f]", "", text).replace(",", ".")
-        made.append(Row(row.where, cells))
-    return made
-
-
-def _is_grouped(text: str) -> bool:
-    """Whether its commas can group digits."""
-    return bool(_GROUPED.fullmatch(text)) and not text.lstrip("+-").startswith("0")
+    return [Row(row.where, row.cells | {name: read(str(row.cells[name])) for name in numbers}) for row in rows]
 
 
 def _read_json(text: str, path: Path, is_known: Callable[[str], bool]) -> Table:

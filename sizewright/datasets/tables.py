@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,10 @@ _SEPARATORS = ",;\t|"
 _HEAD = 1 << 16
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
+_OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
+_IN_WORKBOOKS = re.compile(r"xl/workbook\.|content\.xml$|Index/Document\.iwa$")
+_WITH_COMMAS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
+_GROUPED_BY = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+") for mark in ",."}
 
 
 def read_table(
@@ -87,12 +92,64 @@ def _explained(path: Path, what: str) -> Iterator[None]:
 
 
 def refuse_workbook(path: Path, what: str) -> None:
-    """Raises InputError for the file of a spreadsheet program."""
-    if path.suffix.lower() in _WORKBOOKS:
+    """Raises InputError for the file of a spreadsheet program, whatever its name."""
+    if path.suffix.lower() in _WORKBOOKS or _is_workbook(path):
         raise InputError(
             f"{path} is a spreadsheet's own file, where the {what} is to be text or Parquet.",
             "Save the sheet as CSV, or in Python: pandas.read_excel(FILE).to_csv('table.csv', index=False).",
         )
+
+
+def _is_workbook(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    if first_bytes(path) == _OLD_WORKBOOK:
+        return True
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(_IN_WORKBOOKS.match(name) for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False
+
+
+def first_bytes(path: Path) -> bytes:
+    """The first four bytes of a file, which tell most kinds."""
+    with path.open("rb") as file:
+        return file.read(4)
+
+
+def number_reader(texts: Iterable[str], separator: str) -> Callable[[str], str] | None:
+    """Return what writes the numbers of a table with decimal points, given all of their texts; None where they are so.
+
+    Raises ValueError, with the text, where one could be either: commas that all stand before three digits, or points
+    that all do in a table separated by `;`, as spreadsheets write it where decimals have a comma.
+    """
+    if separator == ",":
+        return None
+    texts = [text.strip() for text in texts]
+    commas, points = ([text for text in texts if mark in text] for mark in ",.")
+    if commas:
+        if any(_WITH_COMMAS.fullmatch(text) and not _GROUPED_BY[","].fullmatch(text) for text in commas):
+            return _with_point
+        ambiguous = not points and all(text.count(",") == 1 for text in commas)
+    else:
+        grouped = bool(points) and separator == ";" and all(map(_GROUPED_BY["."].fullmatch, points))
+        if grouped and any(text.count(".") > 1 for text in points):
+            return _with_point
+        ambiguous = grouped
+    if ambiguous:
+        text = (commas or points)[0]
+        plain = re.sub("[,.]", "", text)
+        raise ValueError(f"{text!r} could be {plain} or {text.replace(',', '.')}")
+    return None
+
+
+def _with_point(text: str) -> str:
+    """`1.234,5` as `1234.5`; what is no number stays."""
+    text = text.strip()
+    if not _WITH_COMMAS.fullmatch(text) and not _GROUPED_BY["."].fullmatch(text):
+        return text
+    return re.sub(r"[. '\u00a0\u202f]", "", text).replace(",", ".")
 
 
 def _only_text(path: Path, what: str, *, utf_16: bool = False) -> Text:
@@ -131,11 +188,33 @@ def _read(
     if not line and not text.more:
         return pd.DataFrame()
     first = [field.strip() for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
-    comma = separator != "," and bool(re.search(rf"(^|[{_SEPARATORS}])\d+,\d+([{_SEPARATORS}]|$)", _second(data)))
-    return pd.read_csv(
+    frame = pd.read_csv(
         data, sep=separator, header=None if headerless(first) else "infer", skipinitialspace=True, encoding="utf-8-sig",
-        low_memory=False, decimal="," if comma else ".", index_col=False,
+        low_memory=False, index_col=False, dtype=None if separator == "," else str,
     )  # fmt: skip
+    return frame if separator == "," else _with_points(frame, separator)
+
+
+def _with_points(frame: pd.DataFrame, separator: str) -> pd.DataFrame:
+    """A table of texts with its numbers as numbers. Raises InputError where a number could be either of two."""
+    numbers = [name for name in frame if frame[name].dropna().str.fullmatch(_LIKE_A_NUMBER).all()]
+    try:
+        read = number_reader((text for name in numbers for text in frame[name].dropna()), separator)
+    except ValueError as error:
+        raise InputError(f"In the table {error}.", NO_SEPARATORS) from None
+    made = {str(name): frame[name].map(read, na_action="ignore") if read else frame[name] for name in numbers}
+    return frame.assign(**{name: _as_numbers(column) for name, column in made.items()})
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    try:
+        return pd.to_numeric(column)
+    except ValueError:  # with thousands separators, which later readers know
+        return column
+
+
+NO_SEPARATORS = "Write decimal points and no thousands separators, and separate the cells by commas."
+_LIKE_A_NUMBER = r"\s*[+-]?[\d.,' \u00a0\u202f]*\d[\d.,]*([eE][+-]?\d+)?\s*"
 
 
 def _second(stream: Any) -> str:

@@ -125,7 +125,7 @@ def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
     (run,) = jobs_of_pods(prometheus, 0, 5000, pod_name=named, job=Job(name="ctr"))
     assert run.key == Job(name="ctr").hash
     assert run.stretches[0].allocation.batch_size == 512
-    with pytest.raises(StoreError, match=r"1 series .* of 1 pods such as train_ctr.worker.7, .* Pass --pod-name"):
+    with pytest.raises(StoreError, match=r"1 series .* of 1 pod such as train_ctr.worker.7, .* Pass --pod-name"):
         jobs_of_pods(prometheus, 0, 5000)
 
 
@@ -166,3 +166,16 @@ def test_what_is_no_prometheus_is_told(body: str) -> None:
         jobs_of_pods(Prometheus(url), 0, 1)
     with pytest.raises(StoreError, match="does not answer"):
         jobs_of_pods(Prometheus("http://ho st:9"), 0, 1)
+
+
+def test_cores_that_no_series_tells_are_unknown(prometheus: Prometheus, caplog: pytest.LogCaptureFixture) -> None:
+    """Memory and the outcome are kept; nothing is invented for the sizes."""
+    pod("ctr-worker-0", range(1000, 1301, 30), 0.4, 300 * MIB)
+    pod("ctr-ps-0", range(1000, 1301, 30), 0.1, 400 * MIB)
+    for metric in (CPU, QUOTA):
+        del SERIES[metric]["ctr-ps-0", "main"]
+    (run,) = jobs_of_pods(prometheus, 0, 5000)
+    assert run.stretches == ()
+    assert (run.worker.memory_peak_bytes, run.ps.memory_peak_bytes) == (300 * MIB, 400 * MIB)
+    assert (run.worker.cpu_used, run.ps.cpu_used) == (pytest.approx(0.4), None)
+    assert "The cores of 1 run, such as ctr, are unknown" in caplog.text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
+import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from trial_strategies import TRIALS
 
 from sizewright.datasets.column_names import meaning
 from sizewright.datasets.trial_files import export_trials, import_trials, read_trials
+from sizewright.datasets.traces import read_trace
 from sizewright.datasets.trials import Trial
-from sizewright.errors import StoreError
+from sizewright.errors import InputError, StoreError
 
 SUFFIXES = pytest.mark.parametrize("suffix", ["csv", "parquet"])
 
@@ -94,7 +96,7 @@ def test_faults_in_parquet_are_named(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.parquet").write_text("workers,ps,throughput")
+    (tmp_path / "text.parquet").write_text("What is this?")
     (tmp_path / "empty.parquet").touch()
     (tmp_path / "latin.csv").write_bytes("workers,ps,throughput,host\n1,1,1,M\xfcnchen\n".encode("latin-1"))
     (tmp_path / "folder.csv").mkdir()
@@ -103,11 +105,55 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         "folder.csv": "folder",
         "trials.xlsx": "spreadsheet's own file.*read_excel",
         "text.parquet": "not a Parquet file",
-        "empty.parquet": "not a Parquet file",
+        "empty.parquet": "is empty",
         "latin.csv": "UTF-8",
     }.items():
         with pytest.raises(StoreError, match=says):
             import_trials(tmp_path / name)
+
+
+def test_tables_are_read_by_what_they_hold_and_not_by_their_name(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"workers": [1, 2], "ps": [1, 1], "throughput": [1.5, 2.5]})
+    frame.to_parquet(tmp_path / "parquet.csv")
+    frame.to_csv(tmp_path / "csv.parquet", index=False)
+    frame.to_json(tmp_path / "json.csv", orient="records")
+    for name in ("parquet.csv", "csv.parquet", "json.csv"):
+        assert [(t.workers, t.throughput) for t in import_trials(tmp_path / name)] == [(1, 1.5), (2, 2.5)]
+
+
+@pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "trials.json"])
+def test_a_workbook_is_known_under_any_name(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    with pytest.raises(StoreError, match="spreadsheet's own file"):
+        import_trials(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("cells", "read"),
+    [
+        (("1.234", "2.345"), None), (("1.234.567", "2.345"), [1234567, 2345]), (("1.234", "2.3456"), [1.234, 2.3456]),
+        (("1.234,5", "2.345"), [1234.5, 2345]), (("0.123", "2.345"), [0.123, 2.345]), (("1,234", "2,345"), None),
+        (("1,234,567", "2,345"), [1234567, 2345]), (("1,5", "2,345"), [1.5, 2.345]),
+    ],
+)  # fmt: skip
+def test_marks_in_numbers_of_a_spreadsheet_are_told_apart_or_asked_for(
+    tmp_path: Path, cells: tuple[str, str], read: list[float] | None
+) -> None:
+    """Where cells are separated by `;`, decimals may have a comma, and thousands a point."""
+    rows = "".join(f"{number};1;{cell}\n" for number, cell in enumerate(cells, 1))
+    path = write(tmp_path, f"workers;ps;throughput\n{rows}")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job;gpu;arrived_s;duration_s\n" + "".join(f"{c};1;0;{c}\n" for c in cells))
+    if read is None:
+        with pytest.raises(StoreError, match=f"'{cells[0]}' could be {cells[0][0]}{cells[0][2:]} or"):
+            import_trials(path)
+        with pytest.raises(InputError, match=f"'{cells[0]}' could be"):
+            read_trace(trace)
+    else:
+        assert [trial.throughput for trial in import_trials(path)] == read
+        assert read_trace(trace).duration_s.tolist() == read
 
 
 @SUFFIXES
