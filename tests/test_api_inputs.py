@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections.abc import Callable
@@ -77,9 +78,12 @@ def test_a_single_trial_is_one() -> None:
     ("told", "says"),
     [
         (5, "Trials are not of type int"),
-        ([1, 2], "Trials are not of type int"),
+        ([1, 2], "Trials are not of type list of int"),
+        (pd.Series([1.5, 2.5]), "Trials are not of type Series of float"),
+        (io.StringIO("workers,ps\n1,1\n"), "Trials are not of type StringIO of str"),
+        ("workers,ps,throughput\n1,1,1\n", "The table of trials is a text of several lines"),
         (b"x", "Trials are not of type bytes"),
-        ([{"workers": 0, "ps": 1, "throughput": 1}], "The trials: row 1"),
+        ([{"workers": 0, "ps": 1, "throughput": 1}], "The table of trials: row 1"),
         ([{"workers": 1, "ps": 1, "throughput": "fast"}], "throughput"),
         ({"workers": [1, 2], "ps": [1], "throughput": [1, 2]}, "not equally long"),
         ("none.csv", "No table at"),
@@ -139,6 +143,8 @@ def test_clusters_plans_and_recommendations_may_be_dicts_and_files(
     assert plan.current == now
     text, *_ = api.manifest(plan.model_dump(mode="json"), executor="local")
     assert text == api.manifest(plan, executor="local")[0]
+    with pytest.raises(SizewrightError, match="The cluster is a text of several lines"):
+        sw.recommend(example, trials=trials, cluster="hosts:\n- cpu: 4\n")
     with pytest.raises(SizewrightError, match="The cluster is of type list"):
         sw.recommend(example, trials=trials, cluster=[])  # type: ignore[arg-type]
     with pytest.raises(SizewrightError, match="The recommendation is of type int"):
@@ -362,3 +368,43 @@ def test_trials_of_a_job_without_servers_need_no_column_of_them(tmp_path: Path) 
 def test_data_that_is_no_path_is_one_sentence(example: Path) -> None:
     with pytest.raises(InputError, match="Data is of type DataFrame"):
         sw.memory(example, data=pd.DataFrame({"a": [1]}))
+
+
+def test_jobs_that_share_a_cluster_may_be_records_and_frames(example: Path, trials: Trials, tmp_path: Path) -> None:
+    answer = sw.recommend(example, trials=trials)
+    assert answer.target is not None
+    by_hand = [{"workers": 2, "worker_cpu": 1, "ps": 1, "ps_cpu": 1, "throughput": 2000.0, "value": np.nan}]
+    for entry in (
+        {"job": example, "recommendation": answer},
+        {"job": sw.load_job(example), "recommendation": answer.to_dict()},
+        {"job": str(example), "table": pd.DataFrame(by_hand)},
+    ):
+        (share,) = sw.allocate({"hosts": CLUSTER["hosts"]}, [entry]).shares
+        assert share.decision == "launch"
+    (left_out,) = sw.allocate(CLUSTER, [sw.load_job(example)], store=tmp_path / "none.db").left_out
+    assert "how fast" in left_out.why
+    for wrong, says in (({"job": 5}, "'jobs.0..job'"), (5, "'jobs.0.'"), ({"jobb": 5}, "unknown key 'jobs.0..jobb'")):
+        with pytest.raises(JobError, match=says):
+            sw.allocate(CLUSTER, [wrong])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("form", ["rows", "frame", "parquet"])
+def test_times_and_durations_of_a_trace_may_be_pandas_own(form: str, tmp_path: Path) -> None:
+    begun = pd.Timestamp("2024-01-01")
+    rows = [
+        {"job": f"j{i}", "arrived_s": begun + pd.Timedelta(minutes=i), "duration_s": pd.Timedelta(hours=1), "gpu": 1}
+        for i in range(20)
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "trace.parquet")
+    trace: Any = {"rows": rows, "frame": pd.DataFrame(rows), "parquet": tmp_path / "trace.parquet"}[form]
+    plain = [row | {"arrived_s": 60.0 * i, "duration_s": 3600.0} for i, row in enumerate(rows)]
+    told, expected = (sw.simulate(each, policies=["fifo"]).rows[0].figures["jct_s"] for each in (trace, plain))
+    assert told == expected
+
+
+def test_durations_of_trials_may_be_pandas_own(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"workers": [1], "ps": [1], "throughput": [5.0], "duration_s": [pd.Timedelta(minutes=2)]})
+    frame.to_parquet(tmp_path / "trials.parquet")
+    for told in (frame, tmp_path / "trials.parquet"):
+        (trial,) = as_trials(told)
+        assert trial.duration_s == 120

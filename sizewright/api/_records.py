@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
-import re
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -21,14 +18,15 @@ from sizewright.spec._base import Record, load_yaml, parse
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sizewright.datasets.trial_files import TrialTable
+
 _LOG = logging.getLogger(__name__)
-_LINE = re.compile(r" \(line \d+\)")
 R = TypeVar("R", bound=Record)
 File: TypeAlias = "str | Path"
 JobLike: TypeAlias = "Job | str | Path | Mapping[str, object]"
 PlanLike: TypeAlias = "Plan | str | Path | Mapping[str, object]"
 ClusterLike: TypeAlias = "Cluster | str | Path | Mapping[str, object]"
-QueueLike: TypeAlias = "Queue | str | Path | Mapping[str, object]"
+QueueLike: TypeAlias = "Queue | Sequence[Job | Mapping[str, object]] | str | Path | Mapping[str, object]"
 RailsLike: TypeAlias = "Rails | str | Path | Mapping[str, object]"
 RecommendationLike: TypeAlias = "Recommendation | str | Path | Mapping[str, object]"
 StoreLike: TypeAlias = "TrialStore | str | Path"
@@ -41,7 +39,7 @@ def as_record(kind: type[R], given: object, what: str) -> R:
         return given
     if isinstance(given, str | os.PathLike):
         load = getattr(kind, "load", None)
-        path = os.fspath(given)
+        path = path_of(given, what)
         return load(path) if load else parse(kind, load_yaml(path, what), path)
     if isinstance(given, Mapping):
         return parse(kind, dict(given), f"The {what}")
@@ -50,25 +48,49 @@ def as_record(kind: type[R], given: object, what: str) -> R:
     )
 
 
+def path_of(given: str | os.PathLike[str], what: str) -> str:
+    """Return the path of a file. Raises InputError where what the file would hold was passed instead."""
+    path = os.fspath(given)
+    if "\n" in path:
+        raise InputError(f"The {what} is a text of several lines.", "Write it into a file, and pass the file's path.")
+    return path
+
+
 def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
     """Return trials, whether they are records, mappings, a data frame, or a CSV or Parquet file.
 
     Without `has_ps`, `ps` is 0 where it is not given. A trial that is a copy of another counts once, which a warning
     says, as it does of trials with throughput 0. Raises InputError where one of them is no trial.
     """
-    from sizewright.datasets.trial_files import count_once, read_trials
+    from sizewright.datasets.table_files import Row, Table
+    from sizewright.datasets.trial_files import count_once, read_trials, trials_of
 
     if isinstance(given, Trial):
         return Trials([given])
     if isinstance(given, str | os.PathLike):
-        table = read_trials(os.fspath(given), has_ps=has_ps)
-        return _warned(table.trials, table.notes)
-    rows = _rows(given)
+        return _of_table(partial(read_trials, path_of(given, "table of trials"), has_ps=has_ps))
+    rows = rows_of(given)
     if all(isinstance(row, Trial) for row in rows):
         return _warned(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
-        raise _no_trials(wrong[0])
-    return _validated([row.model_dump() if isinstance(row, Trial) else dict(row) for row in rows], has_ps)
+        raise _no_trials(given, f" of {type(wrong[0]).__name__}")
+    cells = [row.model_dump() if isinstance(row, Trial) else row for row in rows]
+    named = [{str(name).strip(): plain(value) for name, value in row.items()} for row in cells]
+    table = Table(
+        tuple(dict.fromkeys(name for row in named for name in row)),
+        [Row(f"row {number}", row) for number, row in enumerate(named, 1)],
+    )
+    return _of_table(partial(trials_of, table, "The table of trials", has_ps=has_ps))
+
+
+def _of_table(read: Callable[[], TrialTable]) -> Trials:
+    """What is read, with errors that speak of no option of the command line."""
+    try:
+        table = read()
+    except StoreError as error:
+        remedy = "Rename the columns." if "--" in error.remedy else error.remedy
+        raise InputError(error.message, remedy) from None
+    return _warned(table.trials, table.notes)
 
 
 def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
@@ -77,7 +99,7 @@ def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
     return Trials(trials)
 
 
-def _rows(given: Any) -> list[Any]:
+def rows_of(given: Any) -> list[Any]:
     """Rows of pandas, Polars or Arrow, columns by name, one row, or any sequence of rows."""
     if hasattr(given, "to_dict") and hasattr(given, "columns"):
         return list(flat(given).to_dict("records"))
@@ -112,42 +134,20 @@ def _equally_long(columns: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         ) from None
 
 
-def _no_trials(given: object) -> InputError:
+def _no_trials(given: object, of: str = "") -> InputError:
     return InputError(
-        f"Trials are not of type {type(given).__name__}.",
+        f"Trials are not of type {type(given).__name__}{of}.",
         "Pass a list of Trial or of dicts, a data frame, or the path of a CSV or Parquet file.",
     )
 
 
-def _validated(rows: Sequence[Mapping[Any, Any]], has_ps: bool) -> Trials:
-    """As if they had been read from a CSV file, so that the same names, units and empty cells are understood."""
-    from sizewright.datasets.trial_files import read_trials
-
-    names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
-        path = os.path.join(folder, "trials.csv")
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows({str(name): _cell(value) for name, value in row.items()} for row in rows)
-        try:
-            table = read_trials(path, has_ps=has_ps)
-        except StoreError as error:
-            message = _LINE.sub(
-                "", error.message.replace(f"{path} lacks", "The trials lack").replace(path, "The trials")
-            )
-            remedy = "Rename the columns." if "--map" in error.remedy else error.remedy
-            raise InputError(message, remedy) from None
-    return _warned(table.trials, [_LINE.sub("", note) for note in table.notes])
-
-
-def _cell(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A cell of pandas or numpy as Python's own; None where it is unknown."""
     try:
         if value is None or value != value:
-            return ""
+            return None
     except TypeError:  # pandas.NA
-        return ""
+        return None
     except ValueError:  # arrays, which are no numbers
         return str(value)
-    plain = value.item() if hasattr(value, "item") else value
-    return plain.isoformat() if isinstance(plain, datetime) else plain
+    return value.item() if hasattr(value, "item") else value

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sizewright.api._records import ClusterLike, QueueLike, StoreLike, as_record
+from sizewright.api._records import ClusterLike, QueueLike, StoreLike
 from sizewright.api.inputs import load_cluster
-from sizewright.api.queues import tables_in
+from sizewright.api.queues import as_queue, tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
 from sizewright.cluster.allotment import Allotment
 from sizewright.cluster.divide import divide, resources_of, servers_of
@@ -19,7 +19,7 @@ from sizewright.cluster.tables import JobTables, tables_of
 from sizewright.cluster.why import why
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
-from sizewright.spec import Cluster, Division, Estimate, Job, Plan, Queue, ResourceUse, Share
+from sizewright.spec import Cluster, Division, Estimate, Job, Plan, ResourceUse, Share
 from sizewright.spec.units import GIB
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ def allocate(
 ) -> Division:
     """Divide a cluster over the jobs of a jobs file, or of its record: one plan for each job that gets something.
 
+    `jobs` may be a list as well, of jobs or of dicts with the keys of the file. Where the file names another, a dict
+    may hold the record (`job`, `recommendation`), or a data frame (`table`).
+
     `policy` is a name of `sizewright.cluster.allocators.allocator_names`, or an allocator of your own.
     `values`, for policies that take any: `progress` (share of its work that a job does in the next `window_s` seconds,
     restarts counted), `completion` (seconds saved against its least candidate) or `own` (as the candidates say).
@@ -53,7 +56,7 @@ def allocate(
     """
     told = load_cluster(cluster)
     assert told is not None
-    queue = as_record(Queue, jobs, "queue of jobs")
+    queue = as_queue(jobs)
     allocator = get_allocator(policy)
     if values and not allocator.by_value:
         able = [name for name in allocator_names() if get_allocator(name).by_value]

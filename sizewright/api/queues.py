@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from sizewright.api._records import StoreLike
+from sizewright.api._records import QueueLike, StoreLike, as_record, plain, rows_of
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
 from sizewright.datasets._columns import plain_type
-from sizewright.datasets.table_files import read_table
+from sizewright.datasets.table_files import Row, read_table
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.how_far import part
 from sizewright.spec import Allocation, Candidate, Cluster, Job, LeftOut, Plan, Queue, QueuedJob, Recommendation
-from sizewright.spec._base import load_yaml, parse
+from sizewright.spec._base import parse
 from sizewright.spec.queue import CandidateRow
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
+
+
+def as_queue(given: QueueLike) -> Queue:
+    """The jobs file, its record, or its jobs as a list, whose entries may hold records and data frames for files.
+
+    Raises JobError for what cannot be one.
+    """
+    entries = given.get("jobs") if isinstance(given, Mapping) else given
+    if not isinstance(entries, list | tuple):
+        return as_record(Queue, given, "queue of jobs")
+    others = {name: each for name, each in given.items() if name != "jobs"} if isinstance(given, Mapping) else {}
+    return as_record(Queue, others | {"jobs": [_entry(each) for each in entries]}, "queue of jobs")
+
+
+def _entry(given: Any) -> Any:
+    """One job, with what its names stand for as records; what is not understood is left for the record to refuse."""
+    if isinstance(given, Job):
+        return {"job": given}
+    if not isinstance(given, Mapping) or not isinstance(given.get("job"), str | os.PathLike | Job | Mapping):
+        return given
+    entry = dict(given) | {"job": load_job(given["job"])}
+    for name in ("table", "candidates"):
+        if hasattr(entry.get(name), "columns"):  # a data frame
+            cells = [{str(key): plain(cell) for key, cell in row.items()} for row in rows_of(entry.pop(name))]
+            rows = (Row(f"row {number}", row) for number, row in enumerate(cells, 1))
+            entry["candidates"] = _candidates(rows, "The table", entry["job"])
+    if isinstance(entry.get("recommendation"), Mapping):
+        entry["recommendation"] = as_record(Recommendation, entry["recommendation"], "recommendation")
+    return {name: str(each) if isinstance(each, os.PathLike) else each for name, each in entry.items()}
 
 
 def tables_in(queue: Queue, cluster: Cluster, store: StoreLike | None, prior: PriorLike) -> tuple[
@@ -66,7 +97,7 @@ def _answer(
         return _rows(queued.table, job), None
     told = "its recommendation"
     try:
-        found = _read(queued.recommendation, job) if queued.recommendation else None
+        found = _recommendation(queued.recommendation, job) if queued.recommendation else None
         found = found or recommend(job, store=store, cluster=cluster, prior=prior)
     except (NoTrialsError, NotEnoughDataError) as error:
         return LeftOut(job=job.name, what="the job", why=f"nothing tells how fast it is: {error.message}")
@@ -82,21 +113,28 @@ def _answer(
     ), found.target  # fmt: skip
 
 
-def _read(path: str, job: Job) -> Recommendation:
-    found = parse(Recommendation, load_yaml(path, "recommendation"), path)
+def _recommendation(given: str | Recommendation, job: Job) -> Recommendation:
+    found = as_record(Recommendation, given, "recommendation")
     if found.job != job.name:
-        raise InputError(f"{path} is the recommendation for {found.job}, and the job is {job.name}.", "Name its own.")
+        what = given if isinstance(given, str) else "It"
+        raise InputError(f"{what} is the recommendation for {found.job}, and the job is {job.name}.", "Give its own.")
     return found
 
 
+_CELLS = {name: plain_type(field.annotation) for name, field in CandidateRow.model_fields.items()}
+
+
 def _rows(path: str, job: Job) -> tuple[Candidate, ...]:
+    table = read_table(path, is_known=_CELLS.__contains__, is_number=lambda name: _CELLS.get(name) in (int, float))
+    return _candidates(table.rows, path, job)
+
+
+def _candidates(rows: Iterable[Row], source: str, job: Job) -> tuple[Candidate, ...]:
     """Empty cells are absent."""
-    types = {name: plain_type(field.annotation) for name, field in CandidateRow.model_fields.items()}
-    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
     return tuple(
         parse(CandidateRow, {name: cell for name, cell in row.cells.items() if cell not in ("", None)},
-              f"{path}, {row.where}").candidate(job.training.batch_size)
-        for row in table.rows
+              f"{source}, {row.where}").candidate(job.training.batch_size)
+        for row in rows
     )  # fmt: skip
 
 

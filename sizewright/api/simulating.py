@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sizewright.api._records import ClusterLike, flat
+from sizewright.api._records import ClusterLike, flat, path_of
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.candidates import GPU
@@ -24,7 +23,7 @@ from sizewright.cluster.simulator.curves import Curve, Elasticity, curves_in
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.report import rows_of, run_of
 from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulated
-from sizewright.datasets.traces import Trace, read_trace
+from sizewright.datasets.traces import Trace, frame_of, read_trace, trace_of
 from sizewright.errors import InputError
 from sizewright.how_far import part, tell
 from sizewright.spec import Cluster
@@ -40,7 +39,7 @@ _RUNS = "simulating"
 
 
 def simulate(
-    trace: Trace | pd.DataFrame | str | Path,
+    trace: Trace | pd.DataFrame | Sequence[Mapping[str, object]] | str | Path,
     *,
     policies: Sequence[str | Allocator] = ("default", "slope", "sjf", "fifo"),
     loads: Sequence[float] | None = None,
@@ -60,7 +59,7 @@ def simulate(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Replay a trace, its data frame, or its file, under each policy, at each load, with each of `seeds` seeds.
+    """Replay a trace, its data frame or rows, or its file, under each policy, at each load, with each of `seeds` seeds.
 
     `policies` are names of `sizewright.cluster.allocators.allocator_names`, or allocators of your own, of which each
     run has a copy. `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the
@@ -111,21 +110,29 @@ def simulate(
     )  # fmt: skip
 
 
-def _trace_of(given: object, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
-    """A trace as it is, of a data frame, or from its file."""
+def _trace_of(given: Any, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
+    """A trace as it is, of a data frame or of rows, or from its file."""
     if isinstance(given, Trace):
         return given
-    if isinstance(given, str | Path):
-        return read_trace(given, kind, columns)
-    if not hasattr(given, "to_csv"):
-        raise InputError(f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, or a Trace.")
-    with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
-        path = Path(folder) / "trace.csv"
-        flat(given).to_csv(path, index=False)
-        try:
-            return read_trace(path, kind, columns)
-        except InputError as error:
-            raise InputError(error.message.replace(str(path), "The trace"), error.remedy) from None
+    try:
+        if isinstance(given, str | Path):
+            return read_trace(path_of(given, "trace"), kind, columns)
+        return trace_of(_frame(given), "The trace", kind, columns)
+    except InputError as error:
+        by_name = "Rename your columns, or map them, such as columns={'begun': 'arrived_s'}."
+        raise InputError(error.message, by_name if "--map" in error.remedy else error.remedy) from None
+
+
+def _frame(given: Any) -> pd.DataFrame:
+    if hasattr(given, "to_pandas"):  # Polars and Arrow
+        given = given.to_pandas()
+    if hasattr(given, "to_csv"):
+        return flat(given)  # type: ignore[no-any-return]
+    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+        return frame_of([dict(row) for row in given])
+    raise InputError(
+        f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, a list of dicts, or a Trace."
+    )
 
 
 def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:

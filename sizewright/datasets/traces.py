@@ -72,31 +72,39 @@ _PLAIN = known(
 
 
 def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
-    """A trace file; `kind` is one of `READERS`, by default told by its columns.
+    """A trace file, as `trace_of` reads its table."""
+    if kind is not None and kind not in READERS:
+        raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
+    frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=frame_of)
+    if frame.columns[0] == "0":  # published without a header
+        frame = _named(frame, str(path))
+    return trace_of(frame, str(path), kind, columns)
 
-    A plain one may call its columns otherwise: by a synonym (`runtime`), or by `columns`, which maps a name of the file
-    to one of a plain trace, or to "" to leave it out. Durations, times since the first job and amounts may have units
-    (`1h`, `500m`, `8GB`); plain numbers are seconds, cores, bytes.
+
+def trace_of(
+    frame: pd.DataFrame, source: str, kind: str | None = None, columns: Mapping[str, str] | None = None
+) -> Trace:
+    """A trace in a table; `kind` is one of `READERS`, by default told by its columns. Errors call it `source`.
+
+    A plain one may call its columns otherwise: by a synonym (`runtime`), or by `columns`, which maps a name of the
+    table to one of a plain trace, or to "" to leave it out. Durations, times since the first job and amounts may have
+    units (`1h`, `500m`, `8GB`); plain numbers are seconds, cores, bytes.
 
     Raises InputError with one sentence where it cannot be read, or holds no job that ran.
     """
-    if kind is not None and kind not in READERS:
-        raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
-    frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=_records)
-    if frame.columns[0] == "0":  # published without a header
-        frame = _named(frame, str(path))
+    frame = frame.rename(columns=lambda name: str(name).strip().lower())
     if columns or kind == "plain":
-        return _tidy(*_with_our_names(frame, columns or {}, str(path)), str(path))
+        return _tidy(*_with_our_names(frame, columns or {}, source), source)
     for name, reader in READERS.items():
         if kind == name or (kind is None and reader.columns <= set(frame.columns)):
             missing = sorted(reader.columns - set(frame.columns))
             if missing:
-                raise InputError(f"{path} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
-            return _tidy(reader.read(frame), [], str(path))
+                raise InputError(f"{source} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
+            return _tidy(reader.read(frame), [], source)
     if {"arrived_s", "duration_s"} <= {_PLAIN.meaning(name) for name in frame.columns}:
-        return _tidy(*_with_our_names(frame, {}, str(path)), str(path))
+        return _tidy(*_with_our_names(frame, {}, source), source)
     raise InputError(
-        f"{path} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
+        f"{source} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
         "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map yours to these: "
         "--map YOUR_COLUMN=arrived_s.",
     )
@@ -173,6 +181,8 @@ _AMOUNTS: dict[str, Callable[[Any], float]] = {
 
 def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
     """Numbers, and what people write with units, as numbers; what is neither is NaN."""
+    if pd.api.types.is_timedelta64_dtype(column):
+        return pd.Series(column.dt.total_seconds())
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
     texts = column[numbers.isna() & column.notna()].astype(str)
     for at, text in texts[~texts.str.contains(_DATE)].items():
@@ -190,6 +200,8 @@ def _left_out(count: int, one: str, many: str, why: str) -> str:
 
 def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
     """Times as seconds: numbers, or dates (those without a zone are taken as UTC); and what was taken of them."""
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return _dated(column), []
     numbers = _numbers(column, parse_seconds)
     if not column.empty and numbers.isna().all() and column.notna().any():
         return _dated(column), []
@@ -252,7 +264,7 @@ def _philly(frame: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def _records(told: list[dict[str, Any]]) -> pd.DataFrame:
+def frame_of(told: list[dict[str, Any]]) -> pd.DataFrame:
     """A list of JSON: Philly's as it is published, with the attempts of each job; else a column for each key."""
     if not any("attempts" in job for job in told):
         return pd.DataFrame(told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from sizewright.datasets._columns import COLUMNS, with_utc
 from sizewright.datasets.column_names import Columns, match_columns, meaning
-from sizewright.datasets.table_files import Row, read_table
+from sizewright.datasets.table_files import Row, Table, read_table
 from sizewright.datasets.trials import Trial
 from sizewright.datasets.whole_files import whole_file
 from sizewright.errors import StoreError
@@ -72,37 +72,44 @@ def read_trials(
     columns: Mapping[str, str] | None = None,
     has_ps: bool = True,
 ) -> TrialTable:
-    """Read trials from a CSV, JSON or Parquet file. Empty cells are absent; a time without a zone is UTC.
-
-    Columns are known by their name, by a synonym (`samples_per_sec`), or by `columns`, which maps a name of the file to
-    one of the trial table, or to "" to leave it out. Others are left out. A row that is a copy of another counts once
-    (`count_once`). Without `has_ps`, `ps` is 0 where the file
-    has none. With `other_columns` a trial without throughput or status failed, and `ps` may be left out, too.
-    Rows count from 1 below the header. Raises StoreError with the first few faults, each with row and column.
-    """
-    path = Path(absolute(path))
-    mapping = dict(columns or {})
+    """Read trials from a CSV, JSON or Parquet file, as `trials_of` does from a table."""
+    path, mapping = Path(absolute(path)), dict(columns or {})
     table = read_table(
         path,
         is_known=lambda name: name in mapping or meaning(name) is not None,
         is_number=lambda name: COLUMNS.get(mapping.get(name) or meaning(name) or "") in (int, float),
     )
-    _check_names(table.names, path)
-    matched = match_columns(table.names, mapping, str(path))
+    return trials_of(table, str(path), other_columns=other_columns, columns=mapping, has_ps=has_ps)
+
+
+def trials_of(
+    table: Table, name: str, *, other_columns: bool = False, columns: Mapping[str, str] | None = None,
+    has_ps: bool = True,
+) -> TrialTable:  # fmt: skip
+    """The trials of a table, which errors call by its name. Empty cells are absent; a time without a zone is UTC.
+
+    Columns are known by their name, by a synonym (`samples_per_sec`), or by `columns`, which maps a name of the table
+    to one of the trial table, or to "" to leave it out. Others are left out. A row that is a copy of another counts
+    once (`count_once`). Without `has_ps`, `ps` is 0 where the table has none. With `other_columns` a trial without
+    throughput or status failed, and `ps` may be left out, too. Rows count from 1 below the header. Raises StoreError
+    with the first few faults, each with row and column.
+    """
+    _check_names(table.names, name)
+    matched = match_columns(table.names, dict(columns or {}), name)
     needs_ps = has_ps and not other_columns
-    _check_needed(matched, table.names, path, needs_ps)
+    _check_needed(matched, table.names, name, needs_ps)
     rows = [
         Row(row.where, {ours: row.cells.get(theirs) for theirs, ours in matched.read_as.items()}) for row in table.rows
     ]
     trials, faults = _validated(rows, lenient=other_columns, defaults={} if needs_ps else {"ps": 0})
     if faults:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
-        raise StoreError(f"{path}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these cells.")
+        raise StoreError(f"{name}: {'; '.join(faults[:_SHOWN_FAULTS])}{more}.", "Correct these cells.")
     if not trials:
-        raise StoreError(f"{path} holds no trials.", _HOW)
-    others = [name for name in matched.left_out if not _ROW_LABEL.fullmatch(name)]
+        raise StoreError(f"{name} holds no trials.", _HOW)
+    others = [column for column in matched.left_out if not _ROW_LABEL.fullmatch(column)]
     counted, notes = count_once(
-        trials, [row.where for row in rows], [tuple(str(row.cells.get(name)) for name in others) for row in table.rows]
+        trials, [row.where for row in rows], [tuple(str(row.cells.get(each)) for each in others) for row in table.rows]
     )
     return TrialTable(counted, matched, notes)
 
@@ -179,15 +186,15 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
-def _check_names(names: Sequence[str], path: Path) -> None:
+def _check_names(names: Sequence[str], table: str) -> None:
     if not any(names):
-        raise StoreError(f"{path} is empty.", _HOW)
+        raise StoreError(f"{table} is empty.", _HOW)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise StoreError(f"{path} has more than one column {', '.join(map(repr, twice))}.", "Keep one of each.")
+        raise StoreError(f"{table} has more than one column {', '.join(map(repr, twice))}.", "Keep one of each.")
 
 
-def _check_needed(matched: Columns, names: Sequence[str], path: Path, needs_ps: bool) -> None:
+def _check_needed(matched: Columns, names: Sequence[str], table: str, needs_ps: bool) -> None:
     needed = [name for name in NEEDED if name != "ps" or needs_ps]
     missing = [name for name in needed if name not in matched.read_as.values()]
     if not missing:
@@ -196,7 +203,7 @@ def _check_needed(matched: Columns, names: Sequence[str], path: Path, needs_ps: 
     remedy = f"Rename yours, or map it: --map YOUR_COLUMN={missing[0]}."
     if missing == ["ps"]:
         remedy = "Add it, map yours (--map YOUR_COLUMN=ps), or pass --job FILE of a job without PS."
-    raise StoreError(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}{found}.", remedy)
+    raise StoreError(f"{table} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}{found}.", remedy)
 
 
 def _validated(rows: Iterable[Row], *, lenient: bool, defaults: dict[str, Any]) -> tuple[list[Trial], list[str]]:
@@ -229,6 +236,8 @@ def _cell(name: str, raw: Any) -> Any:
     """The value of a cell; None where it is empty or not a number, which is how tables write "unknown"."""
     if raw is None or raw == "" or raw != raw:
         return None
+    if isinstance(raw, timedelta):
+        return raw.total_seconds()
     if name in ("status", "sync") and isinstance(raw, str):
         return raw.strip().lower()
     if COLUMNS[name] is str or not isinstance(raw, str):

@@ -166,7 +166,7 @@ def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLO
     if distinct < least:
         raise NotEnoughDataError(
             f"{format_count(len(good), 'trial')} at {format_count(distinct, 'distinct allocation')} "
-            "do not tell a curve.",
+            f"{'is' if len(good) == 1 else 'are'} too few for a curve.",
             least - distinct,
         )
     claimed = columns["throughput_se"][good] / rates[good]

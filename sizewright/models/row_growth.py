@@ -157,8 +157,9 @@ def _check(n: Floats, s: Floats, vocabulary: float | None) -> None:
     if n.shape != s.shape or n.ndim != 1:
         raise InputError(f"There are {n.size} sample counts and {s.size} row counts.", "Give one each.")
     if len(n) < _LEAST_POINTS:
+        verb = "is" if len(n) == 1 else "are"
         raise NotEnoughDataError(
-            f"{format_count(len(n), 'point')} do not tell how a table grows.", _LEAST_POINTS - len(n), "point"
+            f"{format_count(len(n), 'point')} {verb} too few to say how a table grows.", _LEAST_POINTS - len(n), "point"
         )
     fine = np.isfinite(n).all() and np.isfinite(s).all() and (n > 0).all() and (s > 0).all()
     if not fine or (np.diff(n) <= 0).any() or (np.diff(s) < 0).any() or (s > n).any():

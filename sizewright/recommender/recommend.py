@@ -132,7 +132,7 @@ def _foretell(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, st
 
 def _why_none(trials: Sequence[Trial]) -> str:
     if not trials:
-        return "no trial of this job is in the store"
+        return "there are no trials of this job"
     if any(trial.usable for trial in trials):
         return "none of the trials that ended well had workers and PS as this job has"
     last = trials[-1]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec._paths import absolute, folder_of
 from sizewright.spec.allocation import Allocation, Gpu, Group
+from sizewright.spec.job import Job
+from sizewright.spec.recommendation import Recommendation
 from sizewright.spec.units import Bytes, Cores, Count, Number, Seconds
 
 
@@ -45,11 +48,15 @@ class CandidateRow(Record):
         return Candidate(allocation=allocation, throughput=self.throughput, value=self.value)
 
 
+_FILE = WithJsonSchema({"type": "string"})
+"""In a file, the path of another; in Python, its record as well."""
+
+
 class QueuedJob(Record):
     """A job that waits or runs. Its candidates are those of its recommendation, or of a table of your own."""
 
-    job: str = Field(description="its job file")
-    recommendation: str | None = Field(
+    job: Annotated[str | Job, _FILE] = Field(description="its job file")
+    recommendation: Annotated[str | Recommendation | None, _FILE] = Field(
         default=None, description="its answer: `sizewright recommend JOB -o json > FILE`"
     )
     table: str | None = Field(

@@ -261,7 +261,8 @@ def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -
         ("h.jsonl", b'{"id": "a"}\n{"id": "b", "na', r"line 2 of .*, its last, is not JSON.*cut short"),
         ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "lacks the columns name"),
         ("h.csv", b"\n \n", "is empty"),
-        ("h.csv", gzip.compress(ROWS.encode())[:-9], "damaged or cut short"), ("h.csv", b"PAR1", "is not a Parquet file that can be read"),
+        ("h.csv", gzip.compress(ROWS.encode())[:-9], "damaged or cut short"),
+        ("h.csv", b"PAR1", "is not a Parquet file that can be read"),
     ],
 )  # fmt: skip
 def test_files_of_something_else_are_told(tmp_path: Path, name: str, data: bytes, words: str) -> None:

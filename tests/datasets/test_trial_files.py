@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from trial_strategies import TRIALS
 
 from sizewright.datasets.column_names import meaning
-from sizewright.datasets.trial_files import export_trials, import_trials, read_trials
 from sizewright.datasets.traces import read_trace
+from sizewright.datasets.trial_files import export_trials, import_trials, read_trials
 from sizewright.datasets.trials import Trial
 from sizewright.errors import InputError, StoreError
 

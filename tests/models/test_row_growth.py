@@ -123,7 +123,7 @@ def test_forecasts_are_in_order_and_grow(seed: int, exponent: float) -> None:
 @pytest.mark.parametrize(
     ("samples", "rows", "told"),
     [
-        ([10, 20], [5, 8], "2 points do not tell"),
+        ([10, 20], [5, 8], "2 points are too few to say"),
         ([10, 20, 15], [5, 8, 9], "must grow"),
         ([10, 20, 30], [5, 8, 7], "must not shrink"),
         ([10, 20, 30], [11, 12, 13], "at most one row a sample"),

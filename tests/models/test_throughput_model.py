@@ -164,8 +164,8 @@ def test_the_order_of_trials_and_of_questions_does_not_matter(seed: int, count: 
 
 
 BAD = {
-    "two trials": ({"workers": [1, 2], "ps": [1, 1]}, [1.0, 2.0], "2 distinct allocations do not tell a curve"),
-    "identical": ({"workers": [2] * 5, "ps": [1] * 5}, [1.0] * 5, "1 distinct allocation do"),
+    "two trials": ({"workers": [1, 2], "ps": [1, 1]}, [1.0, 2.0], "2 distinct allocations are too few for a curve"),
+    "identical": ({"workers": [2] * 5, "ps": [1] * 5}, [1.0] * 5, "1 distinct allocation are"),
     "all failed": ({"workers": [1, 2, 3], "ps": [1] * 3}, [0.0, np.nan, 0.0], "None of 3 trials ended well"),
     "none": ({"workers": [], "ps": []}, [], "None of 0 trials"),
 }

@@ -244,7 +244,7 @@ def numbered(answer: Recommendation, status: str) -> list[str]:
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ([], "no trial of this job is in the store"),
+        ([], "there are no trials of this job"),
         (trials(count=3, status="failed", throughput=None, message="it fell over"), "the last: it fell over"),
         (trials(count=3, status="void"), "the last: void"),
         (trials(ps=0), "had workers and PS as this job has"),
@@ -268,7 +268,7 @@ def test_with_too_few_allocations_it_says_how_many_more() -> None:
     assert answer.evidence.distinct_allocations == 3
     two = recommend(small_job(), rows[:2] * 4)
     assert numbered(two, "not_enough_data")
-    assert "2 distinct allocations do not tell a curve" in two.reasons[0]
+    assert "8 trials at 2 distinct allocations are too few for a curve" in two.reasons[0]
 
 
 @pytest.mark.parametrize(
