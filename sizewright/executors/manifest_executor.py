@@ -358,9 +358,8 @@ class ManifestExecutor(RenderOnly):
         word = self._mapped.get(role, self.roles[role])
         names = list(self.entries(document))
         unknown = [name for name in names if not any(name in self._named(document, r) for r in ROLES)]
-        remedy = f"Add what is missing, named {', '.join(group_names(word, wanted))}"
-        if unknown:
-            remedy = f"Say which one it is, such as --role {role}={unknown[0]}; or a" + remedy[1:]
+        add = f"add what is missing, named {', '.join(group_names(word, wanted))}"
+        remedy = f"Say which one it is, such as --role {role}={unknown[0]}; or {add}" if unknown else f"A{add[1:]}"
         return InputError(
             f"{name} has {len(found) or 'no'} {word} in {self.roles_at} (there: {', '.join(names) or 'nothing'}), and "
             f"plan {plan.id} has {wanted} {'sizes' if wanted > 1 else 'size'} of {role}.",
@@ -388,13 +387,14 @@ class ManifestExecutor(RenderOnly):
 
     def _kept(self, document: Node, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> Iterator[str]:
         """What of a base the plan does not know, and what is taken for a role though it is called otherwise."""
-        named = {name: role for role in groups for name in self._named(document, role)}
-        for name, role in named.items():
-            usual = group_names(self.roles[role], len(named)) if self.named_by else [self.roles[role]]
-            if name.lower() not in map(str.lower, usual) and role not in self._mapped:
-                yield f"{self._field(name)} is taken for {role}; another name is given by --role {role}=NAME."
+        named = {role: self._named(document, role) for role in groups}
+        for role, names in named.items():
+            usual = group_names(self.roles[role], len(names)) if self.named_by else [self.roles[role]]
+            for name in names:
+                if name.lower() not in map(str.lower, usual) and role not in self._mapped:
+                    yield f"{self._field(name)} is taken for {role}; another name is given by --role {role}=NAME."
         for name, entry in self.entries(document).items():
-            if name not in named and name not in self.of_platform:
+            if not any(name in names for names in named.values()) and name not in self.of_platform:
                 count = entry.get("replicas", 1)
                 yield f"{self._field(name)} is not in the plan and stays as it is ({count} × its own size)."
         for role, of_role in groups.items():

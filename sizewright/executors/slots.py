@@ -38,16 +38,18 @@ class Slot(NamedTuple):
     """Its `resources` are those of one."""
 
     def write(self, group: Group, cpu_step_m: int = 1) -> None:
-        """Number and resources; memory that is not known (0), GPUs that the plan does not have, and limits that were
-        left open stay as they are."""
+        """Number and resources, each among the requests or limits where it stands.
+
+        Memory that is not known (0), GPUs that the plan does not have, and limits that were left open stay as they are.
+        """
         self.counted["replicas"] = group.replicas
         resources = _inner(self.container, "resources", self.field)
         bare = not resources.get("requests") and not resources.get("limits")
         gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
         for amount, value in _amounts(group, cpu_step_m, gpu).items():
-            _set(_inner(resources, "requests", f"{self.field}: resources"), amount, value)
-            if bare or amount in (resources.get("limits") or {}) or amount == gpu:
-                _set(_inner(resources, "limits", f"{self.field}: resources"), amount, value)
+            stands = [part for part in ("requests", "limits") if amount in (resources.get(part) or {})]
+            for part in stands or ["requests", "limits"][: 2 if bare or amount == gpu else 1]:
+                _set(_inner(resources, part, f"{self.field}: resources"), amount, value)
 
     def has(self, group: Group, cpu_step_m: int = 1) -> bool:
         """Whether it reads as what was written, where that told anything."""

@@ -625,7 +625,7 @@ def test_ray_starts_in_the_first_container_whatever_it_is_called(tmp_path: Path)
     workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512, 512 * MIB)})
     (group,) = sized("kuberay", written(tmp_path, text), workers)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     first, second = group["template"]["spec"]["containers"]
-    assert (first["resources"]["requests"]["cpu"], second) == ("1500m", {"name": "ray-worker", "image": "x"})
+    assert (first["resources"]["limits"]["cpu"], second) == ("1500m", {"name": "ray-worker", "image": "x"})
 
 
 @pytest.mark.parametrize(
@@ -654,3 +654,46 @@ def test_a_floor_of_a_gang_holds_init_containers_and_overhead(tmp_path: Path) ->
     text = text.replace("spec:\n  tf", "spec:\n  runPolicy: {schedulingPolicy: {minResources: {cpu: 1}}}\n  tf")
     job, _ = yaml.safe_load_all(executor("kubeflow", written(tmp_path, text)).render(PLAN))
     assert job["spec"]["runPolicy"]["schedulingPolicy"]["minResources"]["cpu"] == "19"  # 2 × (8 + 1) and 2 × 0.5
+
+
+TFJOB_OF_LIMITS = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: ctr}
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+          - name: tensorflow
+            image: r
+            env:
+            - {name: TF_NUM_INTRAOP_THREADS, value: "8"}
+            - {name: DMLC_NUM_WORKER, value: "2"}
+            - {name: TF_CPP_MIN_LOG_LEVEL, value: "2"}
+            resources:
+              limits: {cpu: 8, memory: 8Gi, nvidia.com/gpu: 2}
+"""
+
+
+def test_amounts_that_stand_among_limits_alone_stay_there(tmp_path: Path) -> None:
+    gpu = Gpu(kind="gpu", count=1)
+    worker = Group(replicas=6, cpu=1.5, memory_bytes=GIB, gpu=gpu)
+    plan = PLAN.model_copy(update={"target": Allocation(worker=(worker,), batch_size=512)})
+    made = executor("kubeflow", written(tmp_path, TFJOB_OF_LIMITS))
+    (container,) = made.document(plan)["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"limits": {"cpu": "1500m", "memory": "1024Mi", "nvidia.com/gpu": 1}}
+    same = Group(replicas=2, cpu=8, memory_bytes=8 * GIB, gpu=Gpu(kind="gpu", count=2))
+    as_it_is = plan.model_copy(update={"target": Allocation(worker=(same,), batch_size=512)})
+    assert made.render(as_it_is) == TFJOB_OF_LIMITS
+
+
+def test_variables_that_repeat_a_size_are_named(tmp_path: Path) -> None:
+    worker = Group(replicas=6, cpu=1.5, memory_bytes=GIB)
+    plan = PLAN.model_copy(update={"target": Allocation(worker=(worker,), batch_size=512)})
+    said = " ".join(executor("kubeflow", written(tmp_path, TFJOB_OF_LIMITS)).remarks(plan))
+    assert "TF_NUM_INTRAOP_THREADS says 8" in said
+    assert "DMLC_NUM_WORKER says 2; workers are now 6" in said
+    assert "LOG_LEVEL" not in said
