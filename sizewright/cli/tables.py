@@ -283,7 +283,7 @@ def sized_role(allocation: Allocation, role: str) -> str:
     """`4 × 2`: replicas × cores; GPUs, and several groups, where there are some."""
     return (
         " + ".join(
-            _sized(group.replicas, group.cpu) + (f" + {group.gpu.count} {group.gpu.kind}" if group.gpu else "")
+            _sized(group.replicas, group.cpu) + (f" + {group.gpu.describe()}" if group.gpu else "")
             for group in getattr(allocation, role)
         )
         or "–"

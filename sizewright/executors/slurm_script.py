@@ -163,7 +163,13 @@ class SlurmScript:
         said = [f"{self._name}: {self._unread_because()}."] if len(above) < len(self.unread) else []
         array = self.value(0, "--array")
         many = [f"{self._name}: --array={array} starts a job of these sizes for each index; the plan counts one."]
-        return [*([f"{self._name}: {_mistaken(above)}."] if above else []), *said, *(many if array else [])]
+        within = [
+            f"{self._name}: sbatch takes line {number + 1} for a separator of components, since it holds 'hetjob'."
+            for number, line in enumerate(self._lines[: self._command])
+            if _MAGIC.match(line) and (found := _COMPONENT.search(line)) and not _is_a_word(line, found)
+        ]
+        comments = [f"{self._name}: {_mistaken(above)}."] if above else []
+        return [*comments, *said, *(many if array else []), *within]
 
     def _unread_because(self) -> str:
         below = [n for n in self.unread if self._command is not None and n > self._command]
@@ -317,3 +323,7 @@ def _numbered(lines: list[int]) -> str:
     """`line 3`, `lines 3 and 4`, `lines 3, 4 and 5`."""
     *others, last = map(str, lines)
     return f"lines {', '.join(others)} and {last}" if others else f"line {last}"
+
+
+def _is_a_word(line: str, found: re.Match[str]) -> bool:
+    return not line[found.start() - 1].strip() and not line[found.end() : found.end() + 1].strip()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials import Trial
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.prior import JobCurve
+from sizewright.recommender.caps import AXIS_WORDS
 from sizewright.spec.units import format_count
 
 # No host is so many times as fast as another, and no trial so far from the others of its job.
@@ -65,5 +66,7 @@ def contradictions(trials: Sequence[Trial]) -> Iterator[str]:
         repeats.setdefault(tuple(getattr(trial, axis) for axis in axes), []).append(trial.throughput or 0.0)
     for place, rates in repeats.items():
         if max(rates) > _REPEATS_DIFFER * min(rates):
-            named = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value is not None)
+            named = ", ".join(
+                f"{AXIS_WORDS[axis]} {value}" for axis, value in zip(axes, place, strict=True) if value is not None
+            )
             yield f"({named}) measured {' and '.join(f'{rate:,.0f}' for rate in sorted(rates))} samples/s"

@@ -216,7 +216,7 @@ def within_measured_range(c: Candidates, left: Mask) -> Verdict:
     return Verdict(
         (beyond <= np.log(_ROUNDING)) | c.extrapolate,
         f"measured were {', '.join(outside)}, and nothing beyond twice that range is chosen",
-        f"Measure {nearest} (on a larger host, or as a trial of your own), or pass --extrapolate.",
+        f"Measure {nearest} (on a larger host, or as a trial of your own), or let it extrapolate (--extrapolate).",
     )
 
 

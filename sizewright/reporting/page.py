@@ -84,9 +84,7 @@ def _sizes(answer: Recommendation) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _of_role(allocation: Allocation, role: str) -> tuple[str, str]:
     groups = getattr(allocation, role)
-    sizes = " + ".join(
-        f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.count} {g.gpu.kind}" if g.gpu else "") for g in groups
-    )
+    sizes = " + ".join(f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.describe()}" if g.gpu else "") for g in groups)
     return sizes or "–", " + ".join(g.describe_memory() for g in groups) or "–"
 
 

@@ -23,6 +23,10 @@ class Gpu(Record):
     kind: Annotated[str, PLATFORM_NAME] = Field(default="gpu", description="as hosts name theirs")
     count: Count = Field(ge=1, description="of each replica, or host")
 
+    def describe(self) -> str:
+        """`1 GPU`, `2 a100`."""
+        return format_count(self.count, "GPU") if self.kind == "gpu" else f"{self.count} {self.kind}"
+
 
 def _gpus(value: Any) -> Any:
     """`2` and `a100:2` as what they stand for."""
@@ -132,7 +136,7 @@ class Allocation(Record):
             name = {"worker": "worker", "ps": "PS"}.get(role, role)
             replicas = format_count(group.replicas, name, "PS" if role == "ps" else None)
             memory = f" and {format_bytes(group.memory_bytes)}" if group.memory_bytes else ""
-            gpus = f" and {group.gpu.count} {group.gpu.kind}" if group.gpu else ""
+            gpus = f" and {group.gpu.describe()}" if group.gpu else ""
             parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}{gpus}")
         return ", ".join([*parts, f"batch {self.batch_size}"])
 

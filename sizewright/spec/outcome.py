@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from sizewright.spec._base import Record
+from sizewright.spec._frames import frame
 from sizewright.spec._shown import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -52,3 +56,9 @@ class Outcome(Result):
     changes: tuple[Change, ...] = ()
     snapshots: int = Field(default=0, ge=0, description="written to disk")
     snapshot_faults: int = Field(default=0, ge=0, description="snapshots that could not be written")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for what happened, failures and changes, in order of time."""
+        rows = [{"what": "failure"} | each.model_dump() for each in self.failures]
+        rows += [{"what": "change"} | each.model_dump() for each in self.changes]
+        return frame(sorted(rows, key=lambda row: row["at_s"]), None if rows else ("what", "at_s"))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import load_yaml, parse
+from sizewright.spec._frames import frame, sizes
 from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
 from sizewright.spec._shown import Result
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Plan(Result):
@@ -42,6 +46,11 @@ class Plan(Result):
     cooldown_s: float = Field(default=0.0, ge=0)
     expected: Estimate | None = Field(default=None, description="samples/s at the target, with the 90 % interval")
     expected_by: str = Field(default="", description="what foretold it")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for the target, and one for each other allocation that it has: current, lower, upper."""
+        names = ("target", "current", "lower", "upper")
+        return frame({"of": name} | sizes(getattr(self, name)) for name in names if getattr(self, name))
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

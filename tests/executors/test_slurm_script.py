@@ -146,6 +146,14 @@ def test_components_are_separated_as_sbatch_separates_them(separator: str) -> No
     script = SlurmScript(f"#!/bin/sh\n#SBATCH -n 4\n#SBATCH {separator}\n#SBATCH -n 1\n")
     assert script.components == 2
     assert [script.read(i).replicas for i in (0, 1)] == [4, 1]
+    assert not script.remarks()
+
+
+def test_a_job_name_that_sbatch_takes_for_a_separator_is_named() -> None:
+    script = SlurmScript("#!/bin/sh\n#SBATCH -n 4\n#SBATCH --job-name=ctr-hetjob\n#SBATCH -n 1\n")
+    assert script.components == 2
+    (said,) = script.remarks()
+    assert "line 3 for a separator" in said
 
 
 def test_a_command_above_all_directives_is_named() -> None:

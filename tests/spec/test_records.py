@@ -11,13 +11,16 @@ from sizewright.errors import JobError
 from sizewright.spec import (
     Allocation,
     Alternative,
+    Change,
     Cluster,
     Estimate,
     Evidence,
+    Failure,
     Gpu,
     Group,
     Job,
     Metrics,
+    Outcome,
     Plan,
     Prediction,
     Quota,
@@ -205,3 +208,21 @@ def test_metrics_are_summed_over_a_role_or_all() -> None:
     assert metrics.sums()["cpu_s"] == 6
     assert metrics.sums("ps")["pushes"] == metrics.sums()["pushes"] == 3
     assert metrics.replicas[2].name == "worker-2"
+
+
+def test_plans_and_outcomes_convert_to_frames() -> None:
+    target, current = Allocation.of(2, 1, 0.5, 0.25, 512, 1 << 30), Allocation.of(1, 1, 0.5, 0.25, 512)
+    plan = Plan(id="p-1", kind="adjust", job=Job(name="ctr"), target=target, current=current, reason="faster")
+    frame = plan.to_frame()
+    assert frame.of.tolist() == ["target", "current"]
+    assert frame.workers.tolist() == [2, 1]
+    failure, change = Failure(at_s=9.0, replica="ps-1", cause="oom"), Change(at_s=3.0, kind="scale", seconds=1.0)
+    outcome = Outcome(status="finished", failures=(failure,), changes=(change,))
+    assert outcome.to_frame().what.tolist() == ["change", "failure"]
+    assert list(Outcome(status="finished").to_frame().columns) == ["what", "at_s"]
+
+
+def test_gpus_are_called_by_their_kind_where_they_have_one() -> None:
+    assert [Gpu(count=1).describe(), Gpu(count=2).describe(), Gpu(kind="a100", count=2).describe()] == [
+        "1 GPU", "2 GPUs", "2 a100"
+    ]  # fmt: skip
