@@ -19,6 +19,7 @@ from sizewright.executors.manifest_executor import ManifestExecutor
 from sizewright.executors.plan_notes import APPLIED_AT, BASED, notes, read_notes
 from sizewright.executors.pods import PodLabels, Pods
 from sizewright.executors.registry import unsupported
+from sizewright.executors.slots import Node
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -326,7 +327,16 @@ class ClusterExecutor(ManifestExecutor):
             job = read_notes(there).job
         except InputError:
             job = Job(name=handle.job)
-        return Pods(job, self.labels, {**self.roles, **self.words_of(dict(there))}, self.containers, self._clock)
+        words = {**self.roles, **self.words_of(dict(there))}
+        return Pods(job, self.labels, words, self._training_containers(dict(there)), self._clock)
+
+    def _training_containers(self, document: Node) -> list[str]:
+        """Names of the containers that its manifest's sizes are of: pods may have others, which come first."""
+        try:
+            named = [str(slot.container.get("name")) for role in self.roles for slot in self.slots(document, role)]
+        except InputError:  # somebody changed it meanwhile
+            named = []
+        return [*dict.fromkeys(named), *self.containers]
 
 
 def _namespace(handle: Handle) -> str:

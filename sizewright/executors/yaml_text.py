@@ -141,6 +141,7 @@ class _YamlPart:
     def _merged(self, changed: str) -> str:
         """The file with the changed lines, where it differs from what is written of it only in its layout."""
         from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
 
         given, before, after = (text.split("\n") for text in (self._given, self._unchanged, changed))
         if given == before or len(given) != len(before):
@@ -156,7 +157,7 @@ class _YamlPart:
         text, reader = "\n".join(merged), YAML(typ="safe", pure=True)
         try:
             same = list(reader.load_all(text)) == list(reader.load_all(changed))
-        except Exception:  # the layout of the file does not allow it
+        except (YAMLError, ValueError, RecursionError):  # the layout of the file does not allow it
             same = False
         return text if same else changed
 

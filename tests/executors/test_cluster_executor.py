@@ -296,6 +296,20 @@ def test_a_base_manifest_is_applied_with_the_notes_of_its_plan(server: StandIn, 
     assert make(base=base).launch(LAUNCH) == handle
 
 
+def test_sizes_are_read_where_the_base_has_them_beside_a_sidecar(server: StandIn, make: Make, tmp_path: Path) -> None:
+    document = yaml.safe_load(get_executor("volcano").render(LAUNCH))
+    for task in document["spec"]["tasks"]:
+        containers = task["template"]["spec"]["containers"]
+        containers[0]["name"] = "trainer"
+        containers.insert(0, {"name": "logs", "image": "fluentd", "resources": {"requests": {"cpu": "7"}}})
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.safe_dump(document))
+    executor = make("volcano", base=base)
+    found = executor.observe(executor.launch(LAUNCH)).allocation
+    assert found is not None
+    assert {group.cpu for group in (*found.worker, *found.ps)} == {group.cpu for _, group in ONE.groups}
+
+
 def test_without_a_cluster_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     for options in ({}, {"context": "nowhere"}, {"kubeconfig": str(tmp_path / "gone")}):
