@@ -22,13 +22,13 @@ def pods_of(objects: dict[tuple[str, str, str], Object], there: dict[str, Object
     for (kind, _, name), document in objects.items():
         if kind == "ScalePlan":
             continue
-        for word, index, container, labels in _REPLICAS[kind](document, objects):
+        for word, index, containers, labels in _REPLICAS[kind](document, objects):
             pod_name = f"{name}-{word.lower()}-{index}"
             old = there.get(pod_name)
             if old and kind != "ElasticJob":
                 wanted[pod_name] = old
                 continue
-            if old and old["spec"]["containers"][0]["resources"] == container["resources"]:
+            if old and old["spec"]["containers"][0]["resources"] == containers[0]["resources"]:
                 wanted[pod_name] = old
                 continue
             if old:
@@ -36,51 +36,51 @@ def pods_of(objects: dict[tuple[str, str, str], Object], there: dict[str, Object
                 if pod_name in there:
                     wanted[pod_name] = there[pod_name]
                     continue
-            wanted[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+            wanted[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
     return wanted
 
 
-def _tfjob(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+def _tfjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     for word, spec in document["spec"]["tfReplicaSpecs"].items():
         for index in range(spec["replicas"]):
             keys = {"job-name": document["metadata"]["name"], "replica-type": word.lower(), "replica-index": str(index)}
-            yield word, index, _container(spec), {f"training.kubeflow.org/{k}": v for k, v in keys.items()}
+            yield word, index, _containers(spec), {f"training.kubeflow.org/{k}": v for k, v in keys.items()}
 
 
-def _volcano(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+def _volcano(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     for task in document["spec"]["tasks"]:
         for index in range(task["replicas"]):
             keys = {"job-name": document["metadata"]["name"], "task-spec": task["name"], "task-index": str(index)}
-            yield task["name"], index, _container(task), {f"volcano.sh/{k}": v for k, v in keys.items()}
+            yield task["name"], index, _containers(task), {f"volcano.sh/{k}": v for k, v in keys.items()}
 
 
-def _rayjob(document: Object, _: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+def _rayjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     cluster = f"{document['metadata']['name']}-x7k2p"
     document.setdefault("status", {})["rayClusterName"] = cluster
     spec = document["spec"]["rayClusterSpec"]
-    yield "head", 0, _container(spec["headGroupSpec"]), {"ray.io/cluster": cluster, "ray.io/group": "headgroup"}
+    yield "head", 0, _containers(spec["headGroupSpec"]), {"ray.io/cluster": cluster, "ray.io/group": "headgroup"}
     for group in spec["workerGroupSpecs"]:
         for index in range(group["replicas"]):
             labels = {"ray.io/cluster": cluster, "ray.io/group": group["groupName"]}
-            yield group["groupName"], index, _container(group), labels
+            yield group["groupName"], index, _containers(group), labels
 
 
-def _elasticjob(document: Object, objects: Any) -> Iterator[tuple[str, int, Object, dict[str, str]]]:
+def _elasticjob(document: Object, objects: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     name = document["metadata"]["name"]
     plans = [each for (kind, _, _), each in objects.items() if kind == "ScalePlan" and each["spec"]["ownerJob"] == name]
     for word, spec in document["spec"]["replicaSpecs"].items():
-        count, container = spec["replicas"], _container(spec)
+        count, containers = spec["replicas"], _containers(spec)
         for plan in plans:  # in the order in which they came
             told = plan["spec"]["replicaResourceSpecs"][word]
             count = told["replicas"]
-            container = container | {"resources": {"requests": told["resource"], "limits": told["resource"]}}
+            containers[0]["resources"] = {"requests": told["resource"], "limits": told["resource"]}
         for index in range(count):
             keys = {"name": name, "replica-type": word, "rank-index": str(index)}
-            yield word, index, container, {f"elasticjob.dlrover/{k}": v for k, v in keys.items()}
+            yield word, index, containers, {f"elasticjob.dlrover/{k}": v for k, v in keys.items()}
 
 
-def _container(spec: Object) -> Object:
-    return dict(spec["template"]["spec"]["containers"][0])
+def _containers(spec: Object) -> list[Object]:
+    return [dict(each) for each in spec["template"]["spec"]["containers"]]
 
 
 _REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "RayJob": _rayjob, "ElasticJob": _elasticjob}
