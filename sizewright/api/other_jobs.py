@@ -48,8 +48,8 @@ def tell_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -
     texts = [remedy.text for remedy in answer.remedies]
     if answer.status != "ok" and (first := _remedy(others[0])):
         texts.insert(0, first)
-    remedies = tuple(Remedy(number=number, text=text) for number, text in enumerate(texts, 1))
-    return answer.model_copy(update={"reasons": (*answer.reasons, " ".join(sentences)), "remedies": remedies})
+    reasons = (*answer.reasons, " ".join(sentences))
+    return answer.model_copy(update={"reasons": reasons, "remedies": Remedy.numbered(texts)})
 
 
 def _sentence(other: _Other) -> str:

@@ -123,7 +123,7 @@ def not_enough(
         job=job.name,
         evidence=_about(trials, distinct, account.model if account else ""),
         reasons=(f"Not enough data: {why}.",),
-        remedies=_numbered(remedies),
+        remedies=Remedy.numbered(remedies),
     )
 
 
@@ -157,12 +157,8 @@ def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, ru
         job=job.name,
         evidence=_about(trials, account.distinct_allocations, account.model),
         reasons=(f"Infeasible: {last.verdict.reason}.",),
-        remedies=_numbered([one.verdict.remedy for one in helpful or [last]]),
+        remedies=Remedy.numbered([one.verdict.remedy for one in helpful or [last]]),
     )
-
-
-def _numbered(texts: Sequence[str]) -> tuple[Remedy, ...]:
-    return tuple(Remedy(number=i, text=text) for i, text in enumerate(texts, 1))
 
 
 def _allocation(d: Decision, i: int) -> Allocation:

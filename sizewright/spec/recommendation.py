@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
@@ -95,6 +96,11 @@ class Remedy(Record):
 
     number: int
     text: str
+
+    @classmethod
+    def numbered(cls, texts: Iterable[str]) -> tuple[Remedy, ...]:
+        """Return remedies with these texts, numbered from 1."""
+        return tuple(cls(number=number, text=text) for number, text in enumerate(texts, 1))
 
 
 class Recommendation(Result):
