@@ -15,7 +15,7 @@ from benchmarks._report import choose
 from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
 
-WINDOW_S, SNAPSHOT_S = choose(5.0, 5.0, 1.0), 10.0
+WINDOW_S, SNAPSHOT_S = choose(5.0, 5.0, 0.4), 10.0
 _SETTLED_S, _FILLED_S = choose((3.0, 8.0), (3.0, 8.0), (0.5, 1.0))
 BATCH = 512
 TWO, THREE = Allocation.of(2, 1, 0.4, 0.3, BATCH), Allocation.of(3, 1, 0.4, 0.3, BATCH)

@@ -10,11 +10,11 @@ from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
 
 Runs = list[dict[str, Any]]
-WORKERS, PS, WORKER_CPU = *choose((4, 3), (4, 3), (2, 1)), 0.25
+WORKERS, PS, WORKER_CPU = *choose((4, 3), (4, 3), (1, 1)), 0.25
 UTILIZATION = 0.75
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
-_CALIBRATION_S, _RUN_S = choose(20.0, 20.0, 2.0), choose(95.0, 95.0, 4.0)
+_CALIBRATION_S, _RUN_S = choose(20.0, 20.0, 1.0), choose(95.0, 95.0, 2.0)
 _STATIC_TOO = ("static", "auto")
 _AUTO = ("auto",)  # beside the static run of the same fault, which changes nothing
 
@@ -59,7 +59,7 @@ def calibrated(family: str) -> dict[str, float]:
     job, cores, found = _job(family), 0.15, dict[str, float]()
     samples = 300_000 if family == "wide_deep" else 60_000
     if SMOKE:
-        samples //= 10
+        samples //= 40
     for _ in range(choose(2, 2, 1)):
         ran = train(Setting(job, _sized(cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores

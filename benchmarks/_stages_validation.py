@@ -17,8 +17,9 @@ from benchmarks.warm_start import Truth, truths_of
 from sizewright.spec import Allocation, Cluster, HostKind, Quota
 
 BASES = ("criteo-dlrm", "wide-and-deep", "xdeepfm-small", "criteo-dcn", "mlperf-dlrm", "rm1", "deep-dcn", "ncf")
-ROOM = Cluster(name="host", hosts=(HostKind(kind="host", cpu=2.0, memory_bytes=16 << 30),), quota=Quota(cpu=1.6))
-_RUN_S, _SPEED_S = choose(60.0, 60.0, 2.0), choose(20.0, 20.0, 1.0)
+_QUOTA = Quota(cpu=choose(1.6, 1.6, 0.6))
+ROOM = Cluster(name="host", hosts=(HostKind(kind="host", cpu=2.0, memory_bytes=16 << 30),), quota=_QUOTA)
+_RUN_S, _SPEED_S = choose(60.0, 60.0, 2.0), choose(20.0, 20.0, 0.5)
 _TOO_LITTLE = (1, 1, 0.2, 0.1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sizewright.datasets.trials import Trial
 from sizewright.errors import TrialVoidError
 from sizewright.profiler._base import Point
@@ -19,3 +21,10 @@ def measure_held(session: Session, point: Point, timing: Timing) -> Trial:
         except TrialVoidError as error:
             print(f"again: {error.message}", flush=True)
     return measure(session, point, timing)
+
+
+def load_ahead(session: Session, points: Iterable[Point]) -> None:
+    """Load as many replicas as the points have at most, so that measuring them starts none."""
+    allocations = [point.allocation for point in points]
+    workers, ps = (max(each.replicas(role) for each in allocations) for role in ("worker", "ps"))
+    session.load_ahead(workers=workers, ps=ps)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks._report import QUICK, choose, commit, finish, host
+from benchmarks._trials import load_ahead
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import Trial, now
 from sizewright.models.memory import MemoryModel
@@ -136,10 +137,10 @@ def measure_grid(name: str) -> int:
     points = [Point(allocation) for allocation in allocations]
     points += rng.sample(points, REPEATED)
     rng.shuffle(points)
-    points = points[: choose(len(points), 6, 2)]
+    points = points[: choose(len(points), 6, 1)]
     kept, began = Kept(), time.monotonic()
     with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
-        session.load_ahead(workers=max(grid.workers), ps=max(grid.ps))
+        load_ahead(session, points)
         for step in run_series(session, QueuePlanner(points), kept, name, timing=TIMING):
             told = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.message
             print(f"{len(kept.trials)}/{len(points)} {step.point.allocation.describe()}: {told}", flush=True)

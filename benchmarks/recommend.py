@@ -31,6 +31,7 @@ from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
 
 SHAPE = Path(__file__).parent / "shape.yaml"
+MAX_ROWS = choose(100_000, 100_000, 1_000)
 TARGETS = {
     "help_s": "≤ 0.4",
     "recommend_s": "≤ 2.0 (1.2 worth trying for)",
@@ -44,8 +45,9 @@ RUNS = choose(9, 3, 1)
 SCALES = choose((1.0, 1 / 2, 1 / 4, 1 / 16), (1.0, 1 / 2, 1 / 4, 1 / 16), (1.0, 1 / 2))
 HELD_OUT = 1 / 2
 ROUNDS = choose(4, 2, 1)
-ALLOCATIONS = (
-    Allocation.of(2, 1, 0.5, 0.4, 512), Allocation.of(3, 1, 0.4, 0.1, 512), Allocation.of(1, 1, 0.8, 0.2, 512)
+ALLOCATIONS = tuple(
+    Allocation.of(workers, 1, worker_cpu, ps_cpu, 512)
+    for workers, worker_cpu, ps_cpu in ((choose(2, 2, 1), 0.5, 0.4), (choose(3, 3, 1), 0.4, 0.1), (1, 0.8, 0.2))
 )  # fmt: skip
 """A model is fitted to three allocations at least."""
 _TIMING = Timing(least_s=5, greatest_s=6)
@@ -53,19 +55,22 @@ TRAINED, SCALED = choose((_TIMING, Timing()), (_TIMING, Timing()), (Timing(least
 
 
 def main() -> None:
-    job = Job.load(SHAPE)
     with tempfile.TemporaryDirectory() as folder:
+        shape = Path(folder) / "shape.yaml"
+        shape.write_text(SHAPE.read_text().replace("max_rows: 100000", f"max_rows: {MAX_ROWS}"))
+        job = Job.load(shape)
         store = f"{folder}/trials.db"
         trials = profiled(job, store)
         model = DlroverModel().fit(trials)
         cli = [str(Path(sys.executable).parent / "sizewright")]
         figures = {
             "help_s": median_of(RUNS, lambda: run_seconds([*cli, "--help"])),
-            "recommend_s": median_of(RUNS, lambda: run_seconds([*cli, "recommend", str(SHAPE), "--store", store])),
+            "recommend_s": median_of(RUNS, lambda: run_seconds([*cli, "recommend", str(shape), "--store", store])),
         }
-    figures |= pareto_figures(model)
-    efficiency, pairs = train_efficiency(job)
-    scale_errors = scale_figures(job, trials)
+        figures |= pareto_figures(model)
+        with Session(job) as session:
+            efficiency, pairs = train_efficiency(session, shape)
+            scale_errors = scale_figures(job, session, trials)
     figures |= {"train_efficiency": efficiency} | scale_errors
     finish("recommend", figures, TARGETS, {"train_pairs": pairs})
 
@@ -131,30 +136,26 @@ def pareto_figures(model: DlroverModel) -> dict[str, float]:
     return {"pareto_100k_s": float(np.median(ours)), "speedup_vs_nsga2": float(np.median(ratios))}
 
 
-def train_efficiency(job: Job) -> tuple[float, list[tuple[float, float]]]:
+def train_efficiency(session: Session, shape: Path) -> tuple[float, list[tuple[float, float]]]:
     """One worker and one PS of a core each against the single-process loop, in pairs."""
     allocation = Allocation.of(1, 1, 1.0, 1.0, 512)
     pairs = []
-    with Session(job) as session:
-        for _ in range(PAIRS):
-            trial = measure_held(session, Point(allocation), TRAINED)
-            session.discard()
-            command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), f"{TRAINED.least_s:g}"]
-            single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            pairs.append((trial.throughput or 0.0, single))
-            print(
-                f"trained at {pairs[-1][0]:,.0f} samples/s, single process {single:,.0f}: {pairs[-1][0] / single:.3f}"
-            )
+    for _ in range(PAIRS):
+        trial = measure_held(session, Point(allocation), TRAINED)
+        session.discard()
+        command = [sys.executable, "-m", "benchmarks._single_process", str(shape), f"{TRAINED.least_s:g}"]
+        single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        pairs.append((trial.throughput or 0.0, single))
+        print(f"trained at {pairs[-1][0]:,.0f} samples/s, single process {single:,.0f}: {pairs[-1][0] / single:.3f}")
     return float(np.median([ours / single for ours, single in pairs])), pairs
 
 
-def scale_figures(job: Job, trials: list[Trial]) -> dict[str, float]:
+def scale_figures(job: Job, session: Session, trials: list[Trial]) -> dict[str, float]:
     """Measure four table scales at three allocations in turn; fit without one scale and predict it."""
     measured: list[Trial] = []
-    with Session(job) as session:
-        for _ in range(ROUNDS):
-            for allocation in ALLOCATIONS:
-                measured += [measure_held(session, Point(allocation, scale), SCALED) for scale in SCALES]
+    for _ in range(ROUNDS):
+        for allocation in ALLOCATIONS:
+            measured += [measure_held(session, Point(allocation, scale), SCALED) for scale in SCALES]
     known = [t for t in measured if t.table_scale != HELD_OUT]
     # Only trials measured in turn are compared: the host's speed differs between this series and the profile's.
     model, memory = DlroverModel().fit(known), MemoryModel.fit(job, known)

@@ -17,6 +17,7 @@ import pandas as pd
 
 from benchmarks._measured import TABLES
 from benchmarks._report import choose, finish
+from benchmarks._trials import load_ahead
 from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, Kept
 from sizewright.profiler._base import Point
 from sizewright.profiler.baselines import default_planner
@@ -54,7 +55,7 @@ def measure(name: str) -> dict[str, float]:
         order += rng.sample(chosen, len(chosen))
     kept = Kept()
     with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
-        session.load_ahead(workers=max(GRIDS[name].workers), ps=max(GRIDS[name].ps))
+        load_ahead(session, points.values())
         for step in run_series(session, QueuePlanner(points[i] for i in order), kept, name, timing=TIMING):
             print(f"{len(kept.trials)}/{len(order)} {step.point.allocation.describe()}: {step.trial.throughput}")
     rates = pd.Series([t.throughput for t in kept.trials], dtype=float).groupby(order).agg(["median", "std", "mean"])

@@ -32,7 +32,7 @@ from sizewright.retraining.lessons import Lessons, gather
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import retrain
 
-TRIALS = choose(10_000, 1_000, 300)
+TRIALS = choose(10_000, 1_000, 100)
 NEW_TRIALS = 200
 POISONED = 0.1
 TURNS = choose(6, 1, 1)
@@ -177,6 +177,7 @@ _POISONS: list[Callable[[Trial, np.random.Generator], Trial]] = [
 
 def main() -> None:
     bank = load_bank()
+    bank = bank._replace(trials=bank.trials[:: choose(1, 1, 6)])
     seconds = retraining_seconds(bank)
     fresh, slower = new_families(bank), new_families(bank, SLOWER)
     for name in fresh:

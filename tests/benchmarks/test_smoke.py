@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
 PARTS = {
-    "elasticity": ["lost", "overhead", "efficiency", "profile", "auc"],
+    "elasticity": ["lost", "joining", "overhead", "efficiency", "profile", "auc"],
     "own_code": ["agreement", "answer"],
     "three_stages": ["decisions", "mix", "validation"],
 }

@@ -477,7 +477,7 @@ def test_twenty_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> Non
 def test_memory_stays_flat_over_minutes_of_changes() -> None:
     """Of this process, the keeper, and the largest of each role; the job's rows are all there soon."""
     rng = random.Random(5)
-    end = time.monotonic() + 240
+    end = time.monotonic() + 120
     readings: dict[str, list[int]] = {}
     with Session(small_job(), samples=10**9, snapshot_s=1.0, recover=True, reserve={"worker": 1, "ps": 1}) as running:
         running.scale(SMALL)
@@ -489,7 +489,7 @@ def test_memory_stays_flat_over_minutes_of_changes() -> None:
                 readings.setdefault(name, []).append(size)
         outcome = running.outcome()
     assert not outcome.failures
-    assert len(outcome.changes) > 30
+    assert len(outcome.changes) > 15
     assert readings.keys() == {"here", "ray::Keeper", "ray::PsActor", "ray::WorkerActor"}
     for name, sizes in readings.items():
         half = len(sizes) // 2
