@@ -21,7 +21,7 @@ from sizewright.training.program import BuiltIn
 from sizewright.training.session import Session
 from sizewright.training.weights import FlatWeights
 
-SAMPLES, HELD_OUT = choose((400_000, 60_000), (400_000, 60_000), (30_000, 3_000))
+SAMPLES, HELD_OUT = choose((400_000, 60_000), (400_000, 60_000), (15_000, 2_000))
 BATCH = 256
 JOB = Job(
     name="auc",

@@ -11,6 +11,8 @@ from sizewright.profiler.measure import Timing, measure
 from sizewright.training.session import Session
 
 _ATTEMPTS = 5
+BRIEF = Timing(warm_up_s=0.1, first_warm_up_s=0.2, least_s=0.3, greatest_s=0.6, block_s=0.1)
+"""Of trials of which only that they run is wanted."""
 
 
 def measure_held(session: Session, point: Point, timing: Timing) -> Trial:

@@ -16,7 +16,7 @@ from scipy import stats
 from benchmarks._elastic_auc import auc
 from benchmarks._elastic_pauses import Pauses, move_pauses, reserve_seconds, saturated, scale_pauses, time_lost
 from benchmarks._report import SMOKE, choose, finish
-from benchmarks._trials import load_ahead, measure_held
+from benchmarks._trials import BRIEF, load_ahead, measure_held
 from sizewright.profiler._base import Point
 from sizewright.profiler.host_speed import measure_host_speed
 from sizewright.profiler.measure import Timing, measure
@@ -49,7 +49,7 @@ OVERHEAD_PAIRS = choose(8, 3, 1)
 CHANGES = choose(10, 4, 1)
 AROUND_S = choose(30.0, 10.0, 1.0)
 SEEDS = choose(5, 2, 1)
-LONG = choose(Timing(least_s=5, greatest_s=6), Timing(least_s=5, greatest_s=6), Timing(least_s=0.5, greatest_s=1.0))
+LONG = choose(Timing(least_s=5, greatest_s=6), Timing(least_s=5, greatest_s=6), BRIEF)
 SETTLED_S, STEADY_S = choose((13.0, 10.0), (13.0, 10.0), (2.0, 1.0))
 SINGLE_S = choose("5", "5", "0.5")
 
@@ -242,7 +242,7 @@ def _not_measuring(session: Session, point: Point, *, first: bool) -> float:
     start = time.monotonic()
     session.pause()
     measure_host_speed()
-    timing = choose(Timing(), Timing(), Timing(least_s=0.5, greatest_s=1.0))
+    timing = choose(Timing(), Timing(), BRIEF)
     if first and not SMOKE:
         timing = Timing(warm_up_s=timing.first_warm_up_s)
     trial = measure(session, point, timing)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks._report import QUICK, choose, commit, finish, host
-from benchmarks._trials import load_ahead
+from benchmarks._trials import BRIEF, load_ahead
 from sizewright.datasets.trial_files import export_trials, import_trials
 from sizewright.datasets.trials import Trial, now
 from sizewright.models.memory import MemoryModel
@@ -38,7 +38,7 @@ PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
 NODES, DELAY = 3, "1ms"
 _FULL = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
-TIMING = choose(_FULL, _FULL, Timing(least_s=0.5, greatest_s=1.0))
+TIMING = choose(_FULL, _FULL, BRIEF)
 
 
 class Grid(NamedTuple):

@@ -14,6 +14,7 @@ from scipy import stats
 
 import sizewright as sw
 from benchmarks._report import SMOKE, choose, finish
+from benchmarks._trials import BRIEF
 from sizewright.profiler._base import Point
 from sizewright.profiler.measure import Timing
 from sizewright.profiler.measure_command import measure_command
@@ -37,7 +38,7 @@ RUNS, SAMPLES = choose(6, 2, 1), choose(600_000, 600_000, 30_000)
 TRIALS, CHECKED = choose(6, 6, 1), choose(12, 4, 0)
 FINAL = re.compile(r"trained (\d+) samples in ([\d.]+) s")
 _FULL = Timing(least_s=4, greatest_s=8, target_se=0.01)
-TIMING = choose(_FULL, _FULL, Timing(least_s=0.5, greatest_s=1.0))
+TIMING = choose(_FULL, _FULL, BRIEF)
 
 Figures = dict[str, float]
 

@@ -18,7 +18,7 @@ from pymoo.optimize import minimize
 import sizewright as sw
 from benchmarks._measured import TABLES
 from benchmarks._report import SMOKE, choose, finish
-from benchmarks._trials import measure_held
+from benchmarks._trials import BRIEF, measure_held
 from sizewright.api import assign_job
 from sizewright.datasets.trial_files import import_trials
 from sizewright.datasets.trials import Trial
@@ -51,26 +51,26 @@ ALLOCATIONS = tuple(
 )  # fmt: skip
 """A model is fitted to three allocations at least."""
 _TIMING = Timing(least_s=5, greatest_s=6)
-TRAINED, SCALED = choose((_TIMING, Timing()), (_TIMING, Timing()), (Timing(least_s=0.5, greatest_s=1.0),) * 2)
+TRAINED, SCALED = choose((_TIMING, Timing()), (_TIMING, Timing()), (BRIEF,) * 2)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        shape = Path(folder) / "shape.yaml"
+        job, shape = Job.load(SHAPE), Path(folder) / "shape.yaml"
         shape.write_text(SHAPE.read_text().replace("max_rows: 100000", f"max_rows: {MAX_ROWS}"))
-        job = Job.load(shape)
         store = f"{folder}/trials.db"
         trials = profiled(job, store)
         model = DlroverModel().fit(trials)
         cli = [str(Path(sys.executable).parent / "sizewright")]
         figures = {
             "help_s": median_of(RUNS, lambda: run_seconds([*cli, "--help"])),
-            "recommend_s": median_of(RUNS, lambda: run_seconds([*cli, "recommend", str(shape), "--store", store])),
+            "recommend_s": median_of(RUNS, lambda: run_seconds([*cli, "recommend", str(SHAPE), "--store", store])),
         }
         figures |= pareto_figures(model)
-        with Session(job) as session:
+        trained = Job.load(shape)
+        with Session(trained) as session:
             efficiency, pairs = train_efficiency(session, shape)
-            scale_errors = scale_figures(job, session, trials)
+            scale_errors = scale_figures(trained, session, trials)
     figures |= {"train_efficiency": efficiency} | scale_errors
     finish("recommend", figures, TARGETS, {"train_pairs": pairs})
 
