@@ -43,7 +43,7 @@ Suffixes are those of Kubernetes: `k`, `M`, `G`, `T`, `P`, `E` are powers of 100
 `16g`). A manifest must have what Kubernetes itself reads (`1Gi`, not `1GiB`); in Slurm's scripts `K`, `M`, `G` and `T`
 are powers of 1024, as Slurm has them. Commas, blanks, apostrophes and underscores group digits by three, and decimals
 follow a point: `1,5` and `1.000.000` are refused. Where semicolons or tabs separate the cells of a table, decimals may
-follow a comma.
+follow a comma. Where `1.234` could be either there, the table is refused.
 
 Files are YAML or JSON. `on`, `yes`, `12:30`, `010` and dates are text, as in YAML 1.2, and `010` is 10. They are in
 UTF-8, or in UTF-16 or UTF-32 with a byte order mark. A section without anything below it is as one that is left out,
