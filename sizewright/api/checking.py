@@ -21,6 +21,7 @@ from sizewright.spec.checkup import Check, Checkup
 from sizewright.spec.units import GIB, format_bytes, format_count
 from sizewright.training.cgroups import find_cgroups
 from sizewright.training.host import available_memory_bytes, host_cores
+from sizewright.training.leftovers import group_name
 
 EXTRAS = {
     "profile": (("torch", "ray"), "Nothing can be measured or trained here; trials of another machine can be used."),
@@ -94,7 +95,7 @@ def _memory() -> Check:
 
 def _control_groups() -> Check:
     name = "control groups"
-    tree = find_cgroups(f"sizewright-doctor-{os.getpid()}")
+    tree = find_cgroups(group_name("sizewright-doctor"))
     if tree is None:
         return Check(
             name=name, level="lacking", found="none can be made",

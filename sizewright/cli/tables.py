@@ -123,10 +123,10 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
     for reason in answer.reasons:
         console.print(f"• {reason}")
     e = answer.evidence
-    limits = ", ".join(e.limited_by) or "unknown"
+    limits = f"cores limited by {', '.join(e.limited_by)}" if e.limited_by else "what limited their cores is unknown"
     told = f"{format_count(e.trials, 'trial')} ({e.distinct_allocations} distinct) on "
     told += f"{', '.join(e.host) or 'an unnamed host'}, "
-    told = f"{told}cores limited by {limits}" if e.trials else "no trial of this job"
+    told = f"{told}{limits}" if e.trials else "no trial of this job"
     console.print(f"Rests on {told}; model {e.model}.")
     for text in e.assumptions:
         console.print(f"assumes: {text}", style="dim")

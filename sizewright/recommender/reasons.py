@@ -96,9 +96,12 @@ def assumptions(
     elif linked:
         yield "The bandwidth that the cluster file declares is not in the prediction: no trial tells what it moved."
     count = format_count(len(trials), "trial")
-    loose = sum(trial.limited_by != "cgroup" for trial in trials)
-    if loose:
+    if loose := sum(trial.limited_by in ("affinity", "none") for trial in trials):
         yield f"{loose} of {count} were not held to their cores by a control group; taken as written."
+    unknown = sum(trial.limited_by is None for trial in trials)
+    if unknown:
+        verb = "does" if unknown == 1 else "do"
+        yield f"{unknown} of {count} {verb} not say what held their cores; taken as written."
     coreless = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
     if coreless:
         yield f"{coreless} of {count} do not tell their cores, taken as 1 or the nearest in the bounds."

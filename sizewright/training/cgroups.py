@@ -147,9 +147,7 @@ class CgroupTree:
 
 def find_cgroups(name: str) -> CgroupTree | None:
     """A new group `name` below this process's own, or None where the host does not allow one."""
-    for base in (_own_v1(), _own_v2()):
-        if base is None:
-            continue
+    for base in own_trees():
         try:
             tree = base.child(name)
             probe = tree.child("probe")
@@ -159,6 +157,11 @@ def find_cgroups(name: str) -> CgroupTree | None:
         except (OSError, LimitError):
             base.below(name).remove(grace_s=0.0, timeout_s=0.1)
     return None
+
+
+def own_trees() -> list[CgroupTree]:
+    """The groups below which this process may make its own, those that there are."""
+    return [tree for tree in (_own_v1(), _own_v2()) if tree is not None]
 
 
 def _own_v1(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> CgroupTree | None:

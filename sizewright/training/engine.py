@@ -11,8 +11,8 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,10 +24,13 @@ import psutil
 from sizewright.errors import EngineError, MissingExtraError
 from sizewright.interrupts import uninterrupted
 from sizewright.training.cgroups import CgroupTree
+from sizewright.training.leftovers import make_folder
 
 NAMESPACE = "sizewright"
 NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
 """Where a machine has several addresses: the one that its Ray node was started with."""
+_RAY, _EMPTY = "ray", "empty"
+"""Ray opens its own folder to all users; workers load code from the one in which it was started."""
 _OBJECT_STORE_BYTES = 100 * 1024**2
 _ANSWER_S = 5.0
 _ENDS_S = 2.0
@@ -169,13 +172,18 @@ class Engine:
 
     def _start(self) -> None:
         _check_shared_memory()
-        self._folder = Path(tempfile.mkdtemp(prefix="szw-"))
+        self._folder = folder = make_folder()
+        for name in (_RAY, _EMPTY):
+            (folder / name).mkdir()
         self._quiet.enter_context(_own_output(self.ray))
-        with _no_signals(self.ray), _elsewhere(self._folder):
-            self._init_ray()
+        with _no_signals(self.ray), _elsewhere(folder / _EMPTY):
+            self._init_ray(folder / _RAY)
+        if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+            self.stop()
+            raise EngineError(f"Ray opened {folder} to other users.", "Report this: workers load code from it.")
         self._join_group(process.pid for process in self._processes())
 
-    def _init_ray(self) -> None:
+    def _init_ray(self, folder: Path) -> None:
         try:
             self.ray.init(
                 address="local",
@@ -185,7 +193,7 @@ class Engine:
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
                 object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=str(self._folder),
+                _temp_dir=str(folder),
             )
         except BaseException as error:
             started = self._processes()

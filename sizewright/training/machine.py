@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sizewright.training.cgroups import CgroupTree, find_cgroups
 from sizewright.training.host import available_memory_bytes, host_cores
+from sizewright.training.leftovers import group_name, remove_leftovers
 
 
 class Offer(NamedTuple):
@@ -21,10 +22,14 @@ class Offer(NamedTuple):
 
 
 class Machine:
-    """Makes the control groups of a session and removes them, since a replica cannot outlive its own."""
+    """Makes the control groups of a session and removes them, since a replica cannot outlive its own.
+
+    What killed sessions have left here goes first.
+    """
 
     def __init__(self, name: str) -> None:
-        self.tree = find_cgroups(name)
+        remove_leftovers()
+        self.tree = find_cgroups(group_name(name))
 
     def offer(self) -> Offer:
         """What can be used here."""

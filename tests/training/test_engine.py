@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -139,3 +140,21 @@ def test_it_takes_only_rays_processes_and_ends_them() -> None:
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in joined)
     assert bystander.poll() is None
     bystander.communicate(timeout=10)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_no_other_user_can_put_code_where_workers_load_it() -> None:
+    """Ray opens its own folder to everybody; nobody else reaches it."""
+    ray = import_ray()
+    running = Engine()
+    try:
+        paths, folder = ray.get(ray.remote(lambda: (sys.path, os.getcwd())).remote())
+        assert running._folder is not None
+        where = {str(Path(folder, path)) for path in paths} | {str(path) for path in running._folder.rglob("*")}
+        tried = ["/bin/sh", "-c", 'for at; do ! test -w "$at" || echo "$at"; done', "sh", *sorted(where)]
+        done = subprocess.run(tried, user=65534, extra_groups=(), capture_output=True, text=True, check=True)
+        assert done.stdout == ""
+        assert os.listdir(folder) == []
+    finally:
+        running.stop()

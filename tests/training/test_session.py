@@ -112,8 +112,9 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
         session.scale(TWO_BY_TWO)
         first = session.observe()
         later = wait_for_more(session, first, steps=40)
-        apart = min(abs(one.steps - other.steps) for one, other in (session.observe().of("worker") for _ in range(20)))
-        assert apart <= 15  # two readings a moment apart (long, on a busy host), workers in step
+        session.pause()
+        one, other = session.observe().of("worker")
+        assert abs(one.steps - other.steps) <= 2, "they exchange every two steps"
         early, late = first.of("worker")[0], later.of("worker")[0]
         assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
         session._live.fleet.timeout_s = 20.0  # a halt that waits in vain takes 30 s
