@@ -16,9 +16,9 @@ from benchmarks._report import choose
 from sizewright.datasets.batch import Batch
 from sizewright.spec import Allocation, Data, Job, Model, Optimizer, Outcome, Tables, Training
 from sizewright.training.embedding import make_keys
-from sizewright.training.keeper import snapshots
 from sizewright.training.program import BuiltIn
 from sizewright.training.session import Session
+from sizewright.training.snapshot_files import snapshots
 from sizewright.training.weights import FlatWeights
 
 SAMPLES, HELD_OUT = choose((400_000, 60_000), (400_000, 60_000), (15_000, 2_000))

@@ -72,7 +72,7 @@ _PLAIN = known(
 
 
 def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
-    """A trace file, as `trace_of` reads its table."""
+    """A trace file, as `trace_of` reads its table. Raises InputError with one sentence where it cannot be read."""
     if kind is not None and kind not in READERS:
         raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=frame_of)

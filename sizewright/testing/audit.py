@@ -75,7 +75,7 @@ def _make_count(step_s: float) -> nn.Module:
 
 def read_counts(folder: str | Path, samples: int) -> tuple[NDArray[np.float32], float]:
     """From a checkpoint: how often each sample (n,) reached the servers, and how many samples the dense weight saw."""
-    from sizewright.training.keeper import snapshots
+    from sizewright.training.snapshot_files import snapshots
 
     path = snapshots(folder)[-1]
     keys, weights, dense = (np.load(path / f"{name}.npy") for name in ("keys", "weights", "dense"))

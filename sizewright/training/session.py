@@ -23,13 +23,13 @@ from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.keeper import check_folder, resumed_ranges
 from sizewright.training.lease_server import LeaseServer
 from sizewright.training.leases import LeaseBook
 from sizewright.training.machine import Machine
 from sizewright.training.outcomes import Ledger
 from sizewright.training.program import BuiltIn, Program
 from sizewright.training.recovery import Recovery
+from sizewright.training.snapshot_files import check_folder, held, resumed_ranges
 from sizewright.training.snapshots import Snapshots
 from sizewright.training.transport import RayTransport, TcpTransport
 from sizewright.training.wire import TOKEN_BYTES
@@ -84,7 +84,9 @@ class Session:
         self._crew: Crew | None = None
         self._parts: list[LeaseServer] = []
         self._machine: Machine | None = None
+        self._held = contextlib.ExitStack()
         try:
+            self._held.enter_context(held(folder))
             atexit.register(self.stop)  # for a program that ends without
             with uninterrupted():  # a Ray that is cut short while it starts may crash this process
                 self._machine = Machine(name)
@@ -279,6 +281,7 @@ class Session:
                     self._engine = None
                 if self._machine:
                     self._machine.close()
+                self._held.close()
                 atexit.unregister(self.stop)
 
     @property

@@ -11,9 +11,10 @@ import numpy as np
 from sizewright.errors import ReplicaDiedError, SizewrightError
 from sizewright.training.crew import Crew
 from sizewright.training.fleet import Member
-from sizewright.training.keeper import Keeper, SnapshotInfo, snapshots
+from sizewright.training.keeper import Keeper
 from sizewright.training.optimizers import Floats
 from sizewright.training.routing import Owners
+from sizewright.training.snapshot_files import SnapshotInfo, held, snapshots
 
 _CONCURRENCY = 8
 _SOON_S = 0.05
@@ -101,7 +102,8 @@ class Snapshots:
             finally:
                 if resume:
                     self._crew.resume()
-            self.save(folder, trained)
+            with held(None if folder == self.folder else folder):  # the session holds its own
+                self.save(folder, trained)
 
     def take_last(self) -> None:
         """Of the end, to the folder; training does not go on."""

@@ -12,11 +12,12 @@ from training_parts import TOKEN, make_ps, small_job
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
 from sizewright.training.embedding import Rows
-from sizewright.training.keeper import KEEPER, Keeper, SnapshotInfo, read_info, snapshots
+from sizewright.training.keeper import KEEPER, Keeper
 from sizewright.training.optimizers import make_rule
 from sizewright.training.peers import Peer
 from sizewright.training.replica_server import PsServer
 from sizewright.training.routing import Routing, Server, partition_of
+from sizewright.training.snapshot_files import SnapshotInfo, read_snapshot, snapshots
 
 JOB = small_job(optimizer="adam")
 WIDTH, DENSE = JOB.model.row_width, 10
@@ -96,13 +97,13 @@ def test_a_snapshot_on_disk_brings_everything_back(keepers: list[Keeper], tmp_pa
     check_restored(again, *everything)
 
 
-def test_only_the_latest_snapshot_stays(keepers: list[Keeper], tmp_path: Path) -> None:
+def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[Keeper], tmp_path: Path) -> None:
     keeper, *_ = filled(keepers, 5)
-    for end in (10, 20, 30):
+    for end, there in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
         keeper.save(str(tmp_path), [(0, end)])
-        assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{end // 10:06d}"]
-        assert read_info(tmp_path, JOB)[1].samples == end
-    assert len(list(tmp_path.iterdir())) == 1
+        assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{number:06d}" for number in there]
+        assert read_snapshot(tmp_path, JOB)[0].samples == end
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-000002", "snapshot-old"])
@@ -116,7 +117,7 @@ def test_a_half_written_snapshot_is_ignored(keepers: list[Keeper], tmp_path: Pat
     assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000001"]
     assert new_keeper(keepers).load(str(tmp_path)).rows == 5
     keeper.save(str(tmp_path), [(0, 9)])
-    assert read_info(tmp_path, JOB)[1].samples == 9
+    assert read_snapshot(tmp_path, JOB)[0].samples == 9
 
 
 def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[Keeper], tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_damaged_snapshot_is_refused(keepers: list[Keeper], tmp_path: Path, na
     damaged = snapshots(tmp_path)[0] / name
     damaged.write_bytes(damaged.read_bytes()[:keep])
     with pytest.raises(JobError, match="snapshot-000001 is damaged"):
-        read_info(tmp_path, JOB)
+        read_snapshot(tmp_path, JOB)
     with pytest.raises(JobError, match="snapshot-000001 is damaged"):
         new_keeper(keepers).load(str(tmp_path))
 

@@ -1,0 +1,273 @@
+"""Snapshots on disk: written whole or not at all, and read only where nothing of them has changed since.
+
+A snapshot is a folder of arrays and of `snapshot.json`, which has the SHA-256 of every array and of itself.
+Snapshots of the first format have none; they are read with a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.errors import EngineError, JobError
+from sizewright.spec import Job
+
+ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
+_VERSION = 2
+_META, _LOCK, _PREFIX = "snapshot.json", ".lock", "snapshot-"
+_KEPT = 2
+"""Where the latest is damaged, the one before it is there."""
+_CHUNK_BYTES = 1 << 20
+_LOG = logging.getLogger(__name__)
+
+
+class SnapshotInfo(NamedTuple):
+    """What a snapshot on disk is of."""
+
+    job_hash: str
+    samples: int
+    trained: list[list[int]]
+    rows: int
+
+
+class _DamagedError(Exception):
+    """The file of a snapshot that is not as it was written."""
+
+
+def write_snapshot(
+    folder: str | Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]], count: Callable[[int], None]
+) -> None:
+    """Write one into a new folder below `folder`, then remove all but the one before it. `count` is told the bytes.
+
+    Raises EngineError when the disk refuses; older ones then stay.
+    """
+    for path in snapshots(folder)[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+    number = 1 + max([_number(path) for path in snapshots(folder)], default=0)
+    new = Path(folder) / f".{_PREFIX}{number:06d}"
+    try:
+        new.mkdir(parents=True, exist_ok=True)
+        sums = {name: _write_array(new / f"{name}.npy", arrays[name], count) for name in ARRAYS}
+        _write_meta(new / _META, info, sums)
+        _sync(new)
+        place = Path(folder) / new.name.removeprefix(".")
+        shutil.rmtree(place, ignore_errors=True)  # half of one that a crash of the machine has left
+        os.replace(new, place)
+        _sync(Path(folder))
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        reason = (error.strerror or f"it may be full ({error})").lower()  # numpy tells only what is left out
+        raise EngineError(
+            f"A snapshot could not be written to {folder}: {reason}.",
+            "Free some space there or name another folder; training goes on with the snapshot in memory.",
+        ) from None
+    for path in snapshots(folder)[:-_KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]]]:
+    """The latest snapshot below a folder, or the one that it is, with its arrays, which are not in memory.
+
+    Raises JobError for none, for one of another job, and for one of which a file is not as it was written.
+    """
+    found = snapshots(folder)
+    if not found:
+        raise JobError(f"There is no snapshot in {folder}.", "Name the folder that an earlier run was given.")
+    path = found[-1]
+    try:
+        info, sums = _read_meta(path / _META)
+        arrays = {name: _read_array(path / f"{name}.npy", sums.get(name)) for name in ARRAYS}
+        _check_rows(path, info, arrays)
+    except _DamagedError as error:
+        earlier = found[-2] if len(found) > 1 else None
+        raise JobError(
+            f"The snapshot {path} is damaged: {error}.",
+            f"Go on from the one before it (resume {earlier}), or start anew in another folder."
+            if earlier
+            else "Resume another one, or start anew in another folder.",
+        ) from None
+    if info.job_hash not in job.hashes:
+        raise JobError(
+            f"The snapshot in {folder} is of another job: its model, data or training settings differ.",
+            "Resume it with the job file that it was made with, or start anew in another folder.",
+        )
+    if not sums:
+        _LOG.warning("The snapshot %s has no checksums: it is of an older version, and taken as it is.", path)
+    return info, arrays
+
+
+def snapshots(folder: str | Path) -> list[Path]:
+    """The whole snapshots below a folder, the latest last; a folder that is one itself is alone."""
+    if _is_snapshot(Path(folder)):
+        return [Path(folder)]
+    return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if (path / _META).is_file())
+
+
+def resumed_ranges(folder: str | Path | None, job: Job, samples: int | None) -> list[tuple[int, int]]:
+    """The samples that the latest snapshot below a folder has seen; none without a folder. Raises JobError as
+    `read_snapshot` does, and where they are not all among the job's `samples`."""
+    trained = [(a, b) for a, b in read_snapshot(folder, job)[0].trained] if folder is not None else []
+    last = max((end for _, end in trained), default=0)
+    if samples is not None and last > samples:
+        raise JobError(
+            f"The snapshot in {folder} has been trained up to sample {last:,}, and the job has {samples:,}.",
+            "Give the job more samples, or start anew in another folder.",
+        )
+    return trained
+
+
+def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
+    """Raises JobError for a folder whose snapshots would be lost: those of a run that is not resumed."""
+    if folder is None or not snapshots(folder):
+        return
+    resumed = None if resume is None else Path(resume).resolve()
+    if resumed is None or Path(folder).resolve() not in (resumed, resumed.parent):
+        raise JobError(
+            f"There are snapshots of an earlier run in {folder}, which this one would remove.",
+            f"Go on from them (resume {folder}), or name another folder.",
+        )
+
+
+@contextlib.contextmanager
+def held(folder: str | Path | None) -> Iterator[None]:
+    """While it lasts, no other run writes snapshots to a folder.
+
+    Raises EngineError where another does, and where the folder cannot be made.
+    """
+    if folder is None:
+        yield
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EngineError(f"Snapshots cannot be kept in {folder}: {reason}.", "Name a folder of yours.") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise EngineError(
+                f"Another run keeps its snapshots in {folder}.", "Name another folder, or wait until it has ended."
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_snapshot(path: Path) -> bool:
+    return path.name.startswith(_PREFIX) and path.name.removeprefix(_PREFIX).isdecimal() and (path / _META).is_file()
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix(_PREFIX))
+
+
+def _write_array(path: Path, array: NDArray[Any], count: Callable[[int], None]) -> str:
+    """Write it, and return its checksum."""
+    with open(path, "wb") as stream:
+        summed = _Summed(stream, count)
+        np.save(summed, array)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return summed.sum.hexdigest()
+
+
+def _read_array(path: Path, checksum: str | None) -> NDArray[Any]:
+    try:
+        if checksum is not None:
+            with open(path, "rb") as stream:
+                found = hashlib.sha256()
+                while part := stream.read(_CHUNK_BYTES):
+                    found.update(part)
+            if found.hexdigest() != checksum:
+                raise _DamagedError(f"{path.name} has changed since it was written")
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise _DamagedError(f"{path.name} is missing") from None
+    except (OSError, EOFError, ValueError, TypeError, SyntaxError, KeyError, OverflowError) as error:
+        raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
+    return array
+
+
+def _check_rows(path: Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Of the first format nothing else says whether its files belong together."""
+    kinds = {"keys": ("i", 1), "weights": ("f", 2), "state": ("f", 2), "dense": ("f", 2), "dense_state": ("f", 2)}
+    for name, array in arrays.items():
+        if (array.dtype.kind, array.ndim) != kinds[name]:
+            raise _DamagedError(f"{name}.npy does not hold what it should")
+        rows = len(arrays["dense"]) if name.startswith("dense") else info.rows
+        if len(array) != rows:
+            raise _DamagedError(f"{name}.npy has {len(array):,} rows where {rows:,} were written")
+
+
+def _write_meta(path: Path, info: SnapshotInfo, sums: Mapping[str, str]) -> None:
+    told = {"version": _VERSION, **info._asdict(), "sha256": dict(sums)}
+    with open(path, "w", encoding="utf-8") as text:
+        text.write(json.dumps({**told, "checksum": _sum_of(told)}))
+        text.flush()
+        os.fsync(text.fileno())
+
+
+def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str]]:
+    """What it says, and the checksums of its arrays: none in the first format."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if set(told) == set(SnapshotInfo._fields):
+            return _info(told), {}
+        checksum = told.pop("checksum")
+        if checksum != _sum_of(told):
+            raise _DamagedError(f"{path.name} has changed since it was written")
+        if told["version"] != _VERSION:
+            raise _DamagedError(f"{path.name} is of format {told['version']}, which this version cannot read")
+        return _info(told), dict(told["sha256"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
+
+
+def _info(told: Mapping[str, Any]) -> SnapshotInfo:
+    """Raises TypeError or ValueError for what is no such thing."""
+    info = SnapshotInfo(**{name: told[name] for name in SnapshotInfo._fields})
+    edges = [edge for begin, end in info.trained for edge in (begin, end)]
+    if not all(isinstance(each, int) and each >= 0 for each in (info.samples, info.rows, *edges)):
+        raise ValueError("no counts")
+    if sum(end - begin for begin, end in info.trained) != info.samples:
+        raise ValueError("other samples")
+    return info
+
+
+def _sum_of(told: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    """What was renamed or made in it outlasts a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _Summed:
+    """A file that sums up, and tells, what is written to it."""
+
+    def __init__(self, stream: BinaryIO, count: Callable[[int], None]) -> None:
+        self._stream, self._count, self.sum = stream, count, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        written = self._stream.write(data)
+        self.sum.update(data)
+        self._count(written)
+        return written
