@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateTable
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
 from sizewright.redaction import redacted
-from sizewright.spec._paths import absolute
+from sizewright.spec._paths import absolute, private
 
 BUSY_TIMEOUT_S = 30.0
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
@@ -288,6 +288,9 @@ def _check_path(path: Path, create: bool) -> None:
         raise no_trials(str(path))
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} of the trial store does not exist.", f"Run: mkdir -p {path.parent}")
+    if create and not path.exists():
+        with suppress(OSError), open(path, "ab", opener=private):  # SQLite's own would be readable by everybody
+            pass
 
 
 def _engine(url: sa.URL, name: str) -> sa.Engine:

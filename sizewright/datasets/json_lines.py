@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from sizewright.errors import StoreError
-from sizewright.spec._paths import absolute
+from sizewright.spec._paths import absolute, private
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -47,7 +47,7 @@ class JsonLines(Generic[R]):
 
     def _append(self, line: bytes) -> None:
         try:
-            with open(self.path, "ab") as file:
+            with open(self.path, "ab", opener=private) as file:
                 if line and file.tell() and not _ends_whole(self.path):
                     file.write(b"\n")  # what was cut off stays a line of its own
                 file.write(line)

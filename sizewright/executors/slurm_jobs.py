@@ -58,7 +58,7 @@ class SlurmJobs:
     def create(self, plan: Plan, began_s: float) -> SlurmRecord:
         """A record for a job that is to be launched here."""
         with self._told():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make()
             number = 1
             while True:
                 name = f"{plan.job.name}.{plan.id}" + (f".{number}" if number > 1 else "")
@@ -69,6 +69,11 @@ class SlurmJobs:
         record = SlurmRecord(id=name, cwd=os.getcwd(), began_s=began_s)
         self.save(record)
         return record
+
+    def _make(self) -> None:
+        """Its records hold the environment of commands."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
 
     def load(self, name: str) -> SlurmRecord | None:
         """None where there is no such job."""
@@ -133,7 +138,7 @@ class SlurmJobs:
     def lock(self) -> Iterator[None]:
         """One process at a time launches, changes or stops."""
         with self._told():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make()
             file = (self.folder / _LOCK).open("a")
         with file:
             with contextlib.suppress(OSError):  # some shared file systems have none

@@ -12,6 +12,11 @@ def absolute(path: str | Path, folder: str | Path = "") -> str:
     return os.path.abspath(os.path.join(folder, os.path.expanduser(path)))
 
 
+def private(path: str | Path, flags: int) -> int:
+    """An `opener` of `open`: nobody but this user may read or write a file that it makes."""
+    return os.open(path, flags, 0o600)
+
+
 def absolute_pattern(path: str | Path, folder: str | Path = "") -> str:
     """Return a path that may be a glob from the root; what the folder above it is called is no part of the pattern."""
     if not glob.has_magic(str(path)):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
+from sizewright.spec._paths import private
 
 ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
 _VERSION = 2
@@ -57,7 +58,8 @@ def write_snapshot(
     number = 1 + max([_number(path) for path in snapshots(folder)], default=0)
     new = Path(folder) / f".{_PREFIX}{number:06d}"
     try:
-        new.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        new.mkdir(mode=0o700, exist_ok=True)
         sums = {name: _write_array(new / f"{name}.npy", arrays[name], count) for name in ARRAYS}
         _write_meta(new / _META, info, sums)
         _sync(new)
@@ -150,7 +152,7 @@ def held(folder: str | Path | None) -> Iterator[None]:
         return
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = private(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EngineError(f"Snapshots cannot be kept in {folder}: {reason}.", "Name a folder of yours.") from None
@@ -176,7 +178,7 @@ def _number(path: Path) -> int:
 
 def _write_array(path: Path, array: NDArray[Any], count: Callable[[int], None]) -> str:
     """Write it, and return its checksum."""
-    with open(path, "wb") as stream:
+    with open(path, "wb", opener=private) as stream:
         summed = _Summed(stream, count)
         np.save(summed, array)
         stream.flush()
@@ -214,7 +216,7 @@ def _check_rows(path: Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any
 
 def _write_meta(path: Path, info: SnapshotInfo, sums: Mapping[str, str]) -> None:
     told = {"version": _VERSION, **info._asdict(), "sha256": dict(sums)}
-    with open(path, "w", encoding="utf-8") as text:
+    with open(path, "w", encoding="utf-8", opener=private) as text:
         text.write(json.dumps({**told, "checksum": _sum_of(told)}))
         text.flush()
         os.fsync(text.fileno())

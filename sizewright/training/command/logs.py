@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from sizewright.spec._paths import private
+
 _MOST_BYTES = 16 << 20  # of each of two files; what is older is gone
 _LAST_LINES, _LONGEST_SHOWN, _LONGEST_LINE = 20, 300, 1 << 16
 _QUIET_S = 0.5
@@ -33,7 +35,7 @@ class Log:
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._rest = b""
         self._output, self._on_line = output, on_line
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 (closed when the output ends)
+        self._file = open(path, "wb", buffering=0, opener=private)  # noqa: SIM115 (closed when the output ends)
         self._in_file = 0
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"log of {path.name}")
         self._thread.start()
@@ -82,7 +84,7 @@ class Log:
             if self._in_file + len(chunk) > _MOST_BYTES:
                 self._file.close()
                 os.replace(self.path, self.path.with_name(self.path.name + ".1"))
-                self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115
+                self._file = open(self.path, "wb", buffering=0, opener=private)  # noqa: SIM115
                 self._in_file = 0
             self._file.write(chunk)
             self._in_file += len(chunk)

@@ -1,0 +1,68 @@
+"""What holds a user's jobs and data is for that user alone."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sizewright as sw
+from sizewright.datasets.json_lines import JsonLines
+from sizewright.spec import Job, Outcome
+from sizewright.training.command.logs import Log
+from sizewright.training.snapshot_files import SnapshotInfo, held, write_snapshot
+
+
+def store(folder: Path) -> None:
+    with sw.open_store(folder / "trials.db", create=True) as opened:
+        opened.add_all([sw.Trial(workers=1, ps=1, throughput=1.0)])
+        opened.history.add_job(Job(name="ctr"))
+
+
+def snapshot(folder: Path) -> None:
+    rows, dense = np.zeros((3, 4), np.float32), np.zeros((2, 1), np.float32)
+    arrays = {"keys": np.arange(3), "weights": rows, "state": rows, "dense": dense, "dense_state": dense}
+    with held(folder):
+        write_snapshot(folder, SnapshotInfo(Job().hash, 0, [], 3), arrays, lambda _: None)
+
+
+def log(folder: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"a line\n")
+    os.close(write)
+    Log(io.FileIO(read), folder / "worker-0.log", lambda text, at_s: None).close()  # type: ignore[arg-type]
+
+
+def ledger(folder: Path) -> None:
+    JsonLines(folder / "plans.jsonl", Outcome, "outcomes").append(Outcome(status="finished"))
+
+
+@pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
+def test_it_is_readable_for_nobody_else(make: Callable[[Path], None], tmp_path: Path) -> None:
+    os.umask(before := os.umask(0))
+    try:
+        os.umask(0)
+        make(tmp_path)
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
+def test_another_user_reads_none_of_it(make: Callable[[Path], None], tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    make(tmp_path)
+    words = ["/bin/sh", "-c", 'for at; do ! test -r "$at" || echo "$at"; done', "sh"]
+    files = [str(path) for path in tmp_path.rglob("*") if path.is_file()]
+    done = subprocess.run([*words, *files], user=65534, extra_groups=(), capture_output=True, text=True, check=True)
+    assert done.stdout == ""
