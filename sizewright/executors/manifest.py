@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from sizewright.errors import InputError
-from sizewright.spec._text_files import KeyTwiceError, NoDuplicates
+from sizewright.spec._text_files import KeyTwiceError, NoDuplicates, TooLargeError
 
 
 class _Loader(NoDuplicates, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -29,6 +29,8 @@ def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
     """The documents of a text; no kind of object is made but plain ones. Raises InputError for what is not YAML."""
     try:
         return list(yaml.load_all(text, _Loader))
+    except TooLargeError as error:
+        raise InputError(f"{name}: {error.problem}.", "Write out what the aliases stand for.") from None
     except KeyTwiceError as error:
         raise InputError(f"{name}: {error}.", "Keep one of them.") from None
     except (yaml.YAMLError, RecursionError) as error:

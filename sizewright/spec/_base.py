@@ -14,7 +14,14 @@ from typing_extensions import Self
 from sizewright.errors import InputError, JobError, RecordError
 from sizewright.spec._faults import Place, by_place, explain_all, explain_first, name_place
 from sizewright.spec._paths import absolute
-from sizewright.spec._text_files import KeyTwiceError, check_rendered, check_text_rendered, decode, read_yaml
+from sizewright.spec._text_files import (
+    KeyTwiceError,
+    TooLargeError,
+    check_rendered,
+    check_text_rendered,
+    decode,
+    read_yaml,
+)
 
 _WRITE = {
     "job": "Write one with: sizewright init",
@@ -129,6 +136,8 @@ def _unreadable(text: str, path: str | Path, error: Exception) -> JobError:
         return JobError(template.message, template.remedy)
     if isinstance(error, KeyTwiceError):
         return JobError(f"{path}: {error}.", "Keep one of them.")
+    if isinstance(error, TooLargeError):
+        return JobError(f"{path}: {error.problem}.", "Write out what the aliases stand for.")
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -21,6 +21,8 @@ _BY_MARK = (  # the longer mark first: that of UTF-32 begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+MOST_NODES = 1_000_000
+"""Of a YAML document, with all that its aliases repeat."""
 _COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{\{|\{%")
 _OF_CODE = frozenset({"command", "args", "env", "annotations", "entrypoint", "run", "pattern", "reason"})
@@ -103,7 +105,26 @@ class NoDuplicates:
         return _checked(super().get_node())  # type: ignore[misc]
 
 
+class TooLargeError(yaml.MarkedYAMLError):
+    """A document whose aliases stand for more than anybody writes, or for themselves."""
+
+
+def check_expansion(text: str) -> None:
+    """Raises TooLargeError for a YAML text that another reader would expand without end."""
+    loader = _PlainLoader(text)
+    try:
+        while loader.check_node():
+            loader.get_node()
+    except TooLargeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    finally:
+        loader.dispose()
+
+
 def _checked(root: Any) -> Any:
+    _check_size(root)
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
@@ -116,6 +137,35 @@ def _checked(root: Any) -> Any:
         else:
             waiting += node.value
     return root
+
+
+def _check_size(root: Any) -> None:
+    """Each node counts as often as aliases and merges repeat it."""
+    sizes: dict[int, int] = {}
+    open_nodes, waiting = set[int](), [(root, False)]
+    while waiting:
+        node, is_counted = waiting.pop()
+        inner = _inner(node)
+        if is_counted:
+            open_nodes.discard(id(node))
+            sizes[id(node)] = 1 + sum(sizes[id(each)] for each in inner)
+            if sizes[id(node)] > MOST_NODES:
+                raise _too_large(node, f"its aliases stand for more than {MOST_NODES:,} values")
+        elif id(node) in open_nodes:
+            raise _too_large(node, "an alias stands for what it is part of")
+        elif id(node) not in sizes:
+            open_nodes.add(id(node))
+            waiting += [(node, True), *((each, False) for each in inner)]
+
+
+def _inner(node: Any) -> list[Any]:
+    if isinstance(node, yaml.MappingNode):
+        return [each for pair in node.value for each in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _too_large(node: Any, problem: str) -> TooLargeError:
+    return TooLargeError(problem=problem, problem_mark=node.start_mark)
 
 
 def _check_keys(keys: list[yaml.ScalarNode]) -> None:

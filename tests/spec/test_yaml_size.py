@@ -1,0 +1,57 @@
+"""YAML whose aliases stand for more than anybody writes is refused before it is expanded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sizewright.errors import InputError
+from sizewright.executors import get_executor
+from sizewright.executors.manifest import from_yaml
+from sizewright.executors.yaml_text import YamlText
+from sizewright.spec import Cluster, Job, Plan
+
+
+def repeated(by: str, levels: int = 12) -> str:
+    """Eight times as much at each level, by aliases in lists or by merges."""
+    begin, line = {
+        "lists": ("a0: &a0 [1]", "a{n}: &a{n} [{aliases}]"),
+        "merges": ("a0: &a0 {x: 1, y: 2}", "a{n}: &a{n} {{<<: [{aliases}]}}"),
+    }[by]
+    lines = [line.format(n=n, aliases=", ".join([f"*a{n - 1}"] * 8)) for n in range(1, levels)]
+    return "\n".join([begin, *lines]) + "\n"
+
+
+BOMBS = {by: repeated(by) for by in ("lists", "merges")}
+BOMBS |= {"itself": "a: &a [*a]\n", "below itself": "a: &a {b: {c: *a}}\n"}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize("load", [Job.load, Cluster.load, Plan.load, YamlText.load], ids=lambda f: f.__qualname__)
+def test_a_file_that_expands_without_end_is_refused(load, text: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"file.yaml: (its aliases stand for more than|an alias stands for what)"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_a_manifest_that_expands_without_end_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="alias"):
+        from_yaml(f"kind: Job\n---\n{text}")
+    (tmp_path / "base.yaml").write_text(f"kind: Job\n---\n{text}")
+    with pytest.raises(InputError, match="alias"):
+        get_executor("volcano", base=tmp_path / "base.yaml").render(Plan.model_validate(PLAN))
+
+
+PLAN = {
+    "id": "p-1", "kind": "launch", "job": {"name": "ctr"}, "reason": "first",
+    "target": {"worker": [{"replicas": 1, "cpu": 1, "memory_bytes": 1}], "batch_size": 512},
+}  # fmt: skip
+
+
+def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
+    text = "name: ctr\nbounds:\n  worker: &size {replicas: [1, 2], cpu: [1, 2]}\n  ps: {<<: *size, replicas: 1}\n"
+    (tmp_path / "job.yaml").write_text(text)
+    assert Job.load(tmp_path / "job.yaml").bounds.ps.replicas == (1, 1)
