@@ -28,7 +28,7 @@ Results that are not failures (`not_enough_data`, `infeasible`) are values of
 
 from __future__ import annotations
 
-from sizewright.redaction import redacted
+from sizewright.redaction import shown
 
 __all__ = [
     "ClickLogError",
@@ -56,13 +56,16 @@ __all__ = [
 
 
 class SizewrightError(Exception):
-    """Base of all errors; `message` is one sentence, `remedy` says what to do. Neither shows the password of a URL."""
+    """Base of all errors; `message` is one sentence, `remedy` says what to do.
+
+    Neither shows the password of a URL, nor steers a terminal.
+    """
 
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        self.message = redacted(message)
-        self.remedy = redacted(remedy)
+        self.message = shown(message)
+        self.remedy = shown(remedy)
         super().__init__(self.message)
 
     def __str__(self) -> str:

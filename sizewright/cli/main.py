@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 
 from sizewright.cli.ending import ending
+from sizewright.redaction import shown
+
+
+class _SafeFormatter(logging.Formatter):
+    """What is logged passes `shown`, as all that is printed does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record))
 
 
 def run() -> None:
@@ -18,6 +27,8 @@ def run() -> None:
     from sizewright.cli.output import register_plain
     from sizewright.errors import SizewrightError
 
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_SafeFormatter())
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

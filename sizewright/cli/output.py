@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from sizewright.redaction import steers
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -48,7 +50,8 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
         import yaml
 
         utf = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=utf))
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=utf)
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False) if steers(text) else text)
 
 
 def stdout() -> Console:
@@ -64,14 +67,14 @@ def stderr() -> Console:
 def _console(stream: TextIO) -> Console:
     """Coloured on a terminal. NO_COLOR takes colours away, FORCE_COLOR gives them to files and pipes, too, where
     nothing moves all the same."""
-    from rich.console import Console
+    from sizewright.cli.safe_console import SafeConsole
 
     terminal = stream.isatty()
     width = _terminal_width(stream) if terminal else _WIDE
     dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
     plain, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR", "0") not in ("", "0")
     colours: Literal["auto", "standard"] | None = "auto" if terminal and not dumb else "standard" if forced else None
-    return Console(
+    return SafeConsole(
         file=stream, force_terminal=terminal, force_interactive=terminal and not dumb,
         color_system=None if plain else colours, width=width,
         height=None if width is None else _HEIGHT, highlight=False, markup=False,

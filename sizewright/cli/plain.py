@@ -63,10 +63,10 @@ def text_of_runs(runs: Sequence[FinishedJob]) -> str:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from sizewright.cli.safe_console import SafeConsole
 
     width = max(60, shutil.get_terminal_size(_WIDE).columns)
-    return Console(
+    return SafeConsole(
         file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False, markup=False
     )
 

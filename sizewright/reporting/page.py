@@ -14,6 +14,7 @@ from sizewright.datasets.finished import FinishedJob
 from sizewright.datasets.trials import Trial
 from sizewright.errors import MissingExtraError
 from sizewright.executors.ledger import Entry
+from sizewright.redaction import shown
 from sizewright.reporting.contents import Figure, Told, figures
 from sizewright.reporting.svg import as_svg
 from sizewright.spec import Allocation, Estimate, Job, Recommendation
@@ -33,7 +34,7 @@ _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_en
 def page(told: Told, made: datetime | None = None) -> str:
     """The whole file, made at some time. Raises MissingExtraError without jinja2."""
     job, answer, trials, runs, _ = told.sized
-    return str(
+    return shown(
         _template().render(
             job=job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer, job),
             figures=[_shown(figure) for figure in figures(told)], plans=[_plan(entry) for entry in told.plans],

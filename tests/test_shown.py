@@ -1,0 +1,63 @@
+"""Nobody's text steers the terminal of who reads it: names of hosts, of columns, of pods, keys, logs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sizewright as sw
+from sizewright.errors import InputError, JobError
+from sizewright.redaction import shown
+from sizewright.spec import Job
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x7f\r\u202e"
+PLAIN = "]0;owned[2J31m"
+
+
+def is_plain(text: str) -> bool:
+    return not any(c in text for c in "\x1b\x07\x9b\x08\x7f\r\u202e")
+
+
+def said(*words: str) -> str:
+    command = [sys.executable, "-m", "sizewright.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, check=False)
+    return (done.stdout + done.stderr).decode()
+
+
+def test_control_characters_go_and_text_stays() -> None:
+    assert shown(f"a{EVIL}b") == f"a{PLAIN}b"
+    assert shown("tab\tand\nline, ünïcödé 中文 🦀") == "tab\tand\nline, ünïcödé 中文 🦀"
+    assert is_plain(str(InputError(f"x{EVIL}", EVIL)))
+
+
+def test_keys_of_files_are_printed_without_them(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text('"na\\x1b[31mme": ctr\n')
+    with pytest.raises(JobError) as caught:
+        Job.load(path)
+    assert "na[31mme" in str(caught.value)
+
+
+def test_tables_on_a_terminal_have_none(tmp_path: Path, example: Path) -> None:
+    rows = [
+        {"workers": w, "ps": 1, "worker_cpu": 0.5, "ps_cpu": 0.5, "throughput": 1000.5 * w, "host": f"h{EVIL}"}
+        for w in (1, 2, 3, 4)
+    ]
+    store = str(tmp_path / "trials.db")
+    with sw.open_store(store, create=True) as opened:
+        opened.add_all([sw.Trial.model_validate(row | {"job_hash": sw.load_job(example).hash}) for row in rows])
+    for form in ("table", "json", "yaml"):
+        printed = said("recommend", str(example), "--store", store, "-o", form)
+        assert "owned" in printed, form
+        assert is_plain(printed), form
+
+
+def test_columns_that_are_left_out_are_printed_without_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"workers,ps,throughput,x{EVIL}\n1,1,5.5,1\n".replace("\r", ""))
+    printed = said("trials", "import", str(path), "--store", str(tmp_path / "s.db"))
+    assert "owned" in printed
+    assert is_plain(printed)
