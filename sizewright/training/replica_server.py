@@ -1,38 +1,49 @@
-"""Listens for workers and peers: one thread a connection, all behind one token."""
+"""Listens for workers and peers: one thread for each connection that knows the token, none for others."""
 
 from __future__ import annotations
 
+import selectors
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sizewright.training.exchange import receive_request, request_bytes, send_reply
 from sizewright.training.kept_threads import KeptThreads
 from sizewright.training.peers import Sink, serve_peer
 from sizewright.training.ps import Client, ParameterServer
 from sizewright.training.routing import Address
-from sizewright.training.wire import Caller, Hello, admit, drop
+from sizewright.training.wire import Caller, Hello, Stranger, drop
 
 # Python's default of 5 ms lets one busy thread hold back the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
 _THREADS = KeptThreads()
 _CLOSE_TIMEOUT_S = 5.0
+MOST_STRANGERS, HANDSHAKE_S = 64, 10.0
+_BACKLOG, _AT_ONCE, _FULL_S = 128, 16, 0.05
 
 Serve = Callable[[socket.socket, Hello], None]
 
 
 class Listener:
-    """Listens on a free port of `host` until closed; each admitted connection is served in a thread of its own."""
+    """Listens on a free port of `host` until closed; each admitted connection is served in a thread of its own.
+
+    Strangers have one deadline and no thread. There are so many of them at most, of which the oldest makes room.
+    """
 
     def __init__(self, token: bytes, serve: Serve, host: str = "127.0.0.1") -> None:
         self.fault: str | None = None
         self._token, self._serve_link = token, serve
-        self._socket = socket.create_server((host, 0))
+        self._socket = socket.create_server((host, 0), backlog=_BACKLOG)
+        self._socket.setblocking(False)
         self._links: set[socket.socket] = set()
+        self._strangers: dict[socket.socket, Stranger] = {}
         self._serving: set[Future[None]] = set()
+        self._wake, self._awake = socket.socketpair()
+        self._closing = False
         self._listening = _THREADS.submit(self._listen)
 
     @property
@@ -43,28 +54,82 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening and drop every connection; afterwards no thread serves one."""
-        drop(self._socket)
+        self._closing = True
+        with suppress(OSError):
+            self._wake.send(b"x")
         wait([self._listening], timeout=_CLOSE_TIMEOUT_S)
-        for link in list(self._links):
-            drop(link)
+        for each in (self._socket, self._wake, self._awake, *self._strangers, *self._links):
+            drop(each)
         wait([self._listening, *self._serving], timeout=_CLOSE_TIMEOUT_S)
         self._serve_link = _serve_nobody  # no cycle is left that would keep rows until a collection
 
     def _listen(self) -> None:
-        while True:
-            try:
-                link, _ = self._socket.accept()
-            except OSError:
-                return
-            self._links.add(link)
-            self._serving = {future for future in self._serving if not future.done()}
-            self._serving.add(_THREADS.submit(self._serve, link))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._awake, selectors.EVENT_READ)
+            while not self._closing:
+                try:
+                    self._turn(selector)
+                except Exception as error:  # whatever a stranger does, others are listened to
+                    self.fault = f"{type(error).__name__}: {error}"
+                    time.sleep(_FULL_S)
 
-    def _serve(self, link: socket.socket) -> None:
+    def _turn(self, selector: selectors.BaseSelector) -> None:
+        next_s = min((each.deadline for each in self._strangers.values()), default=None)
+        ready = selector.select(None if next_s is None else max(next_s - time.monotonic(), 0.0))
+        for key, _ in ready:  # those who have begun before those who come
+            if isinstance(key.data, Stranger):
+                self._hear(selector, key.data)
+        now = time.monotonic()
+        for late in [each for each in self._strangers.values() if each.deadline <= now]:
+            self._turn_away(selector, late)
+        if any(key.fileobj is self._socket for key, _ in ready):
+            self._accept(selector)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                link, _address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # mostly that no more files can be open: strangers give theirs
+                self._turn_away(selector, next(iter(self._strangers.values()), None))
+                time.sleep(_FULL_S)
+                return
+            if len(self._strangers) >= MOST_STRANGERS:
+                self._turn_away(selector, next(iter(self._strangers.values())))
+            try:
+                stranger = Stranger(link, self._token, time.monotonic() + HANDSHAKE_S)
+            except OSError:
+                link.close()
+                continue
+            self._strangers[link] = stranger
+            selector.register(link, selectors.EVENT_READ, stranger)
+
+    def _hear(self, selector: selectors.BaseSelector, stranger: Stranger) -> None:
+        if stranger.sock not in self._strangers:
+            return
         try:
-            hello = admit(link, self._token)
-            if hello is not None:
-                self._serve_link(link, hello)
+            hello = stranger.read()
+        except (OSError, ValueError):
+            self._turn_away(selector, stranger)
+            return
+        if hello is not None:
+            selector.unregister(stranger.sock)
+            del self._strangers[stranger.sock]
+            self._links.add(stranger.sock)
+            self._serving = {future for future in self._serving if not future.done()}
+            self._serving.add(_THREADS.submit(self._serve, stranger.sock, hello))
+
+    def _turn_away(self, selector: selectors.BaseSelector, stranger: Stranger | None) -> None:
+        if stranger is not None:
+            selector.unregister(stranger.sock)
+            del self._strangers[stranger.sock]
+            stranger.sock.close()
+
+    def _serve(self, link: socket.socket, hello: Hello) -> None:
+        try:
+            self._serve_link(link, hello)
         except OSError:
             pass  # the other side has gone
         except Exception as error:

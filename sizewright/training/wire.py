@@ -1,11 +1,17 @@
-"""Arrays over TCP after a token handshake: how replicas of one session know each other."""
+"""Arrays over TCP between replicas of one session, which know each other by a token that is never sent.
+
+A handshake is an HMAC of two nonces, one from each side, in both directions: whoever listens on the line learns nothing
+that opens another connection.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hmac
+import secrets
 import socket
 import struct
+import time
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -15,8 +21,10 @@ from numpy.typing import NDArray
 from sizewright.training.routing import Address
 
 TOKEN_BYTES = 32
-_ACCEPTED = b"\x01"
+_NONCE_BYTES = _PROOF_BYTES = 32
 _HELLO = struct.Struct("<BI")
+_ATTEMPTS, _AGAIN_S = 3, 0.05
+"""Under a flood of strangers a listener may turn one of ours away."""
 
 
 class Caller(IntEnum):
@@ -27,45 +35,97 @@ class Caller(IntEnum):
 
 
 class Hello(NamedTuple):
-    """What a caller says of itself after its token."""
+    """What a caller says of itself."""
 
     caller: Caller
     id: int
 
 
 def connect(address: Address, token: bytes, hello: Hello, timeout_s: float = 30.0) -> socket.socket:
-    """A connection that has shown its token. Raises ConnectionError or OSError when it is refused."""
-    sock = socket.create_connection(address, timeout=timeout_s)
-    try:
-        _tune(sock)
-        sock.sendall(token + _HELLO.pack(*hello))
-        if receive_bytes(sock, len(_ACCEPTED)) != _ACCEPTED:
-            raise ConnectionError("the other side refused the token")
-        sock.settimeout(None)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    """A connection on which both sides have shown that they know the token, which neither sends.
 
-
-def admit(sock: socket.socket, token: bytes, timeout_s: float = 30.0) -> Hello | None:
-    """Who a new connection is from; None, and closed, when it does not show the token."""
-    try:
-        sock.settimeout(timeout_s)
-        _tune(sock)
-        shown = receive_bytes(sock, TOKEN_BYTES)
-        if shown is not None and hmac.compare_digest(shown, token):
-            said = receive_bytes(sock, _HELLO.size)
-            if said is not None:
-                caller, number = _HELLO.unpack(said)
-                hello = Hello(Caller(caller), number)
-                sock.sendall(_ACCEPTED)
+    Raises ConnectionError or OSError when it is refused, or when the other side does not know the token.
+    """
+    for attempt in range(_ATTEMPTS):
+        sock = socket.create_connection(address, timeout=timeout_s)
+        try:
+            _tune(sock)
+            if _introduce(sock, token, hello, time.monotonic() + timeout_s):
                 sock.settimeout(None)
-                return hello
-    except (OSError, ValueError):
-        pass
-    sock.close()
-    return None
+                return sock
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+        time.sleep(_AGAIN_S * 2**attempt)
+    raise ConnectionError("the other side refused the token")
+
+
+def _introduce(sock: socket.socket, token: bytes, hello: Hello, deadline: float) -> bool:
+    """Whether the other side let us in. Raises ConnectionError where it does not know the token."""
+    try:
+        challenge = _receive_by(sock, _NONCE_BYTES, deadline)
+        if challenge is None:
+            return False
+        nonces, said = challenge + secrets.token_bytes(_NONCE_BYTES), _HELLO.pack(*hello)
+        sock.sendall(nonces[_NONCE_BYTES:] + said + _proof(token, b"caller", nonces, said))
+        proof = _receive_by(sock, _PROOF_BYTES, deadline)
+    except (ConnectionResetError, BrokenPipeError):
+        return False
+    if proof is None:
+        return False
+    if not hmac.compare_digest(proof, _proof(token, b"listener", nonces, said)):
+        raise ConnectionError("the other side does not know the token")
+    return True
+
+
+class Stranger:
+    """A connection whose other side has not shown yet that it knows the token; nothing waits for it."""
+
+    def __init__(self, sock: socket.socket, token: bytes, deadline: float) -> None:
+        self.sock, self.deadline = sock, deadline
+        self._token, self._challenge, self._came = token, secrets.token_bytes(_NONCE_BYTES), b""
+        sock.setblocking(False)
+        _tune(sock)
+        sock.send(self._challenge)
+
+    def read(self) -> Hello | None:
+        """Who it is, once all of that has come; from then on the connection waits. Raises OSError or ValueError for
+        one that is to be closed."""
+        wanted = _NONCE_BYTES + _HELLO.size + _PROOF_BYTES - len(self._came)
+        with contextlib.suppress(BlockingIOError):
+            came = self.sock.recv(wanted)
+            if not came:
+                raise ConnectionError("it has gone")
+            self._came += came
+            wanted -= len(came)
+        if wanted:
+            return None
+        nonces, rest = self._challenge + self._came[:_NONCE_BYTES], self._came[_NONCE_BYTES:]
+        said, proof = rest[: _HELLO.size], rest[_HELLO.size :]
+        if not hmac.compare_digest(proof, _proof(self._token, b"caller", nonces, said)):
+            raise ConnectionError("it does not know the token")
+        caller, number = _HELLO.unpack(said)
+        hello = Hello(Caller(caller), number)
+        self.sock.send(_proof(self._token, b"listener", nonces, said))
+        self.sock.setblocking(True)
+        return hello
+
+
+def _proof(token: bytes, side: bytes, nonces: bytes, said: bytes) -> bytes:
+    """Only who knows the token can make it, and it fits no other connection."""
+    return hmac.digest(token, side + nonces + said, "sha256")
+
+
+def _receive_by(sock: socket.socket, size: int, deadline: float) -> bytes | None:
+    """As `receive_bytes`, until a time, however slowly the other side sends. Raises TimeoutError."""
+    came = b""
+    while len(came) < size:
+        sock.settimeout(max(deadline - time.monotonic(), 1e-3))
+        if not (part := sock.recv(size - len(came))):
+            return None
+        came += part
+    return came
 
 
 def send_arrays(sock: socket.socket, head: bytes, *arrays: NDArray[np.generic]) -> int:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_parts import TOKEN
 
-from sizewright.training.wire import Caller, Hello, admit, connect, drop, receive_bytes, receive_into, send_arrays
+from sizewright.training.replica_server import Listener
+from sizewright.training.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
 
 HELLO = Hello(Caller.worker, 7)
 
@@ -65,30 +66,23 @@ def test_dropping_wakes_who_waits() -> None:
         drop(right)  # again is fine
 
 
-def handshake(shown: bytes, hello: Hello = HELLO) -> tuple[Hello | None, list[object]]:
-    """Whom the server let in when a client shows this token, and what the client came to."""
+def handshake(shown: bytes, hello: Hello = HELLO, known: bytes = TOKEN) -> tuple[list[Hello], list[object]]:
+    """Whom a listener let in when a client knows this token, and what the client came to."""
+    met: list[Hello] = []
     outcome: list[object] = []
-
-    def client() -> None:
-        try:
-            outcome.append(connect(server.getsockname(), shown, hello, timeout_s=10))
-        except OSError as error:
-            outcome.append(error)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=client)
-        thread.start()
-        sock, _ = server.accept()
-        let_in = admit(sock, TOKEN, timeout_s=2)
-        thread.join(20)
-        sock.close()
-    return let_in, outcome
+    listener = Listener(known, lambda link, hello: met.append(hello))
+    try:
+        outcome.append(connect(listener.address, shown, hello, timeout_s=10))
+    except OSError as error:
+        outcome.append(error)
+    listener.close()
+    return met, outcome
 
 
 @pytest.mark.parametrize("hello", [HELLO, Hello(Caller.peer, 2**32 - 1)])
 def test_the_right_token_is_let_in_and_says_who_it_is(hello: Hello) -> None:
-    let_in, (link,) = handshake(TOKEN, hello)
-    assert let_in == hello
+    met, (link,) = handshake(TOKEN, hello)
+    assert met == [hello]
     assert isinstance(link, socket.socket)
     assert link.gettimeout() is None
     assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -106,6 +100,6 @@ def test_the_right_token_is_let_in_and_says_who_it_is(hello: Hello) -> None:
     ],
 )
 def test_a_wrong_token_or_an_unknown_caller_is_refused(shown: bytes, hello: Hello) -> None:
-    let_in, (error,) = handshake(shown, hello)
-    assert let_in is None
+    met, (error,) = handshake(shown, hello)
+    assert met == []
     assert isinstance(error, ConnectionError)
