@@ -150,21 +150,38 @@ def held(folder: str | Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
+    path = Path(folder) / _LOCK
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        lock = private(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _locked(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EngineError(f"Snapshots cannot be kept in {folder}: {reason}.", "Name a folder of yours.") from None
+    if lock is None:
+        raise EngineError(
+            f"Another run keeps its snapshots in {folder}.", "Name another folder, or wait until it has ended."
+        )
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise EngineError(
-                f"Another run keeps its snapshots in {folder}.", "Name another folder, or wait until it has ended."
-            ) from None
         yield
     finally:
+        path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """The file, held; None where another process holds it. Whoever ends removes it, perhaps after we opened it."""
+    while True:
+        lock = private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except OSError:
+            os.close(lock)
+            raise
         os.close(lock)
 
 
