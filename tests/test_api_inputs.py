@@ -408,3 +408,49 @@ def test_durations_of_trials_may_be_pandas_own(tmp_path: Path) -> None:
     for told in (frame, tmp_path / "trials.parquet"):
         (trial,) = as_trials(told)
         assert trial.duration_s == 120
+
+
+def test_jobs_of_cores_among_jobs_of_gpus_are_simulated() -> None:
+    rows = [{"arrived_s": 9.0 * i, "duration_s": 50.0, "gpu": i % 2, "cpu": 4} for i in range(12)]
+    told = sw.simulate(rows, policies=["fifo", "default"], loads=[0.5])
+    assert [row.figures["unfinished"].value for row in told.rows] == [0, 0]
+    assert sw.simulate({name: [row[name] for row in rows] for name in rows[0]}, policies=["fifo"]).rows
+
+
+def test_what_comes_twice_or_is_none_is_named(example: Path) -> None:
+    frame = pd.DataFrame({"workers": [1, 2], "ps": [1, 1], "throughput": [5.5, 9.5]})
+    with pytest.raises(InputError, match="more than one column 'throughput'"):
+        sw.recommend(example, trials=pd.concat([frame, frame[["throughput"]] * 10], axis=1))
+    trace = pd.DataFrame({"arrived_s": [0, 60], "duration_s": [5, 5], "gpu": [1, 1]})
+    with pytest.raises(InputError, match="more than one column 'gpu'"):
+        sw.simulate(pd.concat([trace, trace[["gpu"]]], axis=1))
+    with pytest.raises(InputError, match="no traces of kind 'zzz'"):
+        sw.simulate(trace, kind="zzz")
+    with pytest.raises(InputError, match="The trace is of type Series"):
+        sw.simulate(trace["gpu"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="The cluster is of type NoneType"):
+        sw.allocate(None, [example])  # type: ignore[arg-type]
+
+
+def test_what_is_beside_a_list_of_jobs_is_taken_too(example: Path) -> None:
+    rows = [{"workers": 2, "worker_cpu": 1, "ps": 1, "ps_cpu": 1, "throughput": 2000.0}]
+    hosts: dict[str, object] = {"hosts": CLUSTER["hosts"]}
+    for table in (rows, {name: [cell] for name, cell in rows[0].items()}):
+        assert sw.allocate(hosts, {"job": example, "table": table}).shares[0].decision == "launch"
+    plan = sw.Plan(
+        id="p-1", kind="launch", job=sw.load_job(example), target=Allocation.of(2, 1, 1.0, 1.0, 512), reason="runs"
+    )
+    told = sw.allocate(hosts, [{"job": plan.job, "table": pd.DataFrame(rows), "current": plan}])
+    assert told.shares[0].decision == "keep"
+    with pytest.raises(InputError, match="has table and candidates"):
+        sw.allocate(hosts, [{"job": example, "table": pd.DataFrame(rows), "candidates": pd.DataFrame(rows)}])
+    with pytest.raises(InputError, match="brings no candidates"):
+        sw.allocate(hosts, [{"job": example, "table": pd.DataFrame()}])
+
+
+def test_trials_of_another_job_are_said_to_be(example: Path) -> None:
+    trials = example.with_name("criteo-trials.csv")
+    job = sw.load_job(example)
+    assert not any("another job" in reason for reason in sw.recommend(job, trials=trials).reasons)
+    answer = sw.recommend(job.with_batch_size(1024), trials=trials)
+    assert any("were measured for another job and are taken as of this one" in reason for reason in answer.reasons)

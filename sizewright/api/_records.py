@@ -69,7 +69,7 @@ def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
         return Trials([given])
     if isinstance(given, str | os.PathLike):
         return _of_table(partial(read_trials, path_of(given, "table of trials"), has_ps=has_ps))
-    rows = rows_of(given)
+    rows = rows_in(given)
     if all(isinstance(row, Trial) for row in rows):
         return _warned(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
@@ -99,7 +99,7 @@ def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
     return Trials(trials)
 
 
-def rows_of(given: Any) -> list[Any]:
+def rows_in(given: Any) -> list[Any]:
     """Rows of pandas, Polars or Arrow, columns by name, one row, or any sequence of rows."""
     if hasattr(given, "to_dict") and hasattr(given, "columns"):
         return list(flat(given).to_dict("records"))
@@ -121,6 +121,8 @@ def flat(frame: Any) -> Any:
     if getattr(frame.columns, "nlevels", 1) > 1:
         names = ["_".join(str(part) for part in name if str(part)) for name in frame.columns]
         frame = frame.set_axis(names, axis=1)
+    if twice := [name for name in list(frame.columns) if list(frame.columns).count(name) > 1]:
+        raise InputError(f"The table has more than one column {twice[0]!r}.", "Keep one of each.")
     labels = [name for name in getattr(getattr(frame, "index", None), "names", ()) if name is not None]
     return frame.reset_index([name for name in labels if name not in frame.columns]) if labels else frame
 
@@ -129,9 +131,7 @@ def _equally_long(columns: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     try:
         return list(zip(*columns.values(), strict=True))
     except ValueError:
-        raise InputError(
-            "The columns of the trials are not equally long.", "Give each a value for each trial."
-        ) from None
+        raise InputError("The columns are not equally long.", "Give each a value for each row.") from None
 
 
 def _no_trials(given: object, of: str = "") -> InputError:

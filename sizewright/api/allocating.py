@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sizewright.api._records import ClusterLike, QueueLike, StoreLike
-from sizewright.api.inputs import load_cluster
+from sizewright.api._records import ClusterLike, QueueLike, StoreLike, as_record
 from sizewright.api.queues import as_queue, tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
 from sizewright.cluster.allotment import Allotment
@@ -54,8 +53,7 @@ def allocate(
     Jobs of which nothing tells how fast they are, are left out and named, or go on with what they have. Raises
     InputError for policies that there are not, and JobError, which is one, for files that are not what they should be.
     """
-    told = load_cluster(cluster)
-    assert told is not None
+    told = as_record(Cluster, cluster, "cluster")
     queue = as_queue(jobs)
     allocator = get_allocator(policy)
     if values and not allocator.by_value:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sizewright.api._records import QueueLike, StoreLike, as_record, plain, rows_of
+from sizewright.api._records import QueueLike, StoreLike, as_record, plain, rows_in
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
@@ -27,28 +28,46 @@ def as_queue(given: QueueLike) -> Queue:
 
     Raises JobError for what cannot be one.
     """
+    if isinstance(given, Queue | str | os.PathLike):
+        return as_record(Queue, given, "queue of jobs")
+    if isinstance(given, Job) or (isinstance(given, Mapping) and "jobs" not in given):
+        given = [given]
     entries = given.get("jobs") if isinstance(given, Mapping) else given
     if not isinstance(entries, list | tuple):
-        return as_record(Queue, given, "queue of jobs")
+        raise InputError(
+            f"The queue of jobs is of type {type(given).__name__}.",
+            "Pass the path of a jobs file, or a list of jobs or of dicts with its keys.",
+        )
     others = {name: each for name, each in given.items() if name != "jobs"} if isinstance(given, Mapping) else {}
     return as_record(Queue, others | {"jobs": [_entry(each) for each in entries]}, "queue of jobs")
 
 
 def _entry(given: Any) -> Any:
     """One job, with what its names stand for as records; what is not understood is left for the record to refuse."""
-    if isinstance(given, Job):
-        return {"job": given}
+    if isinstance(given, Job | str | os.PathLike) or (isinstance(given, Mapping) and _is_a_job(given)):
+        return {"job": load_job(given if not isinstance(given, os.PathLike) else Path(given))}
     if not isinstance(given, Mapping) or not isinstance(given.get("job"), str | os.PathLike | Job | Mapping):
         return given
     entry = dict(given) | {"job": load_job(given["job"])}
+    brings = [name for name in ("recommendation", "table", "candidates") if entry.get(name) is not None]
+    if len(brings) > 1:
+        raise InputError(f"{entry['job'].name} has {brings[0]} and {brings[1]}.", "Give one of them.")
     for name in ("table", "candidates"):
-        if hasattr(entry.get(name), "columns"):  # a data frame
-            cells = [{str(key): plain(cell) for key, cell in row.items()} for row in rows_of(entry.pop(name))]
+        if hasattr(entry.get(name), "columns") or (name == "table" and isinstance(entry.get(name), list | Mapping)):
+            cells = [{str(key): plain(cell) for key, cell in row.items()} for row in rows_in(entry.pop(name))]
+            if not cells:
+                raise InputError(f"The table of {entry['job'].name} brings no candidates.", "Give it a row for each.")
             rows = (Row(f"row {number}", row) for number, row in enumerate(cells, 1))
             entry["candidates"] = _candidates(rows, "The table", entry["job"])
     if isinstance(entry.get("recommendation"), Mapping):
         entry["recommendation"] = as_record(Recommendation, entry["recommendation"], "recommendation")
+    if isinstance(entry.get("current"), Plan):
+        entry["current"] = entry["current"].target
     return {name: str(each) if isinstance(each, os.PathLike) else each for name, each in entry.items()}
+
+
+def _is_a_job(given: Mapping[Any, Any]) -> bool:
+    return "job" not in given and "name" in given and set(map(str, given)) <= Job.model_fields.keys()
 
 
 def tables_in(queue: Queue, cluster: Cluster, store: StoreLike | None, prior: PriorLike) -> tuple[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sizewright.api._records import ClusterLike, flat, path_of
+from sizewright.api._records import ClusterLike, flat, path_of, rows_in
 from sizewright.api.inputs import load_cluster
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.candidates import GPU
@@ -111,25 +111,20 @@ def simulate(
 
 
 def _trace_of(given: Any, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
-    """A trace as it is, of a data frame or of rows, or from its file."""
+    """A trace as it is, of a data frame, of rows or columns, or from its file."""
     if isinstance(given, Trace):
         return given
-    try:
-        if isinstance(given, str | Path):
-            return read_trace(path_of(given, "trace"), kind, columns)
-        return trace_of(_frame(given), "The trace", kind, columns)
-    except InputError as error:
-        by_name = "Rename your columns, or map them, such as columns={'begun': 'arrived_s'}."
-        raise InputError(error.message, by_name if "--map" in error.remedy else error.remedy) from None
-
-
-def _frame(given: Any) -> pd.DataFrame:
+    if isinstance(given, str | Path):
+        return read_trace(path_of(given, "trace"), kind, columns)
     if hasattr(given, "to_pandas"):  # Polars and Arrow
         given = given.to_pandas()
-    if hasattr(given, "to_csv"):
-        return flat(given)  # type: ignore[no-any-return]
-    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
-        return frame_of([dict(row) for row in given])
+    if hasattr(given, "to_csv") and hasattr(given, "columns"):
+        return trace_of(flat(given), "The trace", kind, columns)
+    if isinstance(given, Mapping) or (
+        isinstance(given, Sequence) and given and all(isinstance(row, Mapping) for row in given)
+    ):
+        rows = rows_in(given)
+        return trace_of(frame_of([dict(row) for row in rows]), "The trace", kind, columns)
     raise InputError(
         f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, a list of dicts, or a Trace."
     )

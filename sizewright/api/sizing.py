@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from sizewright.api.inputs import (
 )
 from sizewright.api.other_jobs import tell_other_jobs
 from sizewright.api.priors import foretold_by, prior_asked_for
-from sizewright.datasets.trials import Trials
+from sizewright.datasets.trials import Trial, Trials
 from sizewright.errors import InputError
 from sizewright.executors.plan_files import adjust_plan, launch_plan
 from sizewright.models.given import GivenModel
@@ -39,7 +39,7 @@ from sizewright.recommender.recommend import decide
 from sizewright.recommender.run_peaks import peaks_of
 from sizewright.recommender.sized import Sized
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
-from sizewright.spec.units import format_bytes
+from sizewright.spec.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -231,6 +231,7 @@ def size(
         runs = [run for run in history if run.key in job.hashes]
     else:
         evidence = as_trials(trials, has_ps=job.has_ps)
+        why = " ".join(filter(None, (why, _of_other_jobs(job, evidence))))
     found = decide(
         job, evidence, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
         history=history,
@@ -241,6 +242,16 @@ def size(
     if why:
         answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
     return Sized(job, answer, evidence, runs, fitted)
+
+
+def _of_other_jobs(job: Job, trials: Sequence[Trial]) -> str:
+    """What to say where trials that were given were measured for another job."""
+    others = [trial for trial in trials if trial.job_hash and trial.job_hash not in job.hashes]
+    if not others:
+        return ""
+    verbs = "was measured for another job and is" if len(others) == 1 else "were measured for another job and are"
+    named = f" ({others[0].job})" if others[0].job else ""
+    return f"{len(others):,} of {format_count(len(trials), 'trial')} {verbs} taken as of this one{named}."
 
 
 def memory(
@@ -261,8 +272,8 @@ def memory(
     job = load_job(job, data, samples=samples)
     if job.command:
         raise InputError(
-            "Nothing is known of the memory of a command before it has run.",
-            "Measure it: sizewright profile JOB; sizewright recommend then tells what to ask for.",
+            "The tables of a command are not known, so that none can be counted.",
+            "Its memory is what trials show: `sizewright recommend JOB` tells what to ask for, after `profile`.",
         )
     if trials is None:
         own, runs = evidence_of(counted(job), store, needed=False)

@@ -51,18 +51,19 @@ def read_table(path: str | Path, is_known: Callable[[str], bool], is_number: Cal
         tables.refuse_workbook(path, "table")
     except InputError as error:
         raise StoreError(error.message, error.remedy) from None
-    if suffix not in _TEXTS + _JSON + _PARQUET:
+    if suffix not in (*_TEXTS, *_JSON, *_PARQUET) and (suffix or path.suffix.lower() not in _COMPRESSED):
         kinds = "neither .csv nor .parquet, .tsv, .json or .jsonl"
         raise StoreError(f"{path} is {kinds}.", "Save the table as CSV, and name the file .csv.")
     if path.is_file() and tables.first_bytes(path) == b"PAR1":
         return _read_parquet(path)
     text = read_text(path)
-    if suffix in _JSON or text.lstrip()[:1] in ("[", "{"):
+    if text.lstrip()[:1] in ("[", "{"):
         return _read_json(text, path, is_known)
-    table = _read_delimited(tables.unframed(text), path, is_known, is_number)
-    if suffix in _PARQUET and sum(map(is_known, table.names)) < 2:
-        raise StoreError(f"{path} is not a Parquet file, and no table of text.", "Write it again.")
-    return table
+    header = next(line for line in text.splitlines() if line.strip())
+    if suffix in _JSON + _PARQUET and sum(map(is_known, _cells(header, _separator(header, is_known)))) < 2:
+        kind = "JSON" if suffix in _JSON else "a Parquet file"
+        raise StoreError(f"{path} is not {kind}, and no table of text.", "Write it again.")
+    return _read_delimited(tables.unframed(text), path, is_known, is_number)
 
 
 def suffix_of(path: Path) -> str:

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +24,8 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 _OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 _IN_WORKBOOKS = re.compile(r"xl/workbook\.|content\.xml$|Index/Document\.iwa$")
 _WITH_COMMAS = re.compile(r"[+-]?\d{1,3}([. '\u00a0\u202f]\d{3})+(,\d+)?|[+-]?\d*,\d+|[+-]?\d+")
+_AMOUNT = re.compile(r"\s*([+-]?[\d.,][\d.,'\u00a0\u202f ]*(?<=[\d.,])|\d)(\s*[A-Za-z].*|)\s*")
+"""A number, and its unit or exponent."""
 _GROUPED_BY = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+") for mark in ",."}
 
 
@@ -46,7 +48,7 @@ def read_table(
                 if text.line[:2] in _UTF_16:
                     data = stream.read().decode("utf-16").encode()
                     stream, text = io.BytesIO(data), text._replace(line=data.partition(b"\n")[0])
-                frame = _read(stream, text, headerless, records)
+                frame = _read(stream, text, f"The {what} {path}", headerless, records)
     if not len(frame.columns):
         raise InputError(f"Cannot read the {what} {path}: it is empty.", "Check that it was written to its end.")
     return frame.rename(columns=lambda name: str(name).strip().lower())
@@ -118,38 +120,44 @@ def first_bytes(path: Path) -> bytes:
         return file.read(4)
 
 
+def check_once(names: Sequence[str], table: str) -> None:
+    """Raises InputError for a name that several columns have."""
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{table} has more than one column {twice[0]!r}.", "Keep one of each.")
+
+
 def number_reader(texts: Iterable[str], separator: str) -> Callable[[str], str] | None:
     """Return what writes the numbers of a table with decimal points, given all of their texts; None where they are so.
 
-    Raises ValueError, with the text, where one could be either: commas that all stand before three digits, or points
-    that all do in a table separated by `;`, as spreadsheets write it where decimals have a comma.
+    Units may follow a number. Raises ValueError, with the text, where one could be either: commas that all stand before
+    three digits, or points that all do in a table as spreadsheets write it where decimals have a comma.
     """
     if separator == ",":
         return None
-    texts = [text.strip() for text in texts]
-    commas, points = ([text for text in texts if mark in text] for mark in ",.")
+    numbers = [found[1] for text in texts if (found := _AMOUNT.fullmatch(text))]
+    commas, points = ([number for number in numbers if mark in number] for mark in ",.")
     if commas:
-        if any(_WITH_COMMAS.fullmatch(text) and not _GROUPED_BY[","].fullmatch(text) for text in commas):
+        if any(_WITH_COMMAS.fullmatch(number) and not _GROUPED_BY[","].fullmatch(number) for number in commas):
             return _with_point
-        ambiguous = not points and all(text.count(",") == 1 for text in commas)
+        ambiguous = not points and all(number.count(",") == 1 for number in commas)
     else:
-        grouped = bool(points) and separator == ";" and all(map(_GROUPED_BY["."].fullmatch, points))
-        if grouped and any(text.count(".") > 1 for text in points):
+        grouped = bool(points) and separator in ";\t" and all(map(_GROUPED_BY["."].fullmatch, points))
+        if grouped and any(number.count(".") > 1 for number in points):
             return _with_point
         ambiguous = grouped
     if ambiguous:
-        text = (commas or points)[0]
-        plain = re.sub("[,.]", "", text)
-        raise ValueError(f"{text!r} could be {plain} or {text.replace(',', '.')}")
+        number = (commas or points)[0]
+        plain = re.sub("[,.]", "", number)
+        raise ValueError(f"{number!r} could be {plain} or {number.replace(',', '.')}")
     return None
 
 
 def _with_point(text: str) -> str:
-    """`1.234,5` as `1234.5`; what is no number stays."""
-    text = text.strip()
-    if not _WITH_COMMAS.fullmatch(text) and not _GROUPED_BY["."].fullmatch(text):
-        return text
-    return re.sub(r"[. '\u00a0\u202f]", "", text).replace(",", ".")
+    """`1.234,5 GiB` as `1234.5 GiB`; what is no number stays."""
+    found = _AMOUNT.fullmatch(text)
+    if not found or not (_WITH_COMMAS.fullmatch(found[1]) or _GROUPED_BY["."].fullmatch(found[1])):
+        return text.strip()
+    return re.sub(r"[. '\u00a0\u202f]", "", found[1]).replace(",", ".") + found[2]
 
 
 def _only_text(path: Path, what: str, *, utf_16: bool = False) -> Text:
@@ -168,7 +176,7 @@ def _only_text(path: Path, what: str, *, utf_16: bool = False) -> Text:
 
 
 def _read(
-    stream: BinaryIO, text: Text, headerless: Callable[[list[str]], bool],
+    stream: BinaryIO, text: Text, name: str, headerless: Callable[[list[str]], bool],
     records: Callable[[list[Any]], pd.DataFrame] | None,
 ) -> pd.DataFrame:  # fmt: skip
     line = text.line.decode("utf-8-sig").strip()
@@ -188,22 +196,24 @@ def _read(
     if not line and not text.more:
         return pd.DataFrame()
     first = [field.strip() for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
+    if not headerless(first):
+        check_once([column.lower() for column in first if column], name)
     frame = pd.read_csv(
         data, sep=separator, header=None if headerless(first) else "infer", skipinitialspace=True, encoding="utf-8-sig",
         low_memory=False, index_col=False, dtype=None if separator == "," else str,
     )  # fmt: skip
-    return frame if separator == "," else _with_points(frame, separator)
+    return frame if separator == "," else _with_points(frame, separator, name)
 
 
-def _with_points(frame: pd.DataFrame, separator: str) -> pd.DataFrame:
+def _with_points(frame: pd.DataFrame, separator: str, name: str) -> pd.DataFrame:
     """A table of texts with its numbers as numbers. Raises InputError where a number could be either of two."""
-    numbers = [name for name in frame if frame[name].dropna().str.fullmatch(_LIKE_A_NUMBER).all()]
+    numbers = [column for column in frame if frame[column].dropna().str.fullmatch(_LIKE_A_NUMBER).all()]
     try:
-        read = number_reader((text for name in numbers for text in frame[name].dropna()), separator)
+        read = number_reader((text for column in numbers for text in frame[column].dropna()), separator)
     except ValueError as error:
-        raise InputError(f"In the table {error}.", NO_SEPARATORS) from None
-    made = {str(name): frame[name].map(read, na_action="ignore") if read else frame[name] for name in numbers}
-    return frame.assign(**{name: _as_numbers(column) for name, column in made.items()})
+        raise InputError(f"{name}: {error}.", NO_SEPARATORS) from None
+    made = {str(each): frame[each].map(read, na_action="ignore") if read else frame[each] for each in numbers}
+    return frame.assign(**{column: _as_numbers(values) for column, values in made.items()})
 
 
 def _as_numbers(column: pd.Series) -> pd.Series:
@@ -214,7 +224,7 @@ def _as_numbers(column: pd.Series) -> pd.Series:
 
 
 NO_SEPARATORS = "Write decimal points and no thousands separators, and separate the cells by commas."
-_LIKE_A_NUMBER = r"\s*[+-]?[\d.,' \u00a0\u202f]*\d[\d.,]*([eE][+-]?\d+)?\s*"
+_LIKE_A_NUMBER = _AMOUNT.pattern
 
 
 def _second(stream: Any) -> str:

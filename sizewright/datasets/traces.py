@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sizewright.datasets.column_names import known, match_columns
-from sizewright.datasets.tables import read_table
+from sizewright.datasets.tables import check_once, read_table
 from sizewright.errors import InputError
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count, parse_byte_count, parse_cores, parse_number, parse_seconds
@@ -73,8 +73,6 @@ _PLAIN = known(
 
 def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
     """A trace file, as `trace_of` reads its table. Raises InputError with one sentence where it cannot be read."""
-    if kind is not None and kind not in READERS:
-        raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=frame_of)
     if frame.columns[0] == "0":  # published without a header
         frame = _named(frame, str(path))
@@ -92,7 +90,10 @@ def trace_of(
 
     Raises InputError with one sentence where it cannot be read, or holds no job that ran.
     """
+    if kind is not None and kind not in READERS:
+        raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     frame = frame.rename(columns=lambda name: str(name).strip().lower())
+    check_once(list(frame.columns), source)
     if columns or kind == "plain":
         return _tidy(*_with_our_names(frame, columns or {}, source), source)
     for name, reader in READERS.items():
@@ -105,8 +106,8 @@ def trace_of(
         return _tidy(*_with_our_names(frame, {}, source), source)
     raise InputError(
         f"{source} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
-        "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map yours to these: "
-        "--map YOUR_COLUMN=arrived_s.",
+        "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map yours to these, such as by "
+        "--map YOUR_COLUMN=arrived_s (columns= in Python).",
     )
 
 
@@ -118,7 +119,7 @@ def _with_our_names(frame: pd.DataFrame, mapping: Mapping[str, str], path: str) 
     if missing := [name for name in ("arrived_s", "duration_s") if name not in ours]:
         raise InputError(
             f"{path} has no column {missing[0]}; it has {', '.join(frame.columns[:12])}.",
-            f"Rename yours, or map it: --map YOUR_COLUMN={missing[0]}.",
+            f"Rename yours, or map it: --map YOUR_COLUMN={missing[0]} (columns= in Python).",
         )
     return _plain(ours), [note.rstrip(".") for note in (matched.describe(),) if note]
 
@@ -222,8 +223,21 @@ def _dated(column: pd.Series) -> pd.Series:
     texts = column.astype(str).str.strip()
     dates = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
     if dates.isna().all():
-        dates = pd.to_datetime(texts, errors="coerce", utc=True)
+        dates = pd.to_datetime(texts, errors="coerce", utc=True, format="mixed", dayfirst=_begin_with_days(texts))
     return (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+
+
+def _begin_with_days(texts: pd.Series) -> bool:
+    """Whether dates such as 01.02.2026 and 13/02/2026 begin with the day. Raises InputError where none tells."""
+    parts = texts.str.extract(r"^(\d{1,2})([./-])(\d{1,2})\2\d{2,4}\b").dropna()
+    if parts.empty or (parts[1] == ".").all():
+        return not parts.empty
+    first, second = parts[0].astype(int).max(), parts[2].astype(int).max()
+    if first <= 12 and second <= 12:
+        raise InputError(
+            f"{texts[parts.index[0]]!r} could begin with its day or with its month.", "Write dates such as 2026-02-01."
+        )
+    return bool(first > 12)
 
 
 def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source: str) -> Trace:

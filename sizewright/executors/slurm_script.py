@@ -20,6 +20,7 @@ from sizewright.spec._text_files import check_rendered
 
 _MAGIC = re.compile(r"#SBATCH|#SLURM")
 _COMPONENT = re.compile(r"hetjob|packjob", re.IGNORECASE)
+_COMES_FIRST = re.compile(r"#SBATCH\s*(hetjob|packjob)(\s|$)", re.IGNORECASE)
 _MISTAKEN = re.compile(r"[ \t]+#SBATCH\b|#[ \t]*sbatch[ \t]+-")
 """Lines that look like directives and that sbatch takes for comments."""
 _BLANKS = " \t\v\f\r"
@@ -164,9 +165,9 @@ class SlurmScript:
         array = self.value(0, "--array")
         many = [f"{self._name}: --array={array} starts a job of these sizes for each index; the plan counts one."]
         within = [
-            f"{self._name}: sbatch takes line {number + 1} for a separator of components, since it holds 'hetjob'."
+            f"{self._name}: sbatch takes line {number + 1} for a separator of components, since it holds '{found[0]}'."
             for number, line in enumerate(self._lines[: self._command])
-            if _MAGIC.match(line) and (found := _COMPONENT.search(line)) and not _is_a_word(line, found)
+            if _MAGIC.match(line) and (found := _COMPONENT.search(line)) and not _COMES_FIRST.match(line)
         ]
         comments = [f"{self._name}: {_mistaken(above)}."] if above else []
         return [*comments, *said, *(many if array else []), *within]
@@ -323,7 +324,3 @@ def _numbered(lines: list[int]) -> str:
     """`line 3`, `lines 3 and 4`, `lines 3, 4 and 5`."""
     *others, last = map(str, lines)
     return f"lines {', '.join(others)} and {last}" if others else f"line {last}"
-
-
-def _is_a_word(line: str, found: re.Match[str]) -> bool:
-    return not line[found.start() - 1].strip() and not line[found.end() : found.end() + 1].strip()

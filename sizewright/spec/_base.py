@@ -160,8 +160,9 @@ def parse(record: type[R], data: dict[str, Any], source: str) -> R:
         return checked(record, data)
     except ValidationError as error:
         shown = _sentences(record, error, data)
-        file = "Correct the file; `sizewright schema` lists every key."
-        raise JobError(f"{source}: {shown}.", file if source != OPTIONS else "Correct it.") from None
+        what = "it" if source.startswith("The ") else "the file"
+        remedy = f"Correct {what}; `sizewright schema` lists every key."
+        raise JobError(f"{source}: {shown}.", remedy if source != OPTIONS else "Correct it.") from None
 
 
 def _as_meant(annotation: Any, value: Any) -> Any:

@@ -330,3 +330,31 @@ def test_tables_of_spreadsheets_and_notes_are_read(tmp_path: Path) -> None:
     assert list(read_trace(written(tmp_path, markdown)).duration_s) == [100, 50.5]
     (tmp_path / "excel.txt").write_bytes(PLAIN.replace(",", "\t").encode("utf-16"))
     assert list(read_trace(tmp_path / "excel.txt").duration_s) == [100, 50.5]
+
+
+@pytest.mark.parametrize(
+    ("dates", "arrived_d"),
+    [
+        (("01.02.2026 10:00", "02.02.2026 10:00", "03.02.2026 10:00"), [0, 1, 2]),
+        (("01/02/2026", "02/02/2026", "13/02/2026"), [0, 1, 12]),
+        (("02/01/2026", "02/02/2026", "02/13/2026"), [0, 1, 12]),
+        (("2026-02-01", "2026-02-02", "2026-02-03"), [0, 1, 2]), (("01/02/2026", "02/02/2026", "03/02/2026"), None),
+    ],
+)  # fmt: skip
+def test_dates_begin_with_the_day_where_they_do(
+    tmp_path: Path, dates: tuple[str, ...], arrived_d: list[int] | None
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job,arrived_s,duration_s,gpu\n" + "".join(f"j{i},{d},60,1\n" for i, d in enumerate(dates)))
+    if arrived_d is None:
+        with pytest.raises(InputError, match=r"'01/02/2026' could begin with its day or with its month"):
+            read_trace(path)
+    else:
+        assert (read_trace(path).arrived_s / 86400).tolist() == arrived_d
+
+
+@pytest.mark.parametrize("header", ["arrived_s,duration_s,gpu,GPU", "arrived_s,duration_s,gpu,gpu"])
+def test_a_column_that_comes_twice_is_named(tmp_path: Path, header: str) -> None:
+    (tmp_path / "trace.csv").write_text(f"{header}\n0,100,1,1\n5,100,1,2\n")
+    with pytest.raises(InputError, match=r"trace.csv has more than one column 'gpu'"):
+        read_trace(tmp_path / "trace.csv")

@@ -156,6 +156,34 @@ def test_marks_in_numbers_of_a_spreadsheet_are_told_apart_or_asked_for(
         assert read_trace(trace).duration_s.tolist() == read
 
 
+def test_decimal_commas_before_a_unit_are_decimal_commas(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "workers;ps;throughput;worker_memory_bytes;duration_s;worker_cpu\n"
+        "1;1;5123,5;1,500Gi;12,5;0,5\n2;1;9,1e3;2,5 GiB;1,5 min;1.000m\n",
+    )
+    first, second = import_trials(path)
+    assert (first.throughput, first.worker_memory_bytes, first.duration_s) == (5123.5, 3 << 29, 12.5)
+    assert (second.throughput, second.worker_memory_bytes, second.duration_s) == (9100, 5 << 29, 90)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrived_s;duration_s;memory_bytes\n0;1,5h;1,500Gi\n60;90,5;2,5Gi\n")
+    read = read_trace(trace)
+    assert read.duration_s.tolist() == [5400, 90.5]
+    assert read.needs["memory_bytes"].tolist() == [3 << 29, 5 << 29]
+
+
+def test_names_and_contents_that_disagree_are_read_or_named(tmp_path: Path) -> None:
+    text = "workers,ps,throughput\n1,1,5.5\n"
+    (tmp_path / "csv.json").write_text(text)
+    with zipfile.ZipFile(tmp_path / "ok.zip", "w") as archive:
+        archive.writestr("trials.csv", text)
+    for name in ("csv.json", "ok.zip"):
+        assert [trial.throughput for trial in import_trials(tmp_path / name)] == [5.5]
+    (tmp_path / "text.parquet").write_text("One line, of text.\nAnd another.\n")
+    with pytest.raises(StoreError, match="is not a Parquet file"):
+        import_trials(tmp_path / "text.parquet")
+
+
 @SUFFIXES
 def test_export_says_why_it_cannot_write(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "file").touch()

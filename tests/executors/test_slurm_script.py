@@ -149,11 +149,16 @@ def test_components_are_separated_as_sbatch_separates_them(separator: str) -> No
     assert not script.remarks()
 
 
-def test_a_job_name_that_sbatch_takes_for_a_separator_is_named() -> None:
-    script = SlurmScript("#!/bin/sh\n#SBATCH -n 4\n#SBATCH --job-name=ctr-hetjob\n#SBATCH -n 1\n")
+@pytest.mark.parametrize(
+    ("directive", "word"),
+    [("--job-name=ctr-hetjob", "hetjob"), ('--comment="a hetjob run"', "hetjob"), ("-J packjob", "packjob"),
+     ("--qos=high # hetjob", "hetjob")],
+)  # fmt: skip
+def test_a_directive_that_sbatch_takes_for_a_separator_is_named(directive: str, word: str) -> None:
+    script = SlurmScript(f"#!/bin/sh\n#SBATCH -n 4\n#SBATCH {directive}\n#SBATCH -n 1\n")
     assert script.components == 2
     (said,) = script.remarks()
-    assert "line 3 for a separator" in said
+    assert f"line 3 for a separator of components, since it holds '{word}'" in said
 
 
 def test_a_command_above_all_directives_is_named() -> None:

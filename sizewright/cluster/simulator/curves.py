@@ -123,11 +123,14 @@ def workload_of(
 ) -> Workload:
     """The jobs of a trace with speeds; which are elastic, and with which curve, is drawn by `seed`.
 
-    The resource that counts is the first of GPUs, cores, memory. GPUs stay whole; all resources grow alike.
+    Of each job the resource counts that is the first of GPUs, cores, memory which it has. GPUs stay whole; all
+    resources grow alike.
     """
     told, rng, N = elasticity or Elasticity(), np.random.default_rng(seed), len(trace)
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in trace.needs]
-    counted = trace.needs[resources[0]]
+    amounts = np.stack([trace.needs[name] for name in resources], axis=1)
+    first = np.argmax(amounts > 0, axis=1)
+    counted = amounts[np.arange(N), first]
     multiples = np.array([0.0, *told.multiples])
     asked = int(np.argmin(np.abs(multiples - 1.0)))
     powers = rng.uniform(*told.powers, N)
@@ -135,7 +138,8 @@ def workload_of(
     elastic = rng.random(N) < told.share
     sizes = counted[:, None] * multiples
     if resources[0] == "gpu":
-        sizes = np.where(counted[:, None] >= 1, np.floor(sizes), sizes)
+        whole = (first == 0) & (counted >= 1)
+        sizes = np.where(whole[:, None], np.floor(sizes), sizes)
     relative = np.divide(sizes, counted[:, None], out=np.zeros_like(sizes), where=counted[:, None] > 0)
     speed = _speeds(relative, powers, drawn, curves)
     offered = (relative > 0) & np.concatenate([np.ones((N, 1), bool), np.diff(relative, axis=1) > 0], axis=1)

@@ -101,8 +101,8 @@ def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
         come = "1 job that can be used comes alone" if len(trace) == 1 else f"{len(trace):,} jobs come at once"
         raise InputError(
             f"In the trace, {come}, so that a load says nothing{notes}.",
-            "Correct the rows that are left out, or give the cluster: --cluster."
-            if notes else "Give the cluster: --cluster.",
+            "Correct the rows that are left out, or give the cluster (--cluster)."
+            if notes else "Give the cluster (--cluster).",
         )  # fmt: skip
     if not (load > 0 and np.isfinite(load)):
         raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
