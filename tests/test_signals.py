@@ -30,10 +30,13 @@ for i in range(1000000):
 """
 
 
-def interrupt(words: list[str], after_s: float, signals: list[signal.Signals], *, all_of_group: bool) -> str:
+def interrupt(
+    words: list[str], after_s: float, signals: list[signal.Signals], folder: Path, *, all_of_group: bool
+) -> str:
     """Sends the signals, one soon after the other, and checks what is left; the answer is what was said."""
     process = subprocess.Popen(
         [*COMMAND, *words],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -74,7 +77,7 @@ def test_signal_twice_ends_a_profile_with_one_sentence(
     own_code: Path, tmp_path: Path, number: signal.Signals, all_of_group: bool
 ) -> None:
     words = ["profile", str(own_code), "--store", str(tmp_path / "t.db")]
-    told = interrupt(words, 2.5, [number, number], all_of_group=all_of_group)
+    told = interrupt(words, 2.5, [number, number], tmp_path, all_of_group=all_of_group)
     assert told.count("Stopped") == 1
 
 
@@ -98,4 +101,4 @@ def test_any_signal_at_any_moment_ends_any_verb(example: Path, own_code: Path, t
         ]
     )
     signals = rng.choices(SIGNALS, k=rng.choice([1, 2, 2, 3]))
-    interrupt(words, rng.uniform(0.6, most_s), signals, all_of_group=rng.random() < 0.4)
+    interrupt(words, rng.uniform(0.6, most_s), signals, tmp_path, all_of_group=rng.random() < 0.4)
