@@ -120,7 +120,7 @@ def assumptions(
     elif job.command is None and all(trial.ps_memory_bytes is None for trial in trials):
         yield "Memory is counted from the tables; no peak of this job was measured."
     elif job.command:
-        yield from _watched(trials)
+        yield from _watched(trials, job.samples / throughput if job.samples and throughput else None)
     if fastest and throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
     yield from _gpus(job, trials)
@@ -129,17 +129,27 @@ def assumptions(
         yield f"Some trials were not {job.training.sync}."
 
 
-def _watched(trials: Sequence[Trial]) -> Iterator[str]:
-    """For how long the memory of a command was watched, and how fast it still grew."""
+def _watched(trials: Sequence[Trial], run_s: float | None) -> Iterator[str]:
+    """For how long the memory of a command was watched, how fast it still grew, and what that comes to in a run."""
     watched = [t.watched_s or t.duration_s or 0.0 for t in trials if t.worker_memory_bytes]
     if max(watched, default=0.0) > 0:
         yield f"Memory rests on trials of {format_seconds(max(watched))} at most; a longer run may need more."
-    for role, growths in (
-        ("worker", [t.worker_memory_growth or 0.0 for t in trials]),
-        ("PS", [t.ps_memory_growth or 0.0 for t in trials]),
+    for role, bound, growths, peaks in (
+        ("worker", "worker", [t.worker_memory_growth for t in trials], [t.worker_memory_bytes for t in trials]),
+        ("PS", "ps", [t.ps_memory_growth for t in trials], [t.ps_memory_bytes for t in trials]),
     ):
-        if (fastest := max(growths, default=0.0) * 3600) > _GROWTH_AN_HOUR:
-            yield f"A {role} still grew by {format_bytes(fastest)} an hour when trials ended; that is not counted."
+        fastest = max((growth or 0.0 for growth in growths), default=0.0)
+        if fastest * 3600 <= _GROWTH_AN_HOUR:
+            continue
+        text = f"A {role} still grew by {format_bytes(fastest * 3600)} an hour when trials ended"
+        if run_s is None:
+            yield f"{text}; that is not counted. A run tells, and later answers count it."
+        else:
+            needed = max(peak or 0 for peak in peaks) + fastest * run_s
+            yield (
+                f"{text}: at that pace it would need {format_bytes(needed)} after the {format_seconds(run_s)} of the "
+                f"run. That is not counted: raise the least of bounds.{bound}.memory, or let a run tell."
+            )
 
 
 def _gpus(job: Job, trials: Sequence[Trial]) -> Iterator[str]:

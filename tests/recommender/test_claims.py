@@ -26,9 +26,10 @@ from sizewright.spec import (
     Recommendation,
     RoleBounds,
     Tables,
+    Training,
 )
 from sizewright.spec.objective import allocation_price
-from sizewright.spec.units import GIB, MIB
+from sizewright.spec.units import GIB, MIB, format_bytes
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 8), cpu=(2, 2)), ps=RoleBounds(replicas=(1, 2), cpu=(2, 2)))
 COUNTS = [(1, 1), (2, 1), (4, 1), (4, 2), (1, 2)]
@@ -80,7 +81,15 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert "832.0 MiB a worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory asked for")
     assert "trials of 5.0 s at most" in said(answer, "a longer run may need more")
     growing = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
-    assert "A worker still grew by 3.5 GiB an hour" in said(growing, "still grew")
+    assert "A worker still grew by 3.5 GiB an hour when trials ended; that is not counted." in said(
+        growing, "still grew"
+    )
+    known = own_code(training=Training(samples=10**7))
+    told = recommend(known, rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    assert told.predicted is not None
+    needed = 700 * MIB + MIB * 10**7 / told.predicted.throughput.value
+    assert f"it would need {format_bytes(needed)} after the" in said(told, "still grew")
+    assert "raise the least of bounds.worker.memory" in said(told, "still grew")
     assert "trials of 9.0 s" in said(growing, "a longer run may need more")
 
 
