@@ -149,7 +149,7 @@ for _ in range(100):
     assert "is a job without PS" in refused.stderr
     memory = sizewright("memory", "job.yaml")
     assert memory.returncode == 1
-    assert "before it has run" in memory.stderr
+    assert "Its memory is what trials show" in memory.stderr
 
 
 @pytest.mark.long
