@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -243,8 +244,8 @@ def _not_measuring(session: Session, point: Point, *, first: bool) -> float:
     session.pause()
     measure_host_speed()
     timing = choose(Timing(), Timing(), BRIEF)
-    if first and not SMOKE:
-        timing = Timing(warm_up_s=timing.first_warm_up_s)
+    if first:
+        timing = replace(timing, warm_up_s=timing.first_warm_up_s)
     trial = measure(session, point, timing)
     return time.monotonic() - start - (trial.duration_s or 0.0)
 

@@ -18,6 +18,7 @@ from sizewright.spec._base import Record, load_yaml, parse
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sizewright.datasets.table_files import Row
     from sizewright.datasets.trial_files import TrialTable
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
     Without `has_ps`, `ps` is 0 where it is not given. A trial that is a copy of another counts once, which a warning
     says, as it does of trials with throughput 0. Raises InputError where one of them is no trial.
     """
-    from sizewright.datasets.table_files import Row, Table
+    from sizewright.datasets.table_files import Table
     from sizewright.datasets.trial_files import count_once, read_trials, trials_of
 
     if isinstance(given, Trial):
@@ -74,12 +75,8 @@ def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
         return _warned(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
         raise _no_trials(given, f" of {type(wrong[0]).__name__}")
-    cells = [row.model_dump() if isinstance(row, Trial) else row for row in rows]
-    named = [{str(name).strip(): plain(value) for name, value in row.items()} for row in cells]
-    table = Table(
-        tuple(dict.fromkeys(name for row in named for name in row)),
-        [Row(f"row {number}", row) for number, row in enumerate(named, 1)],
-    )
+    named = named_rows(row.model_dump() if isinstance(row, Trial) else row for row in rows)
+    table = Table(tuple(dict.fromkeys(name for row in named for name in row.cells)), named)
     return _of_table(partial(trials_of, table, "The table of trials", has_ps=has_ps))
 
 
@@ -116,13 +113,22 @@ def rows_in(given: Any) -> list[Any]:
     raise _no_trials(given)
 
 
+def named_rows(rows: Iterable[Mapping[Any, Any]]) -> list[Row]:
+    """Return rows as a file has them: names as text, cells as Python's own, counted from 1."""
+    from sizewright.datasets.table_files import Row
+
+    named = ({str(name).strip(): plain(cell) for name, cell in row.items()} for row in rows)
+    return [Row(f"row {number}", cells) for number, cells in enumerate(named, 1)]
+
+
 def flat(frame: Any) -> Any:
     """The frame with one header, `throughput_mean` of (throughput, mean), and with named row labels as columns."""
+    from sizewright.datasets.tables import check_once
+
     if getattr(frame.columns, "nlevels", 1) > 1:
         names = ["_".join(str(part) for part in name if str(part)) for name in frame.columns]
         frame = frame.set_axis(names, axis=1)
-    if twice := [name for name in list(frame.columns) if list(frame.columns).count(name) > 1]:
-        raise InputError(f"The table has more than one column {twice[0]!r}.", "Keep one of each.")
+    check_once(list(frame.columns), "The table")
     labels = [name for name in getattr(getattr(frame, "index", None), "names", ()) if name is not None]
     return frame.reset_index([name for name in labels if name not in frame.columns]) if labels else frame
 

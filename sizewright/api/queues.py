@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sizewright.api._records import QueueLike, StoreLike, as_record, plain, rows_in
+from sizewright.api._records import QueueLike, StoreLike, as_record, named_rows, rows_in
 from sizewright.api.inputs import load_job
 from sizewright.api.sizing import recommend
 from sizewright.cluster.candidates import JobTable
@@ -54,10 +54,9 @@ def _entry(given: Any) -> Any:
         raise InputError(f"{entry['job'].name} has {brings[0]} and {brings[1]}.", "Give one of them.")
     for name in ("table", "candidates"):
         if hasattr(entry.get(name), "columns") or (name == "table" and isinstance(entry.get(name), list | Mapping)):
-            cells = [{str(key): plain(cell) for key, cell in row.items()} for row in rows_in(entry.pop(name))]
-            if not cells:
+            rows = named_rows(rows_in(entry.pop(name)))
+            if not rows:
                 raise InputError(f"The table of {entry['job'].name} brings no candidates.", "Give it a row for each.")
-            rows = (Row(f"row {number}", row) for number, row in enumerate(cells, 1))
             entry["candidates"] = _candidates(rows, "The table", entry["job"])
     if isinstance(entry.get("recommendation"), Mapping):
         entry["recommendation"] = as_record(Recommendation, entry["recommendation"], "recommendation")

@@ -207,7 +207,7 @@ def _read(
 
 def _with_points(frame: pd.DataFrame, separator: str, name: str) -> pd.DataFrame:
     """A table of texts with its numbers as numbers. Raises InputError where a number could be either of two."""
-    numbers = [column for column in frame if frame[column].dropna().str.fullmatch(_LIKE_A_NUMBER).all()]
+    numbers = [column for column in frame if frame[column].dropna().str.fullmatch(_AMOUNT.pattern).all()]
     try:
         read = number_reader((text for column in numbers for text in frame[column].dropna()), separator)
     except ValueError as error:
@@ -224,7 +224,6 @@ def _as_numbers(column: pd.Series) -> pd.Series:
 
 
 NO_SEPARATORS = "Write decimal points and no thousands separators, and separate the cells by commas."
-_LIKE_A_NUMBER = _AMOUNT.pattern
 
 
 def _second(stream: Any) -> str:
