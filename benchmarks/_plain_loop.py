@@ -25,8 +25,8 @@ from sizewright.training.machine import Machine
 from sizewright.training.networks import make_network
 from sizewright.training.optimizers import make_rule
 from sizewright.training.program import BuiltIn
+from sizewright.training.transport.wire import receive_bytes, receive_into, send_arrays
 from sizewright.training.weights import FlatWeights
-from sizewright.training.wire import receive_bytes, receive_into, send_arrays
 
 _HEAD = struct.Struct("<3I")
 

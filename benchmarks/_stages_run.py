@@ -30,7 +30,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec.objective import allocation_price
-from sizewright.training.leases import Lease, LeaseBook, Range
+from sizewright.training.leases.sample_leases import Lease, Range, SampleLeases
 from sizewright.training.program import Program
 from sizewright.training.session import Session
 
@@ -129,10 +129,10 @@ class Parts:
         edges = [total * i // workers for i in range(workers + 1)]
         around = [[(0, low), (high, total)] for low, high in itertools.pairwise(edges)]
         self._books = [
-            LeaseBook(total, batch_size=batch_size, trained=[r for r in (*outside, *trained) if r[0] < r[1]])
+            SampleLeases(total, batch_size=batch_size, trained=[r for r in (*outside, *trained) if r[0] < r[1]])
             for outside in around
         ]
-        self._total, self._mine = total, dict[int, LeaseBook]()
+        self._total, self._mine = total, dict[int, SampleLeases]()
 
     def lease(self, worker: int, now_s: float) -> Lease | None:
         if worker not in self._mine and len(self._mine) < len(self._books):

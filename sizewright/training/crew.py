@@ -12,14 +12,14 @@ import numpy as np
 from sizewright.errors import EngineError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Job, Resources, Role
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.lease_server import LeaseServer
+from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.matching import match
 from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
 from sizewright.training.ps_team import PsTeam, Restore, in_place
 from sizewright.training.roster import Roster
 from sizewright.training.routing import Routing
-from sizewright.training.transport import Transport
+from sizewright.training.transport.links import Transport
 from sizewright.training.worker_team import WorkerTeam
 
 ROLES: tuple[Role, ...] = ("ps", "worker")
@@ -87,7 +87,7 @@ class Crew:
     def regather(self, allocation: Allocation) -> None:
         """After `pause`: go on with the same servers and other workers."""
         self._begin_at(allocation)
-        self.workers.drop(self.roster.workers)
+        self.workers.release(self.roster.workers)
         self._gather("worker", allocation)
         self._load(self.roster.workers)
         self._join(self.roster.workers)
@@ -133,20 +133,21 @@ class Crew:
             raise EngineError("The job has one PS, which serves all look-ups.", "Scale it to two PS or more first.")
         self.servers.rebalance()
 
-    def restore(self, dead: Sequence[Member], sizes: Sequence[Resources], restore: Restore) -> None:
-        """New servers in the places of dead ones, with what `restore` has of their rows."""
+    def restore(self, dead: Sequence[Member], sizes: Sequence[Resources], restore: Restore) -> list[Member]:
+        """New servers in the places of dead ones, with what `restore` has of their rows; returns them."""
+        self.fleet.kill(dead)  # first: one that merely hangs must not go on
         new = self.fleet.start("ps", sizes)
         with self._ended_unless_done(new):
             _give(new, sizes)
             self._load(new)
             self.servers.restore(dead, new, restore)
         self.roster.hold(self.fleet, new)
-        self.fleet.kill(dead)
+        return new
 
     def put_in_place(self, dead: Sequence[Member]) -> None:
         """New workers of the same sizes for those that have died, who count as dead until then."""
-        self.workers.drop(dead)
         self.fleet.kill(dead)
+        self.workers.release(dead)
         sizes = [member.resources for member in dead]
         new = self.fleet.start("worker", sizes)
         with self._ended_unless_done(new):
@@ -176,13 +177,15 @@ class Crew:
             busy = self.fleet.get([worker.actor.training.remote() for worker in workers])
             idle = [worker for worker, trains in zip(workers, busy, strict=True) if not trains]
             if idle and not self.leases.finished.is_set():
-                self.workers.drop(idle)  # they get new numbers
+                self.workers.release(idle)  # they get new numbers
                 self._join(idle)
 
     def halt(self) -> None:
         """Stop training without care for what is under way."""
         self.fleet.get([worker.actor.halt.remote() for worker in self.roster.workers])
         self.fleet.get([server.actor.close.remote() for server in self.roster.servers])
+        for worker in self.roster.workers:
+            self.leases.release(worker.joined, [])
         self.fleet.get([member.actor.set_cpu.remote(None) for member in self.roster.members])
         self.servers.routing = None
 
@@ -262,7 +265,7 @@ class Crew:
     def _leave(self, workers: Sequence[Member]) -> None:
         self.workers.let_go(workers)
         self.roster.workers = [worker for worker in self.roster.workers if worker not in workers]
-        self.workers.drop(workers)
+        self.workers.release(workers)
         self.retire(workers)
 
     def _set_memory(self, pairs: Sized) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from sizewright.spec import Optimizer
@@ -17,8 +19,10 @@ def dense_rule(optimizer: Optimizer) -> UpdateRule:
 class DenseSlice:
     """Weights [start, start + n) of the whole vector."""
 
-    def __init__(self, start: int, weights: Floats, rule: UpdateRule) -> None:
+    def __init__(self, start: int, weights: Floats, rule: UpdateRule, *, total: int | None = None) -> None:
+        """`total` is the size of the whole vector; by default it ends with this slice."""
         self.start = start
+        self.total = start + weights.size if total is None else total
         self._rule = rule
         self._weights = weights.reshape(-1, 1).copy()
         self._state = np.zeros((len(self._weights), rule.state_width(1)), np.float32)
@@ -32,14 +36,15 @@ class DenseSlice:
         """The weights (n,)."""
         return self._weights[:, 0].copy()
 
-    def update(self, grads: Floats, start: int | None = None) -> None:
-        """Apply gradients (k,) of the weights from `start`; what lies outside of the slice is not looked at."""
-        begin = self.start if start is None else start
-        low, high = max(begin, self.start), min(begin + grads.size, self.end)
-        if low < high:
-            mine = slice(low - self.start, high - self.start)
-            part = grads[low - begin : high - begin].reshape(-1, 1)
-            self._rule.update(self._weights[mine], self._state[mine], part)
+    def update(self, grads: Floats, runs: Iterable[slice] | None = None) -> None:
+        """Apply gradients (n,) of the whole slice, or only those of `runs` of it."""
+        for mine in [slice(0, len(self._weights))] if runs is None else runs:
+            self._rule.update(self._weights[mine], self._state[mine], grads[mine].reshape(-1, 1))
+
+    def inside(self, runs: Iterable[slice]) -> list[slice]:
+        """Of runs of the whole vector what lies in this slice, counted from its start."""
+        cut = (slice(max(r.start, self.start) - self.start, min(r.stop, self.end) - self.start) for r in runs)
+        return [run for run in cut if run.start < run.stop]
 
     def part(self, start: int, end: int) -> tuple[int, Floats, Floats]:
         """Where the overlap with [start, end) begins, and copies of its weights (k, 1) and state (k, state)."""
@@ -57,4 +62,4 @@ class DenseSlice:
 
     def like(self, start: int, end: int) -> DenseSlice:
         """Another slice with the same rule, all zero."""
-        return DenseSlice(start, np.zeros(end - start, np.float32), self._rule)
+        return DenseSlice(start, np.zeros(end - start, np.float32), self._rule, total=self.total)

@@ -15,7 +15,9 @@ from sizewright.training.row_arrays import DeviceRows, HostRows
 TABLE_SHIFT = 40  # ids stay below 2**40, tables below 2**22
 # Hashed keys fill partitions unevenly; what is reserved and not used costs nothing.
 _SLACK = 1.02
-_ALL_READERS = np.uint8(0xFF)
+# Readers of the rows. What has changed since the last snapshot is marked for one of the two, what is being copied for
+# the present one for the other.
+MOVE, _FIRST, _SECOND = 1, 0, 2
 Mask = NDArray[np.bool_]
 
 
@@ -40,7 +42,8 @@ class EmbeddingStore:
     and the host gives pages on first use. Beyond that they double, and for a moment
     the old and the new array both exist. New rows are drawn within ±1/√width times `spread`.
 
-    Each row remembers which of up to eight readers (a snapshot, a move) have not seen its present value.
+    Each row remembers whether a snapshot and a move have seen its present value. While a snapshot is copied, rows keep
+    the value for it that they had when it began (copy on write).
     """
 
     def __init__(
@@ -61,6 +64,9 @@ class EmbeddingStore:
         capacity = int(expected_rows * _SLACK) + 1024
         self._arrays = HostRows(width, rule, capacity) if device == "cpu" else DeviceRows(width, rule, capacity, device)
         self._unread = np.zeros(capacity, np.uint8)
+        self._changed_for, self._copied_for = _FIRST, _SECOND
+        self._kept: list[Rows] | None = None
+        """While a snapshot is copied: rows as they were when it began, which have changed since."""
 
     @property
     def rows(self) -> int:
@@ -95,8 +101,9 @@ class EmbeddingStore:
 
     def update(self, slots: Slots, grads: Floats) -> None:
         """Apply gradients (n, width) to distinct rows."""
+        self._keep(slots)
         self._arrays.update(slots, grads)
-        self._unread[slots] = _ALL_READERS
+        self._unread[slots] = self._marks
 
     def fill(self, keys: Keys, chunk: int = 1 << 18) -> None:
         """Create the rows of distinct keys, so that a measurement starts at a known occupancy."""
@@ -108,8 +115,9 @@ class EmbeddingStore:
         slots, new = self._index.find_or_add(rows.keys)
         if len(new):
             self._reserve()
+        self._keep(slots)
         self._arrays.put(slots, rows.weights, rows.state)
-        self._unread[slots] = _ALL_READERS
+        self._unread[slots] = self._marks
 
     def slots(self, start: int, end: int) -> tuple[Slots, Keys]:
         """Existing rows among the numbers [start, end), and their keys; `end` beyond the last is cut."""
@@ -123,35 +131,76 @@ class EmbeddingStore:
         return self._index.top
 
     def unread(self, reader: int, start: int, end: int) -> Slots:
-        """Rows among the numbers [start, end) whose present value the reader has not taken."""
+        """Rows among the numbers [start, end) whose value the reader has not taken."""
         return np.flatnonzero(self._unread[start:end] & np.uint8(1 << reader)) + start
 
     def take(
         self, slots: Slots, reader: int, wanted: Callable[[Keys], Mask] | None = None, *, still_unread: bool = False
     ) -> Rows:
-        """Copies of rows for a reader, who has then seen them; without those that do not exist or are not wanted.
+        """Copies of rows for a reader, who has then seen them; without those that it has, or that are not wanted.
 
         With `still_unread` rows that are not wanted now may be wanted later.
         """
+        slots = slots[(self._unread[slots] & np.uint8(1 << reader)) > 0]
         keys = self._index.keys_of(slots)
         kept = keys >= 0
         if wanted is not None:
             kept &= wanted(keys)
-        seen = ~np.uint8(1 << reader)
-        if not still_unread:
-            self._unread[slots] &= seen
+        later = np.uint8(1 << (self._changed_for if reader == self._copied_for else reader))
+        self._unread[slots] &= ~np.uint8(1 << reader)
         if not kept.all():
+            if still_unread:
+                self._unread[slots[~kept]] |= later
             slots, keys = slots[kept], keys[kept]
-        self._unread[slots] &= seen
         return Rows(keys, *self._arrays.take(slots))
 
-    def forget_reader(self, reader: int) -> None:
-        """Take all rows as not seen by a reader."""
-        self._unread[: self.top] |= np.uint8(1 << reader)
+    def rows_at(self, slots: Slots) -> Rows:
+        """Copies of existing rows."""
+        return Rows(self._index.keys_of(slots), *self._arrays.take(slots))
+
+    def keys_of(self, slots: Slots) -> Keys:
+        """Keys of existing rows."""
+        return self._index.keys_of(slots)
+
+    def forget_move(self) -> None:
+        """Take all rows as not seen by a move."""
+        self._unread[: self.top] |= np.uint8(1 << MOVE)
+
+    def begin_snapshot(self, *, all_rows: bool) -> int:
+        """Begin a snapshot of this moment; returns the reader that takes what has changed since the last one, or
+        `all_rows`."""
+        if all_rows:
+            self._unread[: self.top] |= np.uint8(1 << self._changed_for)
+        self._changed_for, self._copied_for = self._copied_for, self._changed_for
+        self._kept = []
+        return self._copied_for
+
+    def kept_rows(self) -> list[Rows]:
+        """Return what the present snapshot needs of rows that have changed since it began; each is given once."""
+        kept, self._kept = self._kept or [], None if self._kept is None else []
+        return kept
+
+    def end_snapshot(self) -> None:
+        """The snapshot is done, or called off; then the next must be of all rows."""
+        self._kept = None
 
     def remove(self, keys: Keys) -> None:
         """Forget distinct keys that are known."""
+        slots = self._index.find(keys)
+        self._keep(slots[slots >= 0])
         self._unread[self._index.remove(keys)] = 0
+
+    @property
+    def _marks(self) -> np.uint8:
+        """What is set for a row that has changed."""
+        return np.uint8(0xFF & ~(1 << self._copied_for))
+
+    def _keep(self, slots: Slots) -> None:
+        """Rows that are about to change, as the snapshot under way needs them."""
+        if self._kept is not None:
+            needed = slots[(self._unread[slots] & np.uint8(1 << self._copied_for)) > 0]
+            if len(needed):
+                self._kept.append(self.rows_at(needed))
 
     def _make_rows(self, new: Slots) -> None:
         self._reserve()
@@ -160,7 +209,7 @@ class EmbeddingStore:
         weights *= np.float32(2) * self._bound
         # The state is written too, so that memory is at its level before measuring.
         self._arrays.put(new, weights, np.zeros((len(new), self.state_width), np.float32))
-        self._unread[new] = _ALL_READERS
+        self._unread[new] = self._marks
 
     def _reserve(self) -> None:
         if self._index.top <= self._arrays.capacity:

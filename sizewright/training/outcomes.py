@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sizewright.errors import SizewrightError
 from sizewright.spec import Change, Failure, Outcome
+from sizewright.training.account import Account
 from sizewright.training.snapshots import Snapshots
 
 
@@ -44,6 +45,7 @@ class Ledger:
         gave_up: SizewrightError | None,
         failures: Sequence[Failure],
         snapshots: Snapshots,
+        account: Account,
     ) -> Outcome:
         """All of it so far."""
         status = "failed" if gave_up else "finished" if finished else "stopped" if self._ended else "running"
@@ -54,8 +56,8 @@ class Ledger:
             samples=samples,
             samples_resumed=self._resumed,
             duration_s=0.0 if self._began is None else end - self._began,
-            samples_repeated=sum(failure.samples_repeated for failure in failures),
-            updates_lost=snapshots.rolled_back + sum(failure.updates_lost for failure in failures),
+            samples_repeated=account.samples_repeated,
+            updates_lost=account.updates_lost,
             failures=tuple(failures),
             changes=tuple(self._changes),
             snapshots=snapshots.written,

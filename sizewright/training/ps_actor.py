@@ -11,9 +11,16 @@ import numpy as np
 from sizewright.spec import Job, Role
 from sizewright.training.dense import DenseSlice, dense_rule
 from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore
-from sizewright.training.exchange import (
-    NO_FLOATS,
-    NO_KEYS,
+from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.optimizers import Floats, make_rule
+from sizewright.training.ps.applied import AppliedGroup
+from sizewright.training.ps.migration import Migration, Moved, copy_snapshot, copy_unread
+from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.ps.snapshot_store import SNAPSHOT_STORE
+from sizewright.training.ps.sync import AsyncUpdates, SyncRounds
+from sizewright.training.replica import Replica, Trees
+from sizewright.training.routing import PARTS, Address, Counts, Parts, Routing, partition_of
+from sizewright.training.transport.exchange import (
     PUSH,
     WANT_DENSE,
     Reply,
@@ -21,15 +28,8 @@ from sizewright.training.exchange import (
     reply_bytes,
     request_bytes,
 )
-from sizewright.training.keeper import KEEPER
-from sizewright.training.moving import SNAPSHOT, Moved, Mover, copy_unread
-from sizewright.training.optimizers import Floats, make_rule
-from sizewright.training.pacing import Free, Rounds
-from sizewright.training.peers import Peer
-from sizewright.training.ps import Client, ParameterServer
-from sizewright.training.replica import Replica, Trees
-from sizewright.training.replica_server import PsServer
-from sizewright.training.routing import PARTITIONS, Address, Counts, Owners, Routing, partition_of
+from sizewright.training.transport.listeners import PsServer
+from sizewright.training.transport.peers import Peer
 
 _WARM_UP_ROWS = 512
 _DRAIN_S = 30.0
@@ -49,9 +49,13 @@ class PsSetup(NamedTuple):
     dense: Floats
     """The slice of the dense weights, from `dense_start`."""
     dense_start: int
+    dense_total: int
+    """Size of the whole vector."""
+    parts: Parts
+    """What it holds from the start."""
     version: int = 0
-    fill: tuple[float, Owners] | None = None
-    """A table scale and the partitions whose rows are made at once."""
+    fill: float | None = None
+    """The scale of the tables whose rows are made at once."""
 
 
 class PsActor(Replica):
@@ -66,9 +70,9 @@ class PsActor(Replica):
         self._setup: PsSetup | None = None
         self._store: EmbeddingStore | None = None
         self._filled: object = None
-        self._mover: Mover | None = None
+        self._mover: Migration | None = None
         self._peers: dict[int, Peer] = {}
-        self._keeper: Peer | None = None
+        self._store_peer: Peer | None = None
         self._clients: dict[int, Client] = {}
         self._snapshotting = threading.Lock()
 
@@ -79,18 +83,19 @@ class PsActor(Replica):
             make_rule(job.model.optimizer),
             DenseSlice(0, np.zeros(8, np.float32), dense_rule(job.model.optimizer)),
         )
-        ps = ParameterServer(EmbeddingStore(width, rule), dense, Free)
+        ps = ParameterServer(EmbeddingStore(width, rule), dense, AsyncUpdates)
         client, keys = Client(0), np.arange(_WARM_UP_ROWS, dtype=np.int64)
         grads = np.zeros((len(keys), width), np.float32)
-        ps.exchange(client, Request(1, WANT_DENSE, 0, NO_KEYS, grads[:0], 0, NO_FLOATS, 1, keys))
-        ps.exchange(client, Request(1, PUSH | WANT_DENSE, 1, NO_KEYS, grads, 0, np.zeros(8, np.float32), 2, keys))
-        copy_unread(ps, SNAPSHOT, ps.insert, polite=False)
+        ps.exchange(client, Request(1, WANT_DENSE, pull_tag=1, keys=keys))
+        push = Request(1, PUSH | WANT_DENSE, 1, row_grads=grads, dense_grads=np.zeros(8, np.float32))
+        ps.exchange(client, push._replace(pull_tag=2, keys=keys))
+        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.insert, polite=False)
 
     def prepare(self, setup: PsSetup) -> Address:
         """Make or fill the partitions and listen; returns the address."""
         self.close()
         job = setup.job
-        filled = setup.fill and (job.model, setup.fill[0], setup.fill[1].tobytes())
+        filled = setup.fill and (job.model, setup.fill, setup.parts.tobytes())
         if not filled or self._filled != filled:
             self._store = self._filled = None
         self.limits.set_memory(setup.memory_bytes)
@@ -98,13 +103,15 @@ class PsActor(Replica):
         if self._store is None:
             self._store = self._make_store(setup)
             self._filled = filled
-        dense = DenseSlice(setup.dense_start, setup.dense, dense_rule(job.model.optimizer))
+        rule = dense_rule(job.model.optimizer)
+        dense = DenseSlice(setup.dense_start, setup.dense, rule, total=setup.dense_total)
         sync = job.training.sync == "sync"
         self._ps = ParameterServer(
             self._store,
             dense,
-            lambda changed: Rounds(changed) if sync else Free(changed, setup.staleness),
+            lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, setup.staleness),
             version=setup.version,
+            parts=setup.parts,
         )
         self._setup = setup
         self._server = PsServer(self._ps, setup.token, setup.host)
@@ -114,9 +121,9 @@ class PsActor(Replica):
         """Stop serving; filled rows stay, in case the next trial needs the same."""
         if self._server:
             self._server.close()
-        for peer in [*self._peers.values(), *([self._keeper] if self._keeper else [])]:
+        for peer in self._open_peers():
             peer.close()
-        self._server = self._ps = self._keeper = self._mover = None
+        self._server = self._ps = self._store_peer = self._mover = None
         self._peers, self._clients = {}, {}
 
     def discard(self) -> None:
@@ -132,10 +139,10 @@ class PsActor(Replica):
             self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 
-    def expect(self, version: int, sources: set[int], dense: slice, members: set[int]) -> None:
+    def expect(self, version: int, sources: set[int], dense: slice, parts: Parts, members: set[int]) -> None:
         """See ParameterServer.expect; `members` train already."""
         self._running.join(members)
-        self._running.expect(version, sources, dense)
+        self._running.expect(version, sources, dense, parts)
 
     def copy_to(self, target: Routing) -> None:
         """Copy what this server will not hold under `target`, while training goes on."""
@@ -143,12 +150,12 @@ class PsActor(Replica):
         number, token = self._setup.number, self._setup.token
         self._filled = None
         self._peers = {s.id: Peer(s.address, token, number) for s in target.servers if s.id != number}
-        self._mover = Mover(self._running, number, target, self._peers)
+        self._mover = Migration(self._running, number, target, self._peers)
         self._mover.copy()
 
     def copied_bytes(self) -> int:
         """Sent in the copies under way; does not go back while one lasts."""
-        return sum(peer.sent_bytes for peer in [*self._peers.values(), *([self._keeper] if self._keeper else [])])
+        return sum(peer.sent_bytes for peer in self._open_peers())
 
     def finish_copy(self) -> Moved:
         """The last moment of a move."""
@@ -164,23 +171,22 @@ class PsActor(Replica):
             peer.close()
         self._peers, self._mover = {}, None
 
-    def roll_back(self, routing: Routing) -> int:
-        """A change has failed: hold again what `routing` says; returns the updates that are lost by that."""
+    def roll_back(self, routing: Routing) -> None:
+        """A change has failed: hold again what `routing` says."""
         assert self._setup is not None
-        lost = self._running.roll_back(routing.version)
-        self._mover = Mover(self._running, self._setup.number, routing, {})
+        self._running.roll_back(routing.version)
+        self._mover = Migration(self._running, self._setup.number, routing, {})
         self.settle()
-        return lost
 
     def begin(self, version: int) -> None:
         """A new version with everything as it is."""
         self._running.begin(version)
 
     def begin_with(self, version: int, dense: slice, weights: Floats) -> None:
-        """Begin a version with dense weights alone: the rows that were here are lost."""
+        """Begin a version with dense weights alone: the rows that were here are lost, and all that was applied."""
         ps = self._running
         ps.put_dense(dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2])
-        ps.arrived(version, KEEPER)
+        ps.arrived(version, SNAPSHOT_STORE)
 
     def snapshot(self, keeper: Address, routing: Routing, *, polite: bool = True) -> None:
         """Send the keeper what has changed since the last time, of what this server holds by the routing.
@@ -190,41 +196,37 @@ class PsActor(Replica):
         with self._snapshotting:
             self._snapshot(keeper, routing, polite)
 
-    def _snapshot(self, keeper: Address, routing: Routing, polite: bool) -> None:
+    def _snapshot(self, store: Address, routing: Routing, polite: bool) -> None:
         assert self._setup is not None
         all_rows, mine = False, routing.position(self._setup.number)
-        if self._keeper is None or self._keeper.address != keeper:
-            self._keeper = Peer(keeper, self._setup.token, self._setup.number)
-            all_rows = True
-        ps = self._running
-        if all_rows:
-            with ps.locked() as store:
-                store.forget_reader(SNAPSHOT)
+        if self._store_peer is None or self._store_peer.address != store:
+            self._store_peer, all_rows = Peer(store, self._setup.token, self._setup.number), True
         try:
-            copy_unread(
-                ps,
-                SNAPSHOT,
-                self._keeper.insert,
-                wanted=lambda keys: routing.owners[partition_of(keys)] == mine,
-                still_unread=True,
+            copy_snapshot(
+                self._running,
+                self._store_peer,
+                lambda keys: routing.owners[partition_of(keys)] == mine,
+                all_rows=all_rows,
                 polite=polite,
             )
-            with ps.locked():
-                part = ps.dense.part(ps.dense.start, ps.dense.end)
-            self._keeper.put_dense(*part)
-        except OSError:
-            self._keeper.close()
-            self._keeper = None  # what it has got is not known: everything is sent again
+            self._store_peer.done(routing.version)
+        except BaseException:
+            self._store_peer.close()
+            self._store_peer = None  # what it has got is not known: everything is sent again
             raise
 
-    def leave(self, worker: int) -> int:
-        """A worker has gone; returns the tag of its last push."""
+    def forget(self, worker: int) -> list[AppliedGroup]:
+        """See ParameterServer.forget."""
         self._clients.pop(worker, None)
         return self._running.forget(worker)
 
-    def pushes(self) -> int:
-        """Applied so far."""
-        return self._running.counters.pushes
+    def applied(self) -> tuple[list[AppliedGroup], int]:
+        """What is applied here, and how many samples were twice."""
+        return self._running.applied_groups(), self._running.applied.repeated
+
+    def write_off(self, samples: SampleRanges) -> None:
+        """See ParameterServer.write_off."""
+        self._running.write_off(samples)
 
     def partition_lookups(self) -> Counts:
         """Look-ups of each partition, in a sample of the latest pulls of the present version of the routing."""
@@ -245,6 +247,9 @@ class PsActor(Replica):
             raise ConnectionError("the parameter server has closed")
         return self._ps
 
+    def _open_peers(self) -> list[Peer]:
+        return [*self._peers.values(), *([self._store_peer] if self._store_peer else [])]
+
     def _make_store(self, setup: PsSetup) -> EmbeddingStore:
         job = setup.job
         store = EmbeddingStore(
@@ -256,10 +261,9 @@ class PsActor(Replica):
             spread=setup.spread,
         )
         if setup.fill:
-            scale, partitions = setup.fill
-            mine = np.zeros(PARTITIONS, bool)
-            mine[partitions] = True
-            for table, rows in enumerate(job.model.tables.sizes(scale)):
+            mine = np.zeros(PARTS, bool)
+            mine[setup.parts] = True
+            for table, rows in enumerate(job.model.tables.sizes(setup.fill)):
                 keys = np.arange(rows, dtype=np.int64) + (table << TABLE_SHIFT)
                 store.fill(keys[mine[partition_of(keys)]])
         return store

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from sizewright.errors import EngineDiedError, EngineError, SizewrightError
 from sizewright.spec import Failure, Resources
 from sizewright.spec.units import format_bytes
+from sizewright.training.account import Account
 from sizewright.training.crew import Crew
 from sizewright.training.fleet import Member
 from sizewright.training.snapshots import Snapshots
@@ -23,14 +24,15 @@ _MOST_IN_A_ROW, _MOST_REFUSALS = 12, 3
 class Recovery:
     """`failures` say what each loss has cost. Gives up, with `gave_up`, when nothing is trained between failures."""
 
-    def __init__(self, crew: Crew, snapshots: Snapshots, lock: threading.RLock, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, crew: Crew, snapshots: Snapshots, account: Account, lock: threading.RLock, clock: Callable[[], float]
+    ) -> None:
         self.failures: list[Failure] = []
         self.gave_up: SizewrightError | None = None
-        self._crew, self._snapshots, self._lock, self._clock = crew, snapshots, lock, clock
+        self._crew, self._snapshots, self._account, self._lock, self._clock = crew, snapshots, account, lock, clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._samples, self._in_a_row = -1, 0
-        self._repeats: dict[Member, int] = {}
         self.ps_needs_bytes = 0
         """What a PS is forecast to need, if anybody said so."""
 
@@ -105,15 +107,15 @@ class Recovery:
         if servers:
             sizes = [self._enough(member, causes[member]) for member in servers]
             with self._snapshots.lock:
-                reports = self._crew.leases.reports
-                self._crew.restore(servers, sizes, self._snapshots.restore)
-                lost = reports - self._snapshots.reports  # the keeper may have died too
-            told = [self._server_failure(m, causes[m], lost, size) for m, size in zip(servers, sizes, strict=True)]
+                self._snapshots.refuse(servers)
+                heirs = self._crew.restore(servers, sizes, self._snapshots.restore)
+                lost = self._account.settle()
+            told = [
+                self._server_failure(member, causes[member], lost.get(heir.name, 0), heir.resources)
+                for member, heir in zip(servers, heirs, strict=True)
+            ]
             self._note(told, at_s, start)
         if workers:
-            for member in workers:  # once: another attempt would find nothing
-                if member not in self._repeats:
-                    self._repeats[member] = self._repeated(member)
             self._crew.put_in_place(workers)
             self._note([self._worker_failure(member, causes[member]) for member in workers], at_s, start)
 
@@ -145,18 +147,4 @@ class Recovery:
 
     def _worker_failure(self, member: Member, cause: str) -> Failure:
         action = "Its unfinished samples were leased again, and a new worker took its place."
-        repeated = self._repeats.pop(member)
-        return Failure(at_s=0.0, replica=member.name, cause=cause, samples_repeated=repeated, action=action)
-
-    def _repeated(self, worker: Member) -> int:
-        """Samples of a push that reached a server before the worker could report it: they are trained again."""
-        leases, number = self._crew.leases, worker.joined
-        tags = []
-        for server in self._crew.roster.servers:
-            try:
-                tags += self._crew.fleet.get([server.actor.leave.remote(number)])
-            except SizewrightError:
-                continue
-        pushed = max(tags, default=0) - leases.reported.get(number, 0)
-        leases.drop(number)
-        return max(0, pushed) * self._crew.job.training.batch_size
+        return Failure(at_s=0.0, replica=member.name, cause=cause, action=action)

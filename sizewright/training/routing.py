@@ -15,6 +15,12 @@ from sizewright.training.hash_index import Keys, hash_keys
 
 # Shares of up to 16 servers are then even within 1 %, and a mask of partitions is small.
 PARTITIONS = 2048
+# The dense weights are cut into so many blocks, of which each server holds some that follow each other.
+DENSE_BLOCKS = 1024
+PARTS = PARTITIONS + DENSE_BLOCKS
+"""Parts of all weights, by number: partitions of the rows first, then blocks of the dense weights."""
+Parts = NDArray[np.int64]
+ALL_PARTS, ROW_PARTS, DENSE_PARTS = slice(0, PARTS), slice(0, PARTITIONS), slice(PARTITIONS, PARTS)
 # Weights of partitions are in thousandths of their mean: sums of whole numbers are exact.
 _MEAN_WEIGHT = 1000
 # What a partition weighs at least, so that those without look-ups, which hold rows too, are spread as well.
@@ -75,6 +81,12 @@ class Routing(NamedTuple):
         """The slice of the dense weights that a server holds."""
         i = self.position(server_id)
         return slice(self.edges[i], self.edges[i + 1])
+
+    def parts_of(self, server_id: int) -> Parts:
+        """The parts of all weights that a server holds."""
+        i, n = self.position(server_id), len(self.servers)
+        blocks = PARTITIONS + np.arange(DENSE_BLOCKS * i // n, DENSE_BLOCKS * (i + 1) // n)
+        return np.concatenate([self.partitions_of(server_id), blocks])
 
     def slices(self) -> list[slice]:
         """The slices of the dense weights, server by server."""
@@ -166,4 +178,16 @@ def _level(owners: Owners, servers: int, weights: Counts) -> None:
 
 
 def _edges(size: int, servers: int) -> tuple[int, ...]:
-    return tuple(size * i // servers for i in range(servers + 1))
+    return tuple(_dense_edge(DENSE_BLOCKS * i // servers, size) for i in range(servers + 1))
+
+
+def _dense_edge(block: int, size: int) -> int:
+    """Where a block of the dense weights begins."""
+    return (size * block + DENSE_BLOCKS // 2) // DENSE_BLOCKS
+
+
+def dense_runs(blocks: NDArray[np.bool_], size: int) -> list[slice]:
+    """The weights of a vector of `size` that belong to marked blocks (DENSE_BLOCKS,), in as few slices as can be."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], blocks, [False]]).astype(np.int8)))
+    runs = (slice(_dense_edge(int(a), size), _dense_edge(int(b), size)) for a, b in edges.reshape(-1, 2))
+    return [run for run in runs if run.start < run.stop]

@@ -18,21 +18,22 @@ from sizewright.errors import EngineError, SizewrightError
 from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
 from sizewright.spec._paths import absolute
+from sizewright.training.account import Account
 from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
 from sizewright.training.engine import NAMESPACE, Engine
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.lease_server import LeaseServer
-from sizewright.training.leases import LeaseBook
+from sizewright.training.leases.lease_server import LeaseServer
+from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.machine import Machine
 from sizewright.training.outcomes import Ledger
 from sizewright.training.program import BuiltIn, Program
 from sizewright.training.recovery import Recovery
-from sizewright.training.snapshot_files import check_folder, held, resumed_ranges
+from sizewright.training.snapshot_files import check_folder, held, resumed_info
 from sizewright.training.snapshots import Snapshots
-from sizewright.training.transport import RayTransport, TcpTransport
-from sizewright.training.wire import TOKEN_BYTES
+from sizewright.training.transport.links import RayTransport, TcpTransport
+from sizewright.training.transport.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 1
 _ANSWER_S = 5.0
@@ -70,7 +71,7 @@ class Session:
         self._address = address
         folder = None if folder is None else absolute(folder)  # replicas work in other folders
         self._resume = resume = None if resume is None else absolute(resume)
-        trained = resumed_ranges(resume, self.job, samples)
+        resumed = resumed_info(resume, self.job, samples)
         check_folder(folder, resume)
         self._recover = recover
         self._begun = False  # it has trained
@@ -93,15 +94,22 @@ class Session:
                 self._engine = Engine(self._machine.tree, address=address)
                 fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
                 fleet.wanted_reserve = dict(reserve or {})
-                book = LeaseBook(samples, batch_size=job.training.batch_size, trained=trained)
+                book = SampleLeases(
+                    samples, batch_size=job.training.batch_size, trained=list(resumed.trained), again=resumed.again
+                )
                 self._leases = LeaseServer(book, self._token, self._engine.ip())
                 self._parts.append(self._leases)
                 way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
                 self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
                 self._crew.servers.fill = samples is None
-                self._snapshots = Snapshots(self._crew, self._token, interval_s=snapshot_s, folder=folder)
-                self._ledger = Ledger(sum(end - start for start, end in trained))
-                self._recovery = Recovery(self._crew, self._snapshots, self._lock, self._ledger.at_s)
+                self._account = Account(
+                    self._crew, updates_lost=resumed.updates_lost, samples_repeated=resumed.samples_repeated
+                )
+                self._snapshots = Snapshots(
+                    self._crew, self._token, self._account, interval_s=snapshot_s, folder=folder
+                )
+                self._ledger = Ledger(len(resumed.trained))
+                self._recovery = Recovery(self._crew, self._snapshots, self._account, self._lock, self._ledger.at_s)
         except BaseException:
             self.stop()
             raise
@@ -233,7 +241,10 @@ class Session:
         """What has been trained, changed, lost and repeated so far."""
         with self._leases.lock:
             trained, finished = self._leases.book.trained, self._leases.book.finished
-        return self._ledger.outcome(trained, finished, self._recovery.gave_up, self._recovery.failures, self._snapshots)
+        self._settle()
+        return self._ledger.outcome(
+            trained, finished, self._recovery.gave_up, self._recovery.failures, self._snapshots, self._account
+        )
 
     def checkpoint(self, folder: str | Path) -> None:
         """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
@@ -265,6 +276,7 @@ class Session:
                 if self._crew is not None:
                     self._ledger.stop()
                     self._recovery.stop()
+                    self._settle()
                     if self._engine and self._engine.alive() and self._recovery.gave_up is None:
                         self._last_snapshot()
                     self._snapshots.stop()
@@ -306,6 +318,12 @@ class Session:
                 self._snapshots.start(lambda: not crew.paused)
             if self._recover:
                 self._recovery.start()
+
+    def _settle(self) -> None:
+        """Count what is lost: a report may come after the failure that it is of."""
+        if self._begun and self._crew is not None and self._crew.routing is not None and not self._crew.servers.fill:
+            with contextlib.suppress(SizewrightError), self._lock:
+                self._account.settle()
 
     def _last_snapshot(self) -> None:
         """What has been trained since the last one, for a session that keeps any on disk."""

@@ -1,7 +1,7 @@
 """Snapshots on disk: written whole or not at all, and read only where nothing of them has changed since.
 
-A snapshot is a folder of arrays and of `snapshot.json`, which has the SHA-256 of every array and of itself.
-Snapshots of the first format have none; they are read with a warning.
+A snapshot is a folder of arrays and of `snapshot.json`, which has the SHA-256 of every array and of itself, and says
+which samples are in which part of the weights. Snapshots of the first two formats do not; they are read with a warning.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ from numpy.typing import NDArray
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
 from sizewright.spec._paths import private
+from sizewright.training.leases.sample_ranges import Range, Reconciled, SampleRanges, reconcile
+from sizewright.training.ps.applied import AppliedGroup
+from sizewright.training.routing import PARTS, Parts
 
 ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
-_VERSION = 2
+_VERSION = 3
+_SECOND = 2
+_FIRST_FORMAT = {"job_hash", "samples", "trained", "rows"}
 _META, _LOCK, _PREFIX = "snapshot.json", ".lock", "snapshot-"
 _KEPT = 2
 """Where the latest is damaged, the one before it is there."""
@@ -34,12 +39,32 @@ _LOG = logging.getLogger(__name__)
 
 
 class SnapshotInfo(NamedTuple):
-    """What a snapshot on disk is of."""
+    """What a snapshot on disk is of: the samples that are in each part of its weights.
+
+    `updates_lost` and `samples_repeated` were told by the run that wrote it.
+    """
 
     job_hash: str
-    samples: int
-    trained: list[list[int]]
     rows: int
+    applied: list[AppliedGroup]
+    updates_lost: int = 0
+    samples_repeated: int = 0
+
+    @property
+    def trained(self) -> SampleRanges:
+        """Samples that are in all parts."""
+        return SampleRanges(self._reconciled.all)
+
+    @property
+    def again(self) -> list[Range]:
+        """Pieces of samples that are in some parts and not in others."""
+        return self._reconciled.some
+
+    @property
+    def _reconciled(self) -> Reconciled:
+        accounts = [group.samples for group in self.applied]
+        last = max((end for account in accounts for _, end in account), default=0)
+        return reconcile([(0, last)], accounts)
 
 
 class _DamagedError(Exception):
@@ -88,7 +113,7 @@ def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str,
         raise JobError(f"There is no snapshot in {folder}.", "Name the folder that an earlier run was given.")
     path = found[-1]
     try:
-        info, sums = _read_meta(path / _META)
+        info, sums, exact = _read_meta(path / _META)
         arrays = {name: _read_array(path / f"{name}.npy", sums.get(name)) for name in ARRAYS}
         _check_rows(path, info, arrays)
     except _DamagedError as error:
@@ -104,8 +129,12 @@ def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str,
             f"The snapshot in {folder} is of another job: its model, data or training settings differ.",
             "Resume it with the job file that it was made with, or start anew in another folder.",
         )
-    if not sums:
-        _LOG.warning("The snapshot %s has no checksums: it is of an older version, and taken as it is.", path)
+    if not exact:
+        _LOG.warning(
+            "The snapshot %s is of an older version, which did not say exactly what it has seen: samples that were "
+            "trained while it was written may be trained twice.",
+            path,
+        )
     return info, arrays
 
 
@@ -116,17 +145,19 @@ def snapshots(folder: str | Path) -> list[Path]:
     return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if (path / _META).is_file())
 
 
-def resumed_ranges(folder: str | Path | None, job: Job, samples: int | None) -> list[tuple[int, int]]:
-    """The samples that the latest snapshot below a folder has seen; none without a folder. Raises JobError as
-    `read_snapshot` does, and where they are not all among the job's `samples`."""
-    trained = [(a, b) for a, b in read_snapshot(folder, job)[0].trained] if folder is not None else []
-    last = max((end for _, end in trained), default=0)
+def resumed_info(folder: str | Path | None, job: Job, samples: int | None) -> SnapshotInfo:
+    """What the latest snapshot below a folder has seen; nothing without a folder. Raises JobError as `read_snapshot`
+    does, and where that is not all among the job's `samples`."""
+    if folder is None:
+        return SnapshotInfo("", 0, [])
+    info, _ = read_snapshot(folder, job)
+    last = max((end for group in info.applied for _, end in group.samples), default=0)
     if samples is not None and last > samples:
         raise JobError(
             f"The snapshot in {folder} has been trained up to sample {last:,}, and the job has {samples:,}.",
             "Give the job more samples, or start anew in another folder.",
         )
-    return trained
+    return info
 
 
 def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
@@ -232,38 +263,56 @@ def _check_rows(path: Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any
 
 
 def _write_meta(path: Path, info: SnapshotInfo, sums: Mapping[str, str]) -> None:
-    told = {"version": _VERSION, **info._asdict(), "sha256": dict(sums)}
+    groups = [{"parts": list(_runs(group.parts)), "samples": list(group.samples)} for group in info.applied]
+    told = {"version": _VERSION, **info._asdict(), "applied": groups, "sha256": dict(sums)}
     with open(path, "w", encoding="utf-8", opener=private) as text:
         text.write(json.dumps({**told, "checksum": _sum_of(told)}))
         text.flush()
         os.fsync(text.fileno())
 
 
-def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str]]:
-    """What it says, and the checksums of its arrays: none in the first format."""
+def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str], bool]:
+    """What it says, the checksums of its arrays (none in the first format), and whether it says all that it is of."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        if set(told) == set(SnapshotInfo._fields):
-            return _info(told), {}
+        if "checksum" not in told and set(told) == _FIRST_FORMAT:
+            return _old_info(told), {}, False
         checksum = told.pop("checksum")
         if checksum != _sum_of(told):
             raise _DamagedError(f"{path.name} has changed since it was written")
+        if told["version"] == _SECOND:
+            return _old_info(told), dict(told["sha256"]), False
         if told["version"] != _VERSION:
             raise _DamagedError(f"{path.name} is of format {told['version']}, which this version cannot read")
-        return _info(told), dict(told["sha256"])
+        return _info(told), dict(told["sha256"]), True
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
 
 
 def _info(told: Mapping[str, Any]) -> SnapshotInfo:
-    """Raises TypeError or ValueError for what is no such thing."""
     info = SnapshotInfo(**{name: told[name] for name in SnapshotInfo._fields})
-    edges = [edge for begin, end in info.trained for edge in (begin, end)]
-    if not all(isinstance(each, int) and each >= 0 for each in (info.samples, info.rows, *edges)):
+    groups = [
+        AppliedGroup(np.concatenate([np.arange(a, b) for a, b in group["parts"]]), SampleRanges(group["samples"]))
+        for group in told["applied"]
+    ]
+    return info._replace(applied=groups)
+
+
+def _old_info(told: Mapping[str, Any]) -> SnapshotInfo:
+    """Of a snapshot that knew one list of samples. Raises TypeError or ValueError for what is no such thing."""
+    edges = [edge for begin, end in told["trained"] for edge in (begin, end)]
+    if not all(isinstance(each, int) and each >= 0 for each in (told["samples"], told["rows"], *edges)):
         raise ValueError("no counts")
-    if sum(end - begin for begin, end in info.trained) != info.samples:
+    if sum(end - begin for begin, end in told["trained"]) != told["samples"]:
         raise ValueError("other samples")
-    return info
+    return SnapshotInfo(told["job_hash"], told["rows"], [AppliedGroup(np.arange(PARTS), SampleRanges(told["trained"]))])
+
+
+def _runs(parts: Parts) -> Iterator[tuple[int, int]]:
+    """Numbers in order as ranges."""
+    for run in np.split(parts, np.flatnonzero(np.diff(parts) > 1) + 1):
+        if len(run):
+            yield int(run[0]), int(run[-1]) + 1
 
 
 def _sum_of(told: Mapping[str, Any]) -> str:

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from sizewright.errors import ReplicaDiedError, SizewrightError
+from sizewright.training.account import Account
 from sizewright.training.crew import Crew
 from sizewright.training.fleet import Member
-from sizewright.training.keeper import Keeper
 from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Owners
-from sizewright.training.snapshot_files import SnapshotInfo, held, snapshots
+from sizewright.training.ps.snapshot_store import SnapshotStore
+from sizewright.training.routing import Parts
+from sizewright.training.snapshot_files import held, snapshots
 
 _CONCURRENCY = 8
 _SOON_S = 0.05
 
 
 class Snapshots:
-    """Owns the keeper. A server that is lost is restored from what was sent last; without a snapshot its rows begin
+    """Owns the store. A server that is lost is restored from what was sent last; without a snapshot its rows begin
     anew and the dense weights come from a worker."""
 
-    def __init__(self, crew: Crew, token: bytes, *, interval_s: float | None, folder: str | None) -> None:
+    def __init__(
+        self, crew: Crew, token: bytes, account: Account, *, interval_s: float | None, folder: str | None
+    ) -> None:
         self.written = self.faults = 0
         """Snapshots on disk, and those that could not be taken or written."""
         self.fault = ""
-        self.reports = self._saved = 0
-        """Batches that are surely in the last snapshot, and in the last one on disk."""
-        self._crew, self._token = crew, token
+        self._crew, self._token, self._account = crew, token, account
         self._interval_s, self.folder = interval_s, folder
-        self._keeper: Any = None
+        self._store: Any = None
         self._address: Any = None
         self._stop = threading.Event()
         self.lock = threading.RLock()
@@ -41,14 +42,9 @@ class Snapshots:
         self._thread: threading.Thread | None = None
 
     @property
-    def rolled_back(self) -> int:
-        """Updates lost by moves that were called off."""
-        return self._crew.servers.updates_lost
-
-    @property
     def on(self) -> bool:
         """Whether there is anything to restore from."""
-        return self._keeper is not None
+        return self._store is not None
 
     @property
     def wanted(self) -> bool:
@@ -56,8 +52,8 @@ class Snapshots:
         return self._interval_s is not None
 
     def open(self, dense: Floats) -> None:
-        """Start the keeper, if there is none."""
-        if self._keeper is None:
+        """Start the store, if there is none."""
+        if self._store is None:
             fleet = self._crew.fleet
             options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": _CONCURRENCY}
             if not fleet.engine.local:  # where this process is, without which nothing goes on anyway
@@ -65,14 +61,13 @@ class Snapshots:
                 made = fleet.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
                 options["scheduling_strategy"] = made(here, soft=False)
             ip = fleet.engine.ip()
-            self._keeper = fleet.ray.remote(**options)(Keeper).remote(self._job, dense, self._token, ip)
-            (self._address,) = fleet.get([self._keeper.address.remote()])
+            self._store = fleet.ray.remote(**options)(SnapshotStore).remote(self._job, dense, self._token, ip)
+            (self._address,) = fleet.get([self._store.address.remote()])
 
-    def load(self, folder: str) -> SnapshotInfo:
-        """Read a snapshot from disk into the keeper."""
-        loaded = self._keeper.load.remote(folder)
-        (info,) = self._crew.fleet.get_all([loaded], lambda: [self._keeper.copied_bytes.remote()])
-        return SnapshotInfo(*info)
+    def load(self, folder: str) -> None:
+        """Read a snapshot from disk into the store."""
+        loaded = self._store.load.remote(folder)
+        self._crew.fleet.get_all([loaded], lambda: [self._store.copied_bytes.remote()])
 
     def start(self, ready: Callable[[], bool]) -> None:
         """Take one at each interval while `ready`."""
@@ -81,14 +76,13 @@ class Snapshots:
             self._thread.start()
 
     def take(self, *, polite: bool = True) -> None:
-        """Send what has changed to the keeper. Raises when a server or the keeper has gone."""
+        """Send what has changed to the store. Raises when a server or the store has gone."""
         with self.lock, self._crew.servers.handover:
             self._mend()
-            reports = self._crew.leases.reports
+            self._account.settle()  # what is lost is not lost once more by a run that goes on from here
             servers, routing = self._crew.roster.servers, self._crew.routing
             taken = [m.actor.snapshot.remote(self._address, routing, polite=polite) for m in servers]
             self._crew.fleet.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
-            self.reports = reports
 
     def take_whole(self, folder: str, *, resume: bool) -> None:
         """One of a single moment, from which on workers wait unless they `resume`, to disk."""
@@ -97,13 +91,11 @@ class Snapshots:
             try:
                 self._crew.pause()
                 self.take(polite=False)
-                with self._crew.leases.lock:
-                    trained = self._crew.leases.book.trained_ranges()
             finally:
                 if resume:
                     self._crew.resume()
             with held(None if folder == self.folder else folder):  # the session holds its own
-                self.save(folder, trained)
+                self.save(folder)
 
     def take_last(self) -> None:
         """Of the end, to the folder; training does not go on."""
@@ -113,46 +105,51 @@ class Snapshots:
         except SizewrightError as error:
             self._note(str(error))
 
-    def save(self, folder: str, trained: list[tuple[int, int]]) -> None:
-        """Write what the keeper has to disk, as of these samples."""
-        saved = self._keeper.save.remote(folder, trained)
-        self._crew.fleet.get_all([saved], lambda: [self._keeper.copied_bytes.remote()])
+    def save(self, folder: str) -> None:
+        """Write what the store has to disk."""
+        saved = self._store.save.remote(folder, self._account.updates_lost, self._account.samples_repeated)
+        self._crew.fleet.get_all([saved], lambda: [self._store.copied_bytes.remote()])
         self.written += 1
 
-    def restore(self, member: Member, partitions: Owners, dense: slice, version: int) -> None:
-        """See `ps_team.Restore`."""
-        fleet = self._crew.fleet
-        if self._keeper is not None:
+    def refuse(self, servers: Sequence[Member]) -> None:
+        """Take nothing more from servers that others replace."""
+        if self._store is not None:
             with self.lock:
                 self._mend()
-            restored = self._keeper.restore.remote(member.address, partitions, dense, version)
-            fleet.get_all([restored], lambda: [self._keeper.copied_bytes.remote()])
+            self._crew.fleet.get([self._store.refuse.remote([member.index + 1 for member in servers])])
+
+    def restore(self, member: Member, parts: Parts, dense: slice, version: int) -> None:
+        """See `ps_team.Restore`."""
+        fleet = self._crew.fleet
+        if self._store is not None:
+            with self.lock:
+                self._mend()
+            restored = self._store.restore.remote(member.address, parts, dense, version)
+            fleet.get_all([restored], lambda: [self._store.copied_bytes.remote()])
             return
         weights = self._from_a_worker()
         fleet.get([member.actor.begin_with.remote(version, dense, weights[dense])])
 
     def stop(self) -> None:
-        """No further snapshots; the keeper ends."""
+        """No further snapshots; the store ends."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=30)
-        if self._keeper is not None:
-            self._crew.fleet.ray.kill(self._keeper, no_restart=True)
-            self._keeper = None
+        if self._store is not None:
+            self._crew.fleet.ray.kill(self._store, no_restart=True)
+            self._store = None
 
     def _mend(self) -> None:
-        """A new keeper for one that has died, with what is on disk."""
+        """A new store for one that has died, with what is on disk."""
         try:
-            self._crew.fleet.get([self._keeper.pid.remote()])
+            self._crew.fleet.get([self._store.pid.remote()])
             return
         except ReplicaDiedError:
-            self._keeper = None
+            self._store = None
         self.open(self._from_a_worker())
-        self._note("The keeper of snapshots ended and was started again.")
-        self.reports = 0
+        self._note("The store of snapshots ended and was started again.")
         if self.folder is not None and snapshots(self.folder):
             self.load(self.folder)
-            self.reports = self._saved
 
     def _from_a_worker(self) -> Floats:
         for worker in self._crew.roster.workers:
@@ -173,24 +170,20 @@ class Snapshots:
                 wait_s = _SOON_S
                 continue
             wait_s = self._interval_s
-            with self._crew.leases.lock:
-                trained = self._crew.leases.book.trained_ranges()
             try:
                 with self.lock:
                     self.take()
                     if self.folder is not None:
-                        self._write(trained)
+                        self._write()
             except SizewrightError:
                 continue  # a server has gone: recovery looks after it, and the next snapshot is whole
             except Exception as error:  # else nobody would be told that there are no more
                 self._note(f"A snapshot failed: {type(error).__name__}: {error}.")
 
-    def _write(self, trained: list[tuple[int, int]]) -> None:
+    def _write(self) -> None:
         assert self.folder is not None
         try:
-            reports = self.reports
-            self.save(self.folder, trained)
-            self._saved = reports
+            self.save(self.folder)
         except SizewrightError as error:
             self._note(str(error))
 

@@ -31,11 +31,6 @@ class FlatWeights:
         self.grads: Floats = self._host_grads.numpy()
         self.sent: Floats = np.zeros(0, np.float32)
 
-    @property
-    def has_grads(self) -> bool:
-        """Whether any are gathered."""
-        return bool(self._grads.any())
-
     def take_grads(self) -> Floats:
         """The gradients gathered since the last call, which begin anew; valid until the next call."""
         if self._remote:

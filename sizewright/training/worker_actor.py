@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -16,14 +17,14 @@ from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
 from sizewright.training.replica import Replica, Trees
 from sizewright.training.routing import Address, Routing
-from sizewright.training.transport import Transport
+from sizewright.training.transport.links import Transport
 
 if TYPE_CHECKING:
-    from sizewright.training.feed import LeasedFeed
-    from sizewright.training.router import Router
-    from sizewright.training.worker import Worker
+    from sizewright.training.leases.batch_source import LeasedBatches
+    from sizewright.training.worker.ps_client import PsClient
+    from sizewright.training.worker.worker import Worker
 
-_LEAVE_TIMEOUT_S = 60.0
+_LEAVE_TIMEOUT_S, _ANSWER_S = 60.0, 5.0
 _WARM_UP_STEPS = 2
 _NO_DATA_REST_S = 0.02
 
@@ -54,12 +55,13 @@ class WorkerActor(Replica):
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._training: Future[None] | None = None
         self._stop = threading.Event()
+        self._halted = False
         self._fault: str | None = None
         self._warm: object = None
         self._dense: Floats = np.empty(0, np.float32)
         self._worker: Worker | None = None
-        self._router: Router | None = None
-        self._feed: LeasedFeed | None = None
+        self._client: PsClient | None = None
+        self._source: LeasedBatches | None = None
 
     def load(self, job: Job, program: Program) -> Floats:
         """Load libraries, build the network and train it on a made-up batch; returns its first dense weights."""
@@ -72,30 +74,33 @@ class WorkerActor(Replica):
         """Connect, be held to the cores, and train until told to leave."""
         import torch
 
-        from sizewright.training.feed import LeasedFeed
-        from sizewright.training.router import Router
-        from sizewright.training.wire import Caller, Hello, connect
-        from sizewright.training.worker import Worker
+        from sizewright.training.leases.batch_source import LeasedBatches
+        from sizewright.training.transport.wire import Caller, Hello, connect
+        from sizewright.training.worker.ps_client import PsClient
+        from sizewright.training.worker.worker import Worker
 
         job = setup.job
         self.limits.reset_peaks()
         torch.set_num_threads(max(1, int(np.ceil(setup.cpu))))
-        source = setup.program.samples(job, setup.scale)
-        leases = connect(setup.leases, setup.token, Hello(Caller.worker, setup.number))
-        self._feed = LeasedFeed(leases, source, job.training.batch_size)
-        self._router = Router(setup.transport, setup.number, setup.routing, job.model.row_width)
+        samples = setup.program.samples(job, setup.scale)
+
+        def open_leases() -> socket.socket:
+            return connect(setup.leases, setup.token, Hello(Caller.worker, setup.number), _ANSWER_S)
+
+        self._source = LeasedBatches(open_leases, samples, job.training.batch_size)
+        self._client = PsClient(setup.transport, setup.number, setup.routing, job.model.row_width)
         self._worker = Worker(
             setup.program.network(job),
             setup.program.loss,
-            self._feed,
-            self._router,
+            self._source,
+            self._client,
             sync=job.training.sync == "sync",
             dense_sync_steps=job.training.dense_sync_steps,
             device=job.training.device,
         )
-        self._stop, self._fault = threading.Event(), None
+        self._stop, self._fault, self._halted = threading.Event(), None, False
         self.limits.set_cpu(setup.cpu, setup.first_core)
-        self._training = self._pool.submit(self._train, self._worker, self._feed, self._stop)
+        self._training = self._pool.submit(self._train, self._worker, self._source, self._stop)
 
     def leave(self) -> None:
         """Finish the batch at hand, push it, hand back the rest of the data; `training` tells when that is done."""
@@ -109,22 +114,23 @@ class WorkerActor(Replica):
 
     def halt(self) -> None:
         """Stop amid a step, for a session that ends."""
+        self._halted = True
         self._stop.set()
-        if self._router:
-            self._router.close()
+        if self._client:
+            self._client.close()
         if self._training:
             wait([self._training], timeout=_LEAVE_TIMEOUT_S)
         self._end()
 
     def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
-        """See Router.announce."""
-        if self._router:
-            self._router.announce(routing, gone)
+        """See PsClient.announce."""
+        if self._client:
+            self._client.announce(routing, gone)
 
     def set_batch_size(self, batch_size: int) -> None:
         """From the next batch on."""
-        if self._feed:
-            self._feed.batch_size = batch_size
+        if self._source:
+            self._source.batch_size = batch_size
 
     def dense_weights(self) -> Floats | None:
         """The dense weights as this worker has them; None when it does not train."""
@@ -142,22 +148,27 @@ class WorkerActor(Replica):
         """Why the loop ended, if it ended by itself."""
         return self._fault
 
+    def cuts(self) -> tuple[int, float]:
+        """How many of its connections broke and were opened again, and for how long they were not open, in all."""
+        client, source = self._client, self._source
+        return ((client.cuts if client else 0) + (source.cuts if source else 0), client.cut_s if client else 0.0)
+
     def _end(self) -> None:
-        if self._router:
-            self._router.close()
-        if self._feed:
-            self._feed.close()
-        self._training = self._worker = self._router = self._feed = None
+        if self._client:
+            self._client.close()
+        if self._source:
+            self._source.close()
+        self._training = self._worker = self._client = self._source = None
         self.limits.set_cpu(None)
 
-    def _train(self, worker: Worker, feed: LeasedFeed, stop: threading.Event) -> None:
+    def _train(self, worker: Worker, source: LeasedBatches, stop: threading.Event) -> None:
         try:
-            while not stop.is_set() and not feed.finished:
-                if not worker.step() and not feed.finished:
+            while not stop.is_set() and not source.finished:
+                if not worker.step() and not source.finished:
                     stop.wait(_NO_DATA_REST_S)
             worker.leave()
         except Exception as error:
-            if not stop.is_set():
+            if not self._halted:
                 self._fault = f"{type(error).__name__}: {error}"
 
     def _counters(self) -> dict[str, Any]:

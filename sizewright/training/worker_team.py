@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 
-from sizewright.errors import SizewrightError, TrialTimeoutError
+from sizewright.errors import TrialTimeoutError
 from sizewright.spec import Job
 from sizewright.training.fleet import Fleet, Member
-from sizewright.training.lease_server import LeaseServer
+from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.program import Program
 from sizewright.training.roster import Roster
 from sizewright.training.routing import Routing
-from sizewright.training.transport import Transport
+from sizewright.training.transport.links import Transport
 from sizewright.training.worker_actor import WorkerSetup
 
 _POLL_S = 0.005
@@ -55,8 +54,13 @@ class WorkerTeam:
             time.sleep(_POLL_S)
         self._fleet.get([worker.actor.end.remote() for worker in workers])
 
-    def drop(self, workers: Sequence[Member]) -> None:
-        """Workers that have left or died: no server waits for them any more."""
-        for ref in [s.actor.leave.remote(w.joined) for w in workers for s in self._roster.servers]:
-            with contextlib.suppress(SizewrightError):  # one that has died waits for nobody
-                self._fleet.get([ref])
+    def release(self, workers: Sequence[Member]) -> None:
+        """Workers that have left or died: no server takes anything from them or waits for them any more.
+
+        What they had not trained is leased again, by what the servers say that they have of it. Raises when a server
+        has died, which must be replaced first.
+        """
+        asked = [[s.actor.forget.remote(w.joined) for s in self._roster.servers] for w in workers]
+        for worker, refs in zip(workers, asked, strict=True):
+            accounts = [group.samples for groups in self._fleet.get(refs) for group in groups]
+            self._leases.release(worker.joined, accounts)

@@ -61,16 +61,19 @@ def test_slices_that_are_cut_anew_train_on_as_the_whole(
     np.testing.assert_array_equal(state, reference.part(0, SIZE)[2])
 
 
-@given(start=st.integers(0, 8), size=st.integers(0, 8), begin=st.integers(0, 12), count=st.integers(0, 12))
-def test_gradients_of_other_slices_are_not_looked_at(start: int, size: int, begin: int, count: int) -> None:
-    dense = DenseSlice(start, np.zeros(size, np.float32), dense_rule(Optimizer(name="sgd", learning_rate=1.0)))
-    dense.update(np.arange(1, count + 1, dtype=np.float32), begin)
-    expected = [-(i - begin + 1.0) if begin <= i < begin + count else 0.0 for i in range(start, start + size)]
-    assert dense.copy().tolist() == expected
-    low, weights, _ = dense.part(begin, begin + count)
-    assert [low + i for i in range(len(weights))] == [
-        i for i in range(begin, begin + count) if start <= i < start + size
-    ]
+@settings(max_examples=60, deadline=None)
+@given(cuts=CUTS, runs=CUTS)
+def test_runs_of_the_whole_vector_move_what_of_them_lies_in_a_slice(cuts: list[int], runs: list[int]) -> None:
+    marked = [slice(a, b) for a, b in list(pairwise(runs))[::2]]
+    (grads,) = gradients(1)
+    reference = whole("adagrad")
+    for run in marked:
+        reference.update(grads, [run])
+    parts = cut([whole("adagrad")], cuts)
+    for part in parts:
+        assert part.total == SIZE
+        part.update(grads[part.start : part.end], part.inside(marked))
+    np.testing.assert_array_equal(joined(parts)[0], reference.part(0, SIZE)[1])
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

@@ -341,7 +341,7 @@ def test_a_killed_worker_and_a_killed_server_are_replaced(tmp_path: Path) -> Non
 
 
 def keepers() -> set[psutil.Process]:
-    return {p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Keeper")}
+    return {p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::SnapshotStore")}
 
 
 @pytest.mark.long
@@ -490,7 +490,7 @@ def test_memory_stays_flat_over_minutes_of_changes() -> None:
         outcome = running.outcome()
     assert not outcome.failures
     assert len(outcome.changes) > 15
-    assert readings.keys() == {"here", "ray::Keeper", "ray::PsActor", "ray::WorkerActor"}
+    assert readings.keys() == {"here", "ray::SnapshotStore", "ray::PsActor", "ray::WorkerActor"}
     for name, sizes in readings.items():
         half = len(sizes) // 2
         assert np.median(sizes[half:]) < 1.1 * np.median(sizes[len(sizes) // 5 : half]), name
@@ -502,7 +502,7 @@ def resident_bytes() -> dict[str, int]:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             kind = process.name().partition(".")[0].split()[0]
-            for known in ("ray::Keeper", "ray::PsActor", "ray::WorkerActor"):
+            for known in ("ray::SnapshotStore", "ray::PsActor", "ray::WorkerActor"):
                 if kind.startswith(known[:15]):  # the kernel keeps 15 letters of a name
                     sizes[known] = max(sizes.get(known, 0), process.memory_info().rss)
     return sizes

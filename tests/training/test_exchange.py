@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from training_parts import NO_FLOATS, request
 
-from sizewright.training.exchange import (
+from sizewright.training.transport.exchange import (
     DONE,
     STALE_REPLY,
     Reply,
@@ -22,7 +22,7 @@ from sizewright.training.exchange import (
     send_reply,
     send_request,
 )
-from sizewright.training.wire import receive_into
+from sizewright.training.transport.wire import receive_into
 
 Pair = tuple[socket.socket, socket.socket]
 SIZES, WORD = st.integers(0, 300), st.integers(0, 2**32 - 1)
@@ -54,7 +54,10 @@ def test_requests_arrive_as_sent(
 ) -> None:  # fmt: skip
     grads = floats(tag, width, rows).T if strided else floats(tag, rows, width)
     asked, named_keys = (np.random.default_rng(tag).integers(0, 2**62, n) for n in (keys, rows if named else 0))
-    sent = Request(version, flags, tag, named_keys, grads, start, floats(tag + 1, dense), tag ^ 1, asked)
+    samples = np.random.default_rng(tag).integers(0, 2**40, (dense % 3, 2))
+    sent = Request(
+        version, flags, tag, start, start + 7, named_keys, grads, samples, floats(tag + 1, dense), tag ^ 1, asked
+    )
     told: list[int] = []
     sender = threading.Thread(target=lambda: told.append(send_request(pair[0], sent)))
     sender.start()
@@ -63,7 +66,11 @@ def test_requests_arrive_as_sent(
     assert got is not None
     for mine, theirs in zip(got, sent, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert told == [request_bytes(sent)] == [40 + 4 * (rows * width + dense) + 8 * (keys + len(named_keys))]
+    assert (
+        told
+        == [request_bytes(sent)]
+        == [52 + 4 * (rows * width + dense) + 8 * (keys + len(named_keys)) + 16 * len(samples)]
+    )
 
 
 @shared_pair
@@ -88,7 +95,7 @@ def test_a_refusal_is_a_head_alone(pair: Pair) -> None:
     assert receive_reply_head(pair[1]) == (STALE_REPLY.state, 0, 0)
 
 
-@pytest.mark.parametrize("sent", [0, 10, 39, 40, 60, 100])
+@pytest.mark.parametrize("sent", [0, 10, 51, 52, 70, 100])
 def test_a_worker_that_goes_amid_a_request_ends_it(sent: int) -> None:
     left, right = socket.socketpair()
     recorder, record = socket.socketpair()

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizewright.datasets.batch import Batch
-from sizewright.training.feed import ANSWER, ASK, LeasedFeed, Op, Portion, State
-from sizewright.training.leases import LeaseBook
-from sizewright.training.wire import receive_bytes
+from sizewright.training.leases.batch_source import ANSWER, ASK, LeasedBatch, LeasedBatches, Op, State
+from sizewright.training.leases.sample_leases import SampleLeases
+from sizewright.training.transport.wire import receive_bytes
 
 
 class Numbers:
@@ -32,7 +32,7 @@ class Session:
         self.link, other = socket.socketpair()
         self.link.settimeout(10)
         other.settimeout(10)
-        self.feed = LeasedFeed(other, Numbers(broken), batch_size)
+        self.feed = LeasedBatches(other, Numbers(broken), batch_size)
 
     def answer(self, state: State, lease: int = 0, start: int = 0, end: int = 0) -> None:
         self.link.sendall(ANSWER.pack(state, lease, start, end))
@@ -70,7 +70,7 @@ def new(sessions: list[Session], broken: set[int] | None = None) -> Session:
     return sessions[-1]
 
 
-def numbers(portion: Portion | None) -> list[int]:
+def numbers(portion: LeasedBatch | None) -> list[int]:
     assert portion is not None
     return portion.batch.labels.astype(int).tolist()
 
@@ -163,9 +163,9 @@ def test_every_sample_is_trained_exactly_once_however_often_it_is_handed_back(
 ) -> None:
     """Against a real book; up to two batches are on their way, and handing back gives those up."""
     broken = broken | set(range(first_broken))
-    session, book = Session(broken), LeaseBook(total, batch_size=10, most_batches=most)
+    session, book = Session(broken), SampleLeases(total, batch_size=10, most_batches=most)
     trained: list[int] = []
-    flying: list[Portion] = []
+    flying: list[LeasedBatch] = []
 
     def serve() -> None:
         for op, lease, until, _ in session.said():
@@ -178,7 +178,7 @@ def test_every_sample_is_trained_exactly_once_however_often_it_is_handed_back(
                 state = State.leased if given else State.finished if book.finished else State.nothing
                 session.answer(state, *(given or (0, 0, 0)))
 
-    def report(portion: Portion) -> None:
+    def report(portion: LeasedBatch) -> None:
         session.feed.trained(portion, 1)
         trained.extend(portion.batch.labels.astype(int).tolist())
         serve()

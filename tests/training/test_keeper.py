@@ -12,12 +12,12 @@ from training_parts import TOKEN, make_ps, small_job
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
 from sizewright.training.embedding import Rows
-from sizewright.training.keeper import KEEPER, Keeper
 from sizewright.training.optimizers import make_rule
-from sizewright.training.peers import Peer
-from sizewright.training.replica_server import PsServer
+from sizewright.training.ps.snapshot_store import SNAPSHOT_STORE, SnapshotStore
 from sizewright.training.routing import Routing, Server, partition_of
 from sizewright.training.snapshot_files import SnapshotInfo, read_snapshot, snapshots
+from sizewright.training.transport.listeners import PsServer
+from sizewright.training.transport.peers import Peer
 
 JOB = small_job(optimizer="adam")
 WIDTH, DENSE = JOB.model.row_width, 10
@@ -25,15 +25,15 @@ TRAINED = [(0, 640), (704, 768)]
 
 
 @pytest.fixture
-def keepers() -> Iterator[list[Keeper]]:
-    made: list[Keeper] = []
+def keepers() -> Iterator[list[SnapshotStore]]:
+    made: list[SnapshotStore] = []
     yield made
     for keeper in made:
         keeper.close()
 
 
-def new_keeper(keepers: list[Keeper], job: Job = JOB) -> Keeper:
-    keepers.append(Keeper(job, np.zeros(DENSE, np.float32), TOKEN, "127.0.0.1"))
+def new_keeper(keepers: list[SnapshotStore], job: Job = JOB) -> SnapshotStore:
+    keepers.append(SnapshotStore(job, np.zeros(DENSE, np.float32), TOKEN, "127.0.0.1"))
     return keepers[-1]
 
 
@@ -44,7 +44,7 @@ def some_rows(keys: np.ndarray, seed: int = 0) -> Rows:
     return Rows(keys, *(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
 
 
-def filled(keepers: list[Keeper], rows: int = 3000) -> tuple[Keeper, Rows, np.ndarray, np.ndarray]:
+def filled(keepers: list[SnapshotStore], rows: int = 3000) -> tuple[SnapshotStore, Rows, np.ndarray, np.ndarray]:
     """A keeper that two servers have sent their rows and slices to, some rows twice."""
     keeper, sent = new_keeper(keepers), some_rows(np.arange(rows, dtype=np.int64) * 7, seed=1)
     weights = np.arange(DENSE, dtype=np.float32)[:, None]
@@ -59,7 +59,7 @@ def filled(keepers: list[Keeper], rows: int = 3000) -> tuple[Keeper, Rows, np.nd
     return keeper, sent, weights, state
 
 
-def check_restored(keeper: Keeper, sent: Rows, weights: np.ndarray, state: np.ndarray) -> None:
+def check_restored(keeper: SnapshotStore, sent: Rows, weights: np.ndarray, state: np.ndarray) -> None:
     """Three empty servers get each its partitions and its slice, exactly."""
     routing = Routing.even(tuple(Server(i, ("", 0)) for i in (1, 2, 3)), DENSE, version=5)
     owners = routing.owners[partition_of(sent.keys)]
@@ -67,7 +67,7 @@ def check_restored(keeper: Keeper, sent: Rows, weights: np.ndarray, state: np.nd
         ps = make_ps(WIDTH, name="adam", dense=0, version=0)
         server = PsServer(ps, TOKEN)
         mine, dense = owners == number - 1, routing.dense_of(number)
-        ps.expect(5, {KEEPER}, dense)
+        ps.expect(5, {SNAPSHOT_STORE}, dense)
         assert keeper.restore(server.address, routing.partitions_of(number), dense, 5) == mine.sum() == ps.store.rows
         assert ps.version == 5
         got = ps.store.take(ps.store.locate(sent.keys[mine]), 7)
@@ -80,14 +80,14 @@ def check_restored(keeper: Keeper, sent: Rows, weights: np.ndarray, state: np.nd
         server.close()
 
 
-def test_what_servers_send_is_what_others_are_restored_with(keepers: list[Keeper]) -> None:
+def test_what_servers_send_is_what_others_are_restored_with(keepers: list[SnapshotStore]) -> None:
     keeper, sent, weights, state = filled(keepers)
     assert keeper.rows() == len(sent.keys)
     assert keeper.dense_weights().tolist() == weights[:, 0].tolist()
     check_restored(keeper, sent, weights, state)
 
 
-def test_a_snapshot_on_disk_brings_everything_back(keepers: list[Keeper], tmp_path: Path) -> None:
+def test_a_snapshot_on_disk_brings_everything_back(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     keeper, *everything = filled(keepers)
     keeper.save(str(tmp_path / "new" / "folder"), TRAINED)
     again = new_keeper(keepers)
@@ -97,7 +97,7 @@ def test_a_snapshot_on_disk_brings_everything_back(keepers: list[Keeper], tmp_pa
     check_restored(again, *everything)
 
 
-def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[Keeper], tmp_path: Path) -> None:
+def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     keeper, *_ = filled(keepers, 5)
     for end, there in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
         keeper.save(str(tmp_path), [(0, end)])
@@ -107,7 +107,7 @@ def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[Keeper], t
 
 
 @pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-000002", "snapshot-old"])
-def test_a_half_written_snapshot_is_ignored(keepers: list[Keeper], tmp_path: Path, left: str) -> None:
+def test_a_half_written_snapshot_is_ignored(keepers: list[SnapshotStore], tmp_path: Path, left: str) -> None:
     keeper, *_ = filled(keepers, 5)
     keeper.save(str(tmp_path), TRAINED)
     (tmp_path / left).mkdir()
@@ -120,7 +120,7 @@ def test_a_half_written_snapshot_is_ignored(keepers: list[Keeper], tmp_path: Pat
     assert read_snapshot(tmp_path, JOB)[0].samples == 9
 
 
-def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[Keeper], tmp_path: Path) -> None:
+def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="There is no snapshot"):
         new_keeper(keepers).load(str(tmp_path / "none"))
     filled(keepers, 5)[0].save(str(tmp_path), TRAINED)
@@ -135,7 +135,7 @@ def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[Keeper], tmp
 @pytest.mark.parametrize(
     ("name", "keep"), [("snapshot.json", 9), ("keys.npy", 150), ("state.npy", 0), ("dense.npy", 60)]
 )
-def test_a_damaged_snapshot_is_refused(keepers: list[Keeper], tmp_path: Path, name: str, keep: int) -> None:
+def test_a_damaged_snapshot_is_refused(keepers: list[SnapshotStore], tmp_path: Path, name: str, keep: int) -> None:
     filled(keepers, 500)[0].save(str(tmp_path), TRAINED)
     damaged = snapshots(tmp_path)[0] / name
     damaged.write_bytes(damaged.read_bytes()[:keep])
@@ -156,7 +156,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_and_the_older_snapshot_stays(keepers: list[Keeper], small_disk: Path) -> None:
+def test_a_full_disk_is_told_and_the_older_snapshot_stays(keepers: list[SnapshotStore], small_disk: Path) -> None:
     keeper, *_ = filled(keepers, 2000)  # of 56 bytes: they fit, and 10,000 do not
     keeper.save(str(small_disk), [(0, 10)])
     keeper.insert(some_rows(np.arange(10**6, 10**6 + 8000, dtype=np.int64)))
@@ -167,7 +167,7 @@ def test_a_full_disk_is_told_and_the_older_snapshot_stays(keepers: list[Keeper],
     assert keeper.rows() == 10_000
 
 
-def test_a_folder_that_cannot_be_written_is_told(keepers: list[Keeper], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match="could not be written"):
         filled(keepers, 5)[0].save(str(tmp_path / "file"), TRAINED)

@@ -7,26 +7,26 @@ import pytest
 from test_feed import Numbers
 from training_parts import TOKEN, in_threads
 
-from sizewright.training.feed import LeasedFeed
-from sizewright.training.lease_server import LeaseServer
-from sizewright.training.leases import LeaseBook
-from sizewright.training.wire import Caller, Hello, connect
+from sizewright.training.leases.batch_source import LeasedBatches
+from sizewright.training.leases.lease_server import LeaseServer
+from sizewright.training.leases.sample_leases import SampleLeases
+from sizewright.training.transport.wire import Caller, Hello, connect
 
 TOTAL = 1000
 
 
 @pytest.fixture
 def server() -> Iterator[LeaseServer]:
-    server = LeaseServer(LeaseBook(TOTAL, batch_size=10, most_batches=3), TOKEN)
+    server = LeaseServer(SampleLeases(TOTAL, batch_size=10, most_batches=3), TOKEN)
     yield server
     server.close()
 
 
-def feed_of(server: LeaseServer, worker: int) -> LeasedFeed:
-    return LeasedFeed(connect(server.address, TOKEN, Hello(Caller.worker, worker)), Numbers(), 10)
+def feed_of(server: LeaseServer, worker: int) -> LeasedBatches:
+    return LeasedBatches(connect(server.address, TOKEN, Hello(Caller.worker, worker)), Numbers(), 10)
 
 
-def train(feed: LeasedFeed, batches: int | None = None) -> list[int]:
+def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
     """So many batches, or all there are; the samples that were trained."""
     trained: list[int] = []
     tag = 0
@@ -86,7 +86,7 @@ def test_a_worker_that_was_dropped_is_not_listened_to_any_more(server: LeaseServ
 
 
 def test_a_run_that_was_over_already_finishes() -> None:
-    book = LeaseBook(TOTAL, batch_size=10, trained=[(0, TOTAL)])
+    book = SampleLeases(TOTAL, batch_size=10, trained=[(0, TOTAL)])
     server = LeaseServer(book, TOKEN)
     feed = feed_of(server, 1)
     assert feed.next() is None
@@ -99,7 +99,7 @@ def test_a_run_that_was_over_already_finishes() -> None:
 def test_leases_are_paced_by_the_clock_that_is_given() -> None:
     """One batch a second: the lease after the first report is of as many batches as the target has seconds."""
     seconds = iter(range(100))
-    book = LeaseBook(None, batch_size=10, target_s=5.0)
+    book = SampleLeases(None, batch_size=10, target_s=5.0)
     server = LeaseServer(book, TOKEN, clock=lambda: float(next(seconds)))
     feed = feed_of(server, 1)
     for tag in range(1, 30):

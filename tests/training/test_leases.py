@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizewright.training.leases import Lease, LeaseBook
+from sizewright.training.leases.sample_leases import Lease, SampleLeases
 
 Held = dict[int, dict[int, Lease]]  # by worker and lease id
 
@@ -15,7 +15,7 @@ Held = dict[int, dict[int, Lease]]  # by worker and lease id
 class Floor:
     """Honest workers: what each holds, and how often each sample was trained and reported."""
 
-    def __init__(self, book: LeaseBook) -> None:
+    def __init__(self, book: SampleLeases) -> None:
         self.book, self.now, self.counts = book, 0.0, Counter[int]()
         self.held: Held = {}
 
@@ -70,7 +70,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)).map(lambda 
 def test_every_sample_is_trained_once(
     steps: list[tuple[str, int, float]], total: int, batch_size: int, trained: list[tuple[int, int]]
 ) -> None:
-    floor = Floor(LeaseBook(total, batch_size=batch_size, trained=trained))
+    floor = Floor(SampleLeases(total, batch_size=batch_size, trained=trained))
     floor.counts.update({k for start, end in trained for k in range(start, end)})
     for action, worker, share in steps:
         if action == "lease":
@@ -94,7 +94,9 @@ def test_every_sample_is_trained_once(
     assert floor.book.lease(0, floor.now) is None
 
 
-def race(book: LeaseBook, rates: dict[int, float], until_s: float = float("inf")) -> dict[int, list[tuple[float, int]]]:
+def race(
+    book: SampleLeases, rates: dict[int, float], until_s: float = float("inf")
+) -> dict[int, list[tuple[float, int]]]:
     """Workers that train at given samples/s, two leases at a time: when each lease ended, and its size, by worker."""
     done: dict[int, list[tuple[float, int]]] = {worker: [] for worker in rates}
     queue = [(0.0, worker) for worker in rates]
@@ -117,7 +119,7 @@ def race(book: LeaseBook, rates: dict[int, float], until_s: float = float("inf")
 
 def test_leases_last_about_as_long_as_wanted_for_fast_and_slow() -> None:
     rates = {0: 20_000.0, 1: 5000.0, 2: 300.0, 3: 1e6}
-    done = race(LeaseBook(None, batch_size=512), rates, until_s=60)
+    done = race(SampleLeases(None, batch_size=512), rates, until_s=60)
     sizes = {worker: leases[-1][1] for worker, leases in done.items()}
     assert sizes[0] == sizes[3] == 64 * 512  # the most
     assert sizes[1] == pytest.approx(10_000, abs=512)
@@ -126,7 +128,7 @@ def test_leases_last_about_as_long_as_wanted_for_fast_and_slow() -> None:
 
 
 def test_a_worker_that_slows_down_gets_smaller_leases() -> None:
-    book, now, sizes = LeaseBook(None, batch_size=10), 0.0, []
+    book, now, sizes = SampleLeases(None, batch_size=10), 0.0, []
     for rate in [300.0] * 20 + [50.0] * 20:
         lease = book.lease(7, now)
         assert lease is not None
@@ -139,7 +141,7 @@ def test_a_worker_that_slows_down_gets_smaller_leases() -> None:
 
 def test_rates_do_not_depend_on_how_often_a_worker_reports() -> None:
     def size(reports: int) -> int:
-        book, now = LeaseBook(None, batch_size=100), 0.0
+        book, now = SampleLeases(None, batch_size=100), 0.0
         for _ in range(10):
             lease = book.lease(0, now)
             assert lease is not None
@@ -155,7 +157,7 @@ def test_rates_do_not_depend_on_how_often_a_worker_reports() -> None:
 def test_all_end_together() -> None:
     rates = {0: 20_000.0, 1: 10_000.0, 2: 5000.0, 3: 2500.0}
     total = 1_000_000
-    done = race(LeaseBook(total, batch_size=512), rates)
+    done = race(SampleLeases(total, batch_size=512), rates)
     ends = [leases[-1][0] for leases in done.values()]
     assert sum(size for leases in done.values() for _, size in leases) == total
     assert max(ends) < 1.03 * total / sum(rates.values())
@@ -163,7 +165,7 @@ def test_all_end_together() -> None:
 
 
 def test_end_game_sizes() -> None:
-    book = LeaseBook(1000, batch_size=10, target_s=100, trained=[(100, 300)])
+    book = SampleLeases(1000, batch_size=10, target_s=100, trained=[(100, 300)])
     first = book.lease(0, 0.0)
     assert first == Lease(0, 0, 10)
     book.report(0, first.id, 10, 1.0)  # 10 samples/s: 1000 in 100 s
@@ -177,7 +179,7 @@ def test_end_game_sizes() -> None:
 
 
 def test_what_was_handed_back_goes_first() -> None:
-    book = LeaseBook(None, batch_size=100)
+    book = SampleLeases(None, batch_size=100)
     leases = [book.lease(worker, 0.0) for worker in (0, 1, 2)]
     assert leases == [Lease(0, 0, 100), Lease(1, 100, 200), Lease(2, 200, 300)]
     book.report(1, 1, 130, 1.0)
@@ -191,7 +193,7 @@ def test_what_was_handed_back_goes_first() -> None:
 
 
 def test_an_endless_run_stays_small() -> None:
-    book, now = LeaseBook(None, batch_size=8, most_batches=1), 0.0
+    book, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
     for round in range(20_000):
         now += 0.01
         for worker in range(3):
@@ -210,21 +212,21 @@ def test_an_endless_run_stays_small() -> None:
 
 
 def test_resumes_from_what_was_trained() -> None:
-    first = LeaseBook(10_000, batch_size=64)
+    first = SampleLeases(10_000, batch_size=64)
     leases = [first.lease(worker, 0.0) for worker in range(4)]
     for lease in (leases[0], leases[2]):
         assert lease is not None
         first.report(lease.id, lease.id, lease.end, 1.0)
-    second = LeaseBook(10_000, batch_size=64, trained=first.trained_ranges())
+    second = SampleLeases(10_000, batch_size=64, trained=first.trained_ranges())
     assert second.trained_ranges() == first.trained_ranges() == [(0, 64), (128, 192)]
     assert second.trained == 128
     assert second.lease(9, 0.0) == Lease(0, 64, 128)
-    assert LeaseBook(50, batch_size=64, trained=[(20, 50), (0, 20)]).finished
-    assert LeaseBook(0, batch_size=64).finished
+    assert SampleLeases(50, batch_size=64, trained=[(20, 50), (0, 20)]).finished
+    assert SampleLeases(0, batch_size=64).finished
 
 
 def test_reports_that_say_nothing_new_or_cannot_be() -> None:
-    book = LeaseBook(None, batch_size=100)
+    book = SampleLeases(None, batch_size=100)
     book.lease(0, 0.0)
     book.report(0, 0, 60, 1.0)
     for worker, lease, until in ((0, 0, 40), (0, 0, 60), (1, 0, 100), (0, 5, 100)):
@@ -235,7 +237,7 @@ def test_reports_that_say_nothing_new_or_cannot_be() -> None:
 
 
 def test_a_clock_that_stands_still() -> None:
-    book = LeaseBook(None, batch_size=100)
+    book = SampleLeases(None, batch_size=100)
     book.lease(0, 5.0)
     book.report(0, 0, 50, 5.0)
     book.report(0, 0, 100, 4.0)
@@ -258,6 +260,6 @@ def test_a_clock_that_stands_still() -> None:
 def test_impossible_arguments(wrong: dict[str, object]) -> None:
     arguments: dict[str, object] = {"total": 10, "batch_size": 2} | wrong
     with pytest.raises(ValueError, match=r"batch|leases|ranges"):
-        LeaseBook(arguments.pop("total"), **arguments)  # type: ignore[arg-type]
+        SampleLeases(arguments.pop("total"), **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch"):
-        LeaseBook(10, batch_size=2).set_batch_size(0)
+        SampleLeases(10, batch_size=2).set_batch_size(0)

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import pytest
 from training_parts import TOKEN
 
-from sizewright.training import replica_server
-from sizewright.training.replica_server import MOST_STRANGERS, Listener
-from sizewright.training.wire import Caller, Hello, connect, receive_bytes
+from sizewright.training.transport import listeners
+from sizewright.training.transport.listeners import MOST_STRANGERS, Listener
+from sizewright.training.transport.wire import Caller, Hello, connect, receive_bytes
 
 HELLO = Hello(Caller.worker, 7)
 SERVER = """
 import resource, sys
-from sizewright.training.replica_server import Listener
+from sizewright.training.transport.listeners import Listener
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 listener = Listener(bytes.fromhex(sys.argv[1]), lambda link, hello: link.sendall(b"served"))
 print(listener.address[1], flush=True)
@@ -71,7 +71,7 @@ def test_many_silent_strangers_keep_nobody_out_and_have_no_threads(listener: Lis
 def test_a_stranger_has_one_deadline_however_slowly_it_speaks(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_server, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.5)
     with strangers(listener.address, 1) as (slow,):
         began = time.monotonic()
         with pytest.raises(OSError):  # noqa: PT011 (a reset or a broken pipe)

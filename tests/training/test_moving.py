@@ -2,25 +2,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_parts import NO_FLOATS, TOKEN, in_threads, make_ps, servers_for
+from training_parts import TOKEN, in_threads, make_ps, servers_for
 
-from sizewright.training import moving
-from sizewright.training.embedding import Rows
-from sizewright.training.exchange import LEAVE, WANT_DENSE
-from sizewright.training.moving import MOVE, SNAPSHOT, Moved, Mover, copy_unread
+from sizewright.training.embedding import MOVE, Mask, Rows
+from sizewright.training.hash_index import Keys
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import RULES, Floats
-from sizewright.training.peers import Peer
-from sizewright.training.ps import ParameterServer
-from sizewright.training.replica_server import PsServer
-from sizewright.training.router import Pull, Push, Router
-from sizewright.training.routing import Owners, Routing, Server
-from sizewright.training.transport import TcpTransport
+from sizewright.training.ps import migration as moving
+from sizewright.training.ps.migration import Migration, Moved, copy_snapshot, copy_unread
+from sizewright.training.ps.parameter_server import ParameterServer
+from sizewright.training.routing import ALL_PARTS, Owners, Routing, Server
+from sizewright.training.transport.exchange import LEAVE, WANT_DENSE
+from sizewright.training.transport.links import TcpTransport
+from sizewright.training.transport.listeners import PsServer
+from sizewright.training.transport.peers import Peer
+from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
 
 ROWS, DENSE, STEPS = 3000, 40, 120
 WORKERS = {1, 2}
@@ -30,9 +32,9 @@ class Fleet:
     """Real servers behind TCP, rows and dense weights zero at first, whose partitions move."""
 
     def __init__(self, servers: int, **about: object) -> None:
-        self._about = {"width": 1, "spread": 0.0} | about
+        self._about = {"width": 1, "spread": 0.0, "total": DENSE} | about
         self.running: dict[int, PsServer] = {}
-        self.routers: list[Router] = []
+        self.routers: list[PsClient] = []
         started = tuple(self.start(1) for _ in range(servers))
         self.routing = Routing.even(started, DENSE)
         for server, part in zip(started, self.routing.slices(), strict=True):
@@ -56,9 +58,9 @@ class Fleet:
         sources = {server.id for server in self.routing.servers}
         for server in servers:
             self.ps(server).join(WORKERS)
-            self.ps(server).expect(target.version, sources, target.dense_of(server.id))
+            self.ps(server).expect(target.version, sources, target.dense_of(server.id), target.parts_of(server.id))
         peers = {i: {s.id: Peer(s.address, TOKEN, i) for s in servers if s.id != i} for i in sources}
-        movers = [Mover(self.ps(i), i, target, peers[i]) for i in sources]
+        movers = [Migration(self.ps(i), i, target, peers[i]) for i in sources]
         in_threads(*(mover.copy for mover in movers))
         in_threads(*(mover.finish for mover in (movers[:1] if undone else movers)))
         if undone:
@@ -66,8 +68,8 @@ class Fleet:
                 self.running[i].close()
             self.routing = self.routing._replace(version=target.version + 1)
             for i in sources:
-                assert self.ps(i).roll_back(self.routing.version) == 0
-                Mover(self.ps(i), i, self.routing, {}).forget_moved()
+                self.ps(i).roll_back(self.routing.version)
+                Migration(self.ps(i), i, self.routing, {}).forget_moved()
             self._announce(self.routing)
         else:
             self.routing = target
@@ -83,7 +85,7 @@ class Fleet:
         taken = []
         for server in self.routing.servers:
             store = self.ps(server).store
-            taken.append(store.take(store.slots(0, store.top)[0], 7))
+            taken.append(store.rows_at(store.slots(0, store.top)[0]))
         keys = np.concatenate([rows.keys for rows in taken])
         assert len(np.unique(keys)) == len(keys)
         order = np.argsort(keys)
@@ -93,8 +95,8 @@ class Fleet:
         parts = [self.ps(server).dense.part(0, DENSE) for server in self.routing.servers]
         return np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
 
-    def router(self, worker: int) -> Router:
-        self.routers.append(Router(TcpTransport(TOKEN), worker, self.routing, 1, patience_s=30))
+    def router(self, worker: int) -> PsClient:
+        self.routers.append(PsClient(TcpTransport(TOKEN), worker, self.routing, 1, patience_s=30))
         return self.routers[-1]
 
     def close(self) -> None:
@@ -115,6 +117,7 @@ class Pushing:
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.counts = np.zeros(ROWS)
         self.steps = 0
+        self._number = number
         self._router, self._rng = fleet.router(number), np.random.default_rng(number)
 
     def run(self) -> None:
@@ -123,11 +126,14 @@ class Pushing:
         for tag in range(1, last + 1):
             keys = self._rng.integers(0, ROWS, 0 if tag > STEPS else 400)
             lookup, version = self._router.routing.lookup(keys), self._router.routing.version
-            grads = np.full(DENSE, -1, np.float32) if before and len(before.row_grads) else NO_FLOATS
-            self._router.send(before, Pull(tag, lookup), grads, WANT_DENSE | (LEAVE if tag == last else 0))
+            dense = DensePush()
+            if before and len(before.row_grads):
+                dense = DensePush(np.full(DENSE, -1, np.float32), np.array([(before.start, before.end)]))
+            self._router.send(before, Pull(tag, lookup), dense, WANT_DENSE | (LEAVE if tag == last else 0))
             self._router.receive(np.empty((len(lookup.keys), 1), np.float32), np.empty(DENSE, np.float32))
             self.counts[lookup.keys] += 1
-            before = Push(tag, version, lookup, np.full((len(lookup.keys), 1), -1, np.float32))
+            at = self._number * 1_000_000 + tag
+            before = Push(tag, version, lookup, np.full((len(lookup.keys), 1), -1, np.float32), at, at + 1)
             self.steps = tag
             time.sleep(0.003)  # so that it goes on during all moves
 
@@ -222,42 +228,120 @@ def test_a_replacement_takes_over_only_what_the_old_one_held(fleets: list[Fleet]
     assert [each.rows for each in moved] == [0, lookup.counts[1], 0]
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    changes=st.lists(st.tuples(st.sampled_from(["touch", "copy", "remove"]), st.integers(0, 500)), max_size=12),
-    sizes=st.tuples(st.integers(1, 300), st.integers(1, 50)),
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["touch", "copy", "snapshot", "remove"]), st.integers(0, 500)), max_size=12
 )
-def test_a_reader_gets_every_change_and_nothing_twice(changes: list[tuple[str, int]], sizes: tuple[int, int]) -> None:
-    """Two readers at one server: what each is sent makes its copy equal to the store, whatever the other read."""
+
+
+def contents(ps: ParameterServer) -> dict[int, float]:
+    slots, keys = ps.store.slots(0, ps.store.top)
+    return dict(zip(keys.tolist(), ps.store.read(slots)[:, 0].tolist(), strict=True))
+
+
+def touch(ps: ParameterServer, first: int, value: float) -> set[int]:
+    keys = np.arange(first, first + 60, dtype=np.int64)
+    ps.store.update(ps.store.locate(keys), np.full((60, 1), value, np.float32))
+    return set(keys.tolist())
+
+
+class Copied:
+    """What has been sent, and something to be done amid it."""
+
+    def __init__(self, amid: Callable[[], object] = lambda: None) -> None:
+        self.rows: dict[int, float] = {}
+        self.keys: list[int] = []
+        self.dense: list[float] = []
+        self.applied: list[list[tuple[int, int]]] = []
+        self._amid = amid
+
+    def insert(self, rows: Rows) -> None:
+        self.keys += rows.keys.tolist()
+        self.rows |= dict(zip(rows.keys.tolist(), rows.weights[:, 0].tolist(), strict=True))
+        self._amid()
+
+    def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
+        self.dense = weights[:, 0].tolist()
+
+    def put_applied(self, parts: object, samples: SampleRanges) -> None:
+        self.applied.append(list(samples))
+
+
+def everything(keys: Keys) -> Mask:
+    return np.ones(len(keys), bool)
+
+
+@settings(max_examples=30, deadline=None)
+@given(changes=CHANGES, sizes=st.tuples(st.integers(1, 300), st.integers(1, 50)))
+def test_a_move_and_a_snapshot_get_every_change_and_nothing_twice(
+    changes: list[tuple[str, int]], sizes: tuple[int, int]
+) -> None:
+    """What each is sent makes its copy equal to the store, whatever the other one read."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(moving, "_SCANNED", sizes[0])
         patched.setattr(moving, "_CHUNK", sizes[1])
         ps = make_ps(width=1)
-        copies: dict[int, dict[int, float]] = {MOVE: {}, SNAPSHOT: {}}
-        touched: dict[int, set[int]] = {MOVE: set(), SNAPSHOT: set()}
-        for number, (change, about) in enumerate([*changes, ("copy", MOVE), ("copy", SNAPSHOT)]):
-            keys = np.arange(about, about + 60, dtype=np.int64)
+        copies: dict[str, dict[int, float]] = {"copy": {}, "snapshot": {}}
+        touched: dict[str, set[int]] = {"copy": set(), "snapshot": set()}
+        for number, (change, about) in enumerate([*changes, ("copy", 0), ("snapshot", 0)]):
             if change == "touch":
-                ps.store.update(ps.store.locate(keys), np.full((60, 1), number, np.float32))
-                for reader in touched:
-                    touched[reader] |= set(keys.tolist())
+                keys = touch(ps, about, number)
+                touched = {reader: had | keys for reader, had in touched.items()}
             elif change == "remove":
-                present = ps.store._index.find(keys) >= 0
-                ps.store.remove(keys[present])
+                gone = np.array([key for key in contents(ps) if about <= key < about + 60], np.int64)
+                ps.store.remove(gone)
                 for reader in touched:
-                    touched[reader] -= set(keys.tolist())
-                    copies[reader] = {key: v for key, v in copies[reader].items() if key not in keys}
+                    touched[reader] -= set(gone.tolist())
+                    copies[reader] = {key: v for key, v in copies[reader].items() if key not in gone}
             else:
-                reader = about % 2
-                got: list[int] = []
+                came = Copied()
+                if change == "copy":
+                    assert copy_unread(ps, MOVE, came.insert, polite=False) == len(came.keys)
+                else:
+                    copy_snapshot(ps, came, everything, all_rows=False, polite=False)
+                assert sorted(came.keys) == sorted(touched[change])
+                copies[change] |= came.rows
+                touched[change] = set()
+        assert copies["copy"] == copies["snapshot"] == contents(ps)
 
-                def send(rows: Rows, reader: int = reader, got: list[int] = got) -> None:
-                    got.extend(rows.keys.tolist())
-                    copies[reader] |= dict(zip(rows.keys.tolist(), rows.weights[:, 0].tolist(), strict=True))
 
-                assert copy_unread(ps, reader, send, polite=False) == len(got)
-                assert sorted(got) == sorted(touched[reader])
-                touched[reader] = set()
-        slots, present_keys = ps.store.slots(0, ps.store.top)
-        expected = dict(zip(present_keys.tolist(), ps.store.read(slots)[:, 0].tolist(), strict=True))
-        assert copies[MOVE] == copies[SNAPSHOT] == expected
+@settings(max_examples=30, deadline=None)
+@given(
+    before=st.lists(st.integers(0, 500), max_size=8),
+    amid=st.lists(st.tuples(st.sampled_from(["touch", "remove"]), st.integers(0, 500)), max_size=12),
+    again=st.booleans(),
+)
+def test_a_snapshot_is_of_the_moment_at_which_it_began(
+    before: list[int], amid: list[tuple[str, int]], again: bool
+) -> None:
+    """Rows that change, appear or go while it is copied are in it as they were; the next one has what they became."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(moving, "_CHUNK", 7)
+        ps, kept = make_ps(width=1), {}
+        for number, first in enumerate(before):
+            touch(ps, first, number)
+        if again:  # nothing of what comes is new to the next snapshot
+            first_one = Copied()
+            copy_snapshot(ps, first_one, everything, all_rows=False, polite=False)
+            kept = first_one.rows
+            for number, first in enumerate(before[::2]):
+                touch(ps, first, 50 + number)
+        moment, left = contents(ps), iter(amid)
+
+        def change() -> None:
+            kind, first = next(left, ("none", 0))
+            if kind == "touch":
+                touch(ps, first, 1000)
+                ps.dense.update(np.ones(4, np.float32))
+                ps.applied.add([(first, first + 1)], ALL_PARTS)
+            elif kind == "remove":
+                ps.store.remove(np.array([key for key in contents(ps) if first <= key < first + 60], np.int64))
+
+        came = Copied(change)
+        copy_snapshot(ps, came, everything, all_rows=False, polite=False)
+        assert kept | came.rows == moment
+        assert len(came.keys) == len(set(came.keys))
+        assert (came.dense, came.applied) == ([0.0] * 4, [[]])
+        later = Copied()
+        copy_snapshot(ps, later, everything, all_rows=False, polite=False)
+        now = contents(ps)
+        assert {key: v for key, v in (moment | later.rows).items() if key in now} == now

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizewright.training.pacing import Free, Pacing, Push, Rounds, mean_push
+from sizewright.training.ps.sync import AsyncUpdates, Push, SyncRounds, UpdateSync, mean_push
 
 WORKERS = st.integers(0, 4)
 
@@ -21,7 +21,7 @@ def push_of(value: float, slots: tuple[int, ...] = (0,)) -> Push:
 class Table:
     """A pacing whose calls may wait, each in a thread of its own; remembers what was applied and what calls told."""
 
-    def __init__(self, make: Callable[[threading.Condition], Pacing]) -> None:
+    def __init__(self, make: Callable[[threading.Condition], UpdateSync]) -> None:
         self.lock = threading.Lock()
         self.pacing = make(threading.Condition(self.lock))
         self.applied: list[float] = []
@@ -70,8 +70,8 @@ class Table:
         self.do(self.pacing.close)
         assert all(isinstance(self.ended(thread), ConnectionError) for thread in waiting)
 
-    def _apply(self, push: Push) -> None:
-        self.applied.append(float(push.dense_grads[0]))
+    def _apply(self, pushes: Sequence[Push]) -> None:
+        self.applied.append(float(mean_push(pushes).dense_grads[0]))
 
 
 ACTIONS = st.lists(st.tuples(st.sampled_from(["push"] * 6 + ["join", "drop", "break"]), WORKERS), max_size=30)
@@ -84,7 +84,7 @@ def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str
 
     Each push has a value of its own. A worker that joins amid a round waits for the next.
     """
-    table, members, expected = Table(Rounds), {0, 1}, list[float]()
+    table, members, expected = Table(SyncRounds), {0, 1}, list[float]()
     pushes: dict[int, tuple[float, threading.Thread]] = {}
     joining: dict[int, threading.Thread] = {}
     everything: list[threading.Thread] = []
@@ -143,7 +143,7 @@ def test_nobody_is_ever_further_ahead_than_the_bound(staleness: int, actions: li
 
     `elsewhere` is a push that another server took after a change of the routing: it counts here as well, with the next.
     """
-    table = Table(lambda changed: Free(changed, staleness))
+    table = Table(lambda changed: AsyncUpdates(changed, staleness))
     steps: dict[int, int] = {}  # steps of members, on one scale
     tags: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -186,7 +186,7 @@ def test_nobody_is_ever_further_ahead_than_the_bound(staleness: int, actions: li
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_change_lets_those_go_who_wait(staleness: int) -> None:
     """Its reply may be what the others wait for at another server."""
-    table = Table(lambda changed: Free(changed, staleness))
+    table = Table(lambda changed: AsyncUpdates(changed, staleness))
     for worker in (1, 2):
         table.do(lambda worker=worker: table.pacing.join(worker))
     for tag in range(1, staleness + 1):
@@ -203,7 +203,7 @@ def test_a_change_lets_those_go_who_wait(staleness: int) -> None:
 
 
 def test_without_a_bound_nobody_waits() -> None:
-    table = Table(Free)
+    table = Table(AsyncUpdates)
     for worker in (1, 2):
         table.do(lambda worker=worker: table.pacing.join(worker))
     for tag in range(50):
@@ -213,7 +213,7 @@ def test_without_a_bound_nobody_waits() -> None:
 
 
 def test_what_another_server_refused_waits_for_nobody_and_is_a_share_of_a_round() -> None:
-    for make, share in ((Rounds, 1 / 3), (Free, 1.0)):
+    for make, share in ((SyncRounds, 1 / 3), (AsyncUpdates, 1.0)):
         table = Table(make)
         for worker in (1, 2, 3):
             table.do(lambda worker=worker, table=table: table.pacing.join(worker))
@@ -238,7 +238,7 @@ def test_the_mean_counts_a_row_that_some_did_not_touch_as_zero(shapes: list[tupl
         rows[push.slots] += push.row_grads
         dense[: push.dense_grads.size] += push.dense_grads
     mean = mean_push(pushes)
-    assert mean.slots.tolist() == sorted({slot for slots, _ in shapes for slot in slots})
+    assert sorted(mean.slots.tolist()) == sorted({slot for slots, _ in shapes for slot in slots})
     np.testing.assert_allclose(mean.row_grads, rows[mean.slots] / len(pushes), rtol=1e-5)
     np.testing.assert_allclose(mean.dense_grads, (dense / len(pushes))[: mean.dense_grads.size], rtol=1e-5)
     assert mean.dense_grads.size == max(size for _, size in shapes)

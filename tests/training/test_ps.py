@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_parts import in_threads, make_ps, request
 
-from sizewright.training.exchange import AGAIN, DONE, LEAVE, PUSHED, STALE, WANT_DENSE, Reply, Request
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
-from sizewright.training.ps import Client, ParameterServer
-from sizewright.training.routing import PARTITIONS, partition_of
+from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.routing import PARTITIONS, PARTS, partition_of
+from sizewright.training.transport.exchange import AGAIN, DONE, LEAVE, STALE, WANT_DENSE, Reply, Request
 
 KEYS = st.lists(st.integers(0, 20), unique=True, max_size=8)
 READER = 99
+ALL = np.arange(PARTS)
 
 
 def rows_of(ps: ParameterServer, keys: list[int]) -> Floats:
@@ -77,7 +79,7 @@ def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]])
         last = (tag, keys)
     np.testing.assert_allclose(rows_of(ps, everything) - start, np.stack([expected, expected], axis=1), atol=1e-5)
     assert client.places.keys() == {len(steps) + 1}  # only the last pull still waits for its push
-    assert ps.applied.get(1, 0) == len(steps)
+    assert sum(len(group.samples) for group in ps.applied_groups()) == len(steps)
 
 
 def test_dense_weights_come_when_wanted_and_move_by_their_gradient() -> None:
@@ -169,7 +171,7 @@ def test_waiting_for_the_others_is_not_busy() -> None:
     assert 0 < ps.counters.busy_s < 0.5
 
 
-@pytest.mark.parametrize("how", ["leave", "forget", "last exchange"])
+@pytest.mark.parametrize("how", ["forget", "last exchange"])
 def test_nobody_waits_for_a_worker_that_has_left(how: str) -> None:
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
@@ -177,15 +179,67 @@ def test_nobody_waits_for_a_worker_that_has_left(how: str) -> None:
     start = rows_of(ps, [1])
     early = Asking(ps, clients[0], request(push_tag=4, grads=minus(1)))
     assert early.waits()
-    if how == "leave":
-        ps.leave(2)
-    elif how == "forget":
-        assert ps.forget(2) == 0
+    if how == "forget":
+        ps.forget(2)
     else:
         assert ps.exchange(clients[1], request(flags=LEAVE)).state == DONE
     assert early.reply().state == DONE
     np.testing.assert_allclose(rows_of(ps, [1]) - start, 1.0, rtol=1e-5)
-    assert (ps.forget(1), ps.forget(1)) == (4, 0)
+
+
+def test_nothing_is_taken_from_a_worker_that_was_forgotten_not_even_what_waits() -> None:
+    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    before = rows_of(ps, [1])
+    waiting = Asking(ps, clients[0], request(push_tag=1, grads=minus(1), samples=(0, 4)))
+    assert waiting.waits()
+    (group,) = ps.forget(1)
+    assert list(group.samples) == []
+    waiting._thread.join(10)
+    assert isinstance(waiting.outcome[0], ConnectionError)
+    with pytest.raises(ConnectionError, match="taken the place"):
+        ps.exchange(Client(1), request(push_tag=2, push_keys=[1], grads=minus(1)))
+    np.testing.assert_array_equal(rows_of(ps, [1]), before)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_push_that_comes_again_is_applied_once(sync: bool) -> None:
+    """Its reply was lost with the connection: the worker sends the same, with its keys, on another one."""
+    ps, client = make_ps(sync=sync), Client(1)
+    before = ps.exchange(client, request(keys=[1], tag=1)).rows
+    asked = request(push_tag=1, grads=minus(1), dense=[1] * 4, keys=[1], tag=2)
+    ps.exchange(client, asked)
+    for flags in (0, AGAIN):
+        again = asked._replace(push_keys=np.array([1]), flags=asked.flags | flags)
+        reply = ps.exchange(Client(1), again)
+        np.testing.assert_allclose(reply.rows - before, 1.0, rtol=1e-5)
+    assert dense_of(ps) == [-1] * 4
+    assert ps.counters.pushes == 1
+    assert [list(group.samples) for group in ps.applied_groups()] == [[(asked.start, asked.end)]]
+
+
+def test_what_another_worker_has_applied_in_part_is_applied_to_the_rest() -> None:
+    """The parts of another server came here by a move, before that one had taken the push."""
+    ps = make_ps()
+    keys = np.arange(20)
+    at = partition_of(keys)
+    lacking = np.unique(at[::2])
+    ps.exchange(Client(1), request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8)))
+    before = rows_of(ps, keys.tolist())
+    ps.applied.put(np.append(lacking, PARTITIONS), SampleRanges())  # and the first block of the dense weights
+    again = request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8))
+    ps.exchange(Client(2), again)
+    np.testing.assert_allclose((rows_of(ps, keys.tolist()) - before)[:, 0], np.isin(at, lacking), atol=1e-5)
+    assert [list(group.samples) for group in ps.applied_groups()] == [[(0, 8)]]
+    assert ps.applied.repeated == 0
+
+
+def test_samples_of_which_a_part_is_applied_are_counted_as_repeated() -> None:
+    ps = make_ps()
+    ps.exchange(Client(1), request(push_tag=1, push_keys=[1], grads=minus(1), samples=(0, 8)))
+    ps.exchange(Client(1), request(push_tag=2, push_keys=[1], grads=minus(1), samples=(5, 13)))
+    assert ps.applied.repeated == 3
 
 
 def test_closing_turns_waiting_and_later_workers_away_and_leaves_the_rows() -> None:
@@ -224,7 +278,7 @@ def test_a_change_begins_once_all_sources_are_done() -> None:
     ps, client = make_ps(dense=4), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
     assert 1 in client.places
-    ps.expect(2, {1, 7}, slice(1, 3))
+    ps.expect(2, {1, 7}, slice(1, 3), ALL)
     ps.freeze()
     ahead = Asking(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
     past = Asking(ps, Client(2), request(keys=[1]))
@@ -274,17 +328,19 @@ def test_a_version_that_begins_at_once_refuses_an_open_round() -> None:
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
-def test_a_push_that_waited_when_the_routing_changed_is_told_as_pushed() -> None:
+def test_a_push_that_waited_when_the_routing_changed_is_applied_once() -> None:
     ps, clients = make_ps(staleness=0), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
-    ahead = Asking(ps, clients[0], request(keys=[1], tag=2, push_tag=1, grads=minus(1)))
+    asked = request(keys=[1], tag=2, push_tag=1, grads=minus(1))
+    ahead = Asking(ps, clients[0], asked)
     assert ahead.waits()
     ps.freeze()
-    assert ahead.reply() == (PUSHED, *ahead.reply()[1:])
+    assert ahead.reply().state == STALE
     assert ahead.reply().rows.size == 0
     ps.begin(2)
+    ps.exchange(clients[0], asked._replace(version=2, flags=asked.flags | AGAIN, push_keys=np.array([1])))
     np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
     assert ps.counters.pushes == 1
 
@@ -302,7 +358,7 @@ def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_fr
     ps.freeze()
     assert early.reply().state == STALE
     for worker in (1, 3):
-        ps.leave(worker)  # so that a push of the newcomer would be a round of its own
+        ps.forget(worker)  # so that a push of the newcomer would be a round of its own
     assert newcomer.waits()
     np.testing.assert_array_equal(ps.store.read(np.array([0])), before)
     ps.begin(2)
@@ -310,29 +366,32 @@ def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_fr
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
-def test_rolling_back_brings_the_dense_weights_back_and_tells_what_is_lost() -> None:
+def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went() -> None:
     ps, client = make_ps(dense=4), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
-    ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4))
-    ps.expect(2, {7}, slice(0, 2))
+    ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4, samples=(0, 1)))
+    ps.expect(2, {7}, slice(0, 2), np.arange(100))
     ps.put_dense(0, np.full((2, 1), 9, np.float32), np.empty((2, 0), np.float32))
     ps.arrived(2, 7)
     assert dense_of(ps) == [9, 9]
     ps.exchange(client, request(keys=[1], tag=2, version=2))
-    ps.exchange(client, request(push_tag=2, grads=minus(1), version=2))
-    assert ps.roll_back(3) == 1
+    ps.exchange(client, request(push_tag=2, grads=minus(1), version=2, samples=(1, 2)))
+    ps.roll_back(3)
     assert (ps.version, dense_of(ps)) == (3, [-1] * 4)
-    assert ps.roll_back(4) == 0
+    applied = {tuple(group.parts[[0, -1]]): list(group.samples) for group in ps.applied_groups()}
+    assert applied == {(0, 99): [(1, 2)], (100, PARTS - 1): [(0, 1)]}  # nobody said that the first had been applied
+    ps.roll_back(4)
+    assert len(ps.applied_groups()) == 2
 
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None:
     ps = make_ps(dense=np.array([1, 2, 3, 4], np.float32))
-    ps.expect(2, {1, 7}, slice(1, 2))
+    ps.expect(2, {1, 7}, slice(1, 2), ALL)
     ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
     if started:
         ps.freeze()
-    assert ps.roll_back(3) == 0
+    ps.roll_back(3)
     assert dense_of(ps) == [1, 2, 3, 4]
     with pytest.raises(ConnectionError):  # what comes late belongs to nothing
         ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
@@ -344,8 +403,8 @@ def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None
 def test_a_newcomer_never_goes_back_to_before_it_came() -> None:
     """Its dense weights are those that it was given, whatever becomes of a later change."""
     ps = make_ps(dense=4, version=0)
-    ps.expect(1, {0}, slice(2, 5))
+    ps.expect(1, {0}, slice(2, 5), ALL)
     ps.put_dense(2, np.array([[1], [2], [3]], np.float32), np.empty((3, 0), np.float32))
     ps.arrived(1, 0)
-    assert ps.roll_back(2) == 0
+    ps.roll_back(2)
     assert dense_of(ps) == [1, 2, 3]

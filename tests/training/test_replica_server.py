@@ -14,13 +14,14 @@ import pytest
 from training_parts import TOKEN, in_threads, make_ps, request
 
 from sizewright.training.embedding import Rows
-from sizewright.training.exchange import DONE, Request
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
-from sizewright.training.peers import Peer
-from sizewright.training.replica_server import Listener, PsServer, SinkServer
-from sizewright.training.routing import Server
-from sizewright.training.transport import TcpLink, TcpTransport
-from sizewright.training.wire import Caller, Hello, connect
+from sizewright.training.routing import Parts, Server
+from sizewright.training.transport.exchange import DONE, Request
+from sizewright.training.transport.links import TcpLink, TcpTransport
+from sizewright.training.transport.listeners import Listener, PsServer, SinkServer
+from sizewright.training.transport.peers import Peer
+from sizewright.training.transport.wire import Caller, Hello, connect
 
 
 @pytest.fixture
@@ -135,7 +136,8 @@ def test_what_breaks_an_exchange_is_told_and_the_others_go_on(server: PsServer) 
         assert ask(healthy, request(keys=[1])).shape == (1, 2)
 
 
-def test_a_connection_that_ends_leaves_the_rounds() -> None:
+def test_a_worker_whose_connection_ends_is_waited_for_until_it_is_forgotten() -> None:
+    """It may open another one; that it has gone is for the session to say."""
     server = PsServer(make_ps(sync=True), TOKEN)
     with contextlib.closing(link_to(server)) as one:
         other = link_to(server, 2)
@@ -143,6 +145,9 @@ def test_a_connection_that_ends_leaves_the_rounds() -> None:
         start = ask(one, request(keys=[1], tag=1))
         one.send(request(keys=[1], tag=2, push_tag=1, grads=minus(1)))
         other.close()
+        time.sleep(0.1)
+        assert server._ps.sync.members == {1, 2}
+        server._ps.forget(2)
         assert one.wait().state == DONE
         rows = np.empty((1, 2), np.float32)
         one.read(rows, np.empty(0, np.float32))
@@ -151,20 +156,25 @@ def test_a_connection_that_ends_leaves_the_rounds() -> None:
 
 
 def test_a_peer_puts_rows_and_dense_weights_in_place(server: PsServer) -> None:
-    server._ps.expect(2, {9}, slice(1, 3))
+    server._ps.expect(2, {9}, slice(1, 3), np.array([4, 5]))
     peer = Peer(server.address, TOKEN, source=9)
     rows = Rows(np.array([4, 5]), np.arange(4, dtype=np.float32).reshape(2, 2), np.empty((2, 0), np.float32))
     peer.insert(rows)
     np.testing.assert_array_equal(server._ps.store.read(server._ps.store.locate(rows.keys)), rows.weights)
     peer.put_dense(1, np.array([[7], [8]], np.float32), np.empty((2, 0), np.float32))
+    peer.put_applied(np.array([5]), SampleRanges([(2, 9), (11, 12)]))
     assert server._ps.version == 1
     peer.done(2)
     assert server._ps.version == 2
     assert server._ps.dense.copy().tolist() == [7, 8]
+    applied = {tuple(parts.tolist()): list(samples) for parts, samples in server._ps.applied_groups()}
+    assert applied == {(4,): [], (5,): [(2, 9), (11, 12)]}  # of what nobody spoke of nothing is left
     with contextlib.closing(link_to(server)) as link:  # while the peer is connected
         ask(link, request(keys=[1], version=2))
     server.close()
-    assert server.received_bytes == peer.sent_bytes - 21 + link.sent_bytes  # the last frame is of no rows
+    assert (
+        server.received_bytes == peer.sent_bytes - 21 - (21 + 8 + 32) + link.sent_bytes
+    )  # the last two frames are of no rows
     with pytest.raises(OSError):  # noqa: PT011 (reset, broken pipe or closed, as it happens)
         peer.insert(rows)
 
@@ -179,19 +189,31 @@ def test_a_sink_is_told_who_sends_and_what() -> None:
         def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
             told.append((start, weights.tolist(), state.tolist()))
 
+        def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
+            told.append((parts.tolist(), list(samples)))
+
         def arrived(self, version: int, source: int) -> None:
             told.append((version, source))
 
-    server = SinkServer(Sink(), TOKEN)
+    def make_sink(source: int) -> Sink:
+        told.append(source)
+        return Sink()
+
+    server = SinkServer(make_sink, TOKEN)
     peer = Peer(server.address, TOKEN, source=3)
     peer.insert(Rows(np.array([4]), np.ones((1, 2), np.float32), np.zeros((1, 3), np.float32)))
     peer.put_dense(5, np.ones((2, 1), np.float32), np.zeros((2, 2), np.float32))
     peer.put_dense(2**40, np.empty((0, 1), np.float32), np.empty((0, 2), np.float32))
+    peer.put_applied(np.array([], np.int64), SampleRanges())
     peer.done(8)
-    assert told[0] == [[4], [[1, 1]], [[0, 0, 0]]]
-    assert told[1] == (5, [[1], [1]], [[0, 0], [0, 0]])
-    assert told[2] == (2**40, [], [])
-    assert told[3] == (8, 3)
+    assert told == [
+        3,
+        [[4], [[1, 1]], [[0, 0, 0]]],
+        (5, [[1], [1]], [[0, 0], [0, 0]]),
+        (2**40, [], []),
+        ([], []),
+        (8, 3),
+    ]
     peer.close()
     server.close()
 

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from training_parts import NO_FLOATS, in_threads, make_ps
 
 from sizewright.training.embedding import Rows
-from sizewright.training.exchange import (
+from sizewright.training.optimizers import Floats
+from sizewright.training.ps.migration import Migration
+from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.routing import Routing, Server
+from sizewright.training.transport.exchange import (
     LEAVE,
     NO_KEYS,
     PUSH,
@@ -21,11 +25,7 @@ from sizewright.training.exchange import (
     reply_bytes,
     request_bytes,
 )
-from sizewright.training.moving import Mover
-from sizewright.training.optimizers import Floats
-from sizewright.training.ps import Client, ParameterServer
-from sizewright.training.router import Pull, Push, Router
-from sizewright.training.routing import Routing, Server
+from sizewright.training.worker.ps_client import PsClient, Pull, Push
 
 DENSE = 11
 KEYS = st.lists(st.integers(0, 30), unique=True, max_size=12)
@@ -60,7 +60,7 @@ class World:
         self.routing = Routing.even(tuple(self._new(1, DENSE) for _ in range(servers)), DENSE)
         for server, part in zip(self.routing.servers, self.routing.slices(), strict=True):
             self.servers[server.id].dense = self.servers[server.id].dense.like(part.start, part.stop)
-        self.router = Router(self, 1, self.routing, 1, patience_s=5)
+        self.router = PsClient(self, 1, self.routing, 1, patience_s=5)
         self.refusals = 0
 
     def connect(self, server: Server, worker: int) -> NearLink:
@@ -76,7 +76,7 @@ class World:
         for server in target.servers:
             self.servers[server.id].expect(target.version, sources, target.dense_of(server.id))
         movers = [
-            Mover(
+            Migration(
                 self.servers[source],
                 source,
                 target,
@@ -91,7 +91,7 @@ class World:
             self.routing = self.routing._replace(version=target.version + 1)
             for source in sources:
                 assert self.servers[source].roll_back(self.routing.version) == 0
-                Mover(self.servers[source], source, self.routing, {}).forget_moved()
+                Migration(self.servers[source], source, self.routing, {}).forget_moved()
             for server in new:
                 self.servers[server.id].close()
             self.router.announce(self.routing)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from training_parts import TOKEN, make_ps, request
 
-from sizewright.training.exchange import DONE, STALE, WANT_DENSE, reply_bytes, request_bytes
-from sizewright.training.replica_server import PsServer
 from sizewright.training.routing import Server
-from sizewright.training.transport import TcpTransport
+from sizewright.training.transport.exchange import DONE, STALE, WANT_DENSE, reply_bytes, request_bytes
+from sizewright.training.transport.links import TcpTransport
+from sizewright.training.transport.listeners import PsServer
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_worker_is_known_by_its_number(server: PsServer) -> None:
     for link in links:
         link.send(request(version=2))
         link.wait()
-    assert server._ps.pacing.members == {4, 7}
+    assert server._ps.sync.members == {4, 7}
     for link in links:
         link.close()
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_parts import TOKEN
 
-from sizewright.training.replica_server import Listener
-from sizewright.training.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
+from sizewright.training.transport.listeners import Listener
+from sizewright.training.transport.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
 
 HELLO = Hello(Caller.worker, 7)
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from training_parts import (
-    READER,
     Cluster,
     ListFeed,
     held_out,
@@ -23,9 +22,9 @@ from sizewright.models.memory import dense_floats
 from sizewright.spec import Job
 from sizewright.training.embedding import make_keys
 from sizewright.training.networks import FAMILIES, make_network
-from sizewright.training.worker import Worker
+from sizewright.training.worker.worker import Worker
 
-REQUEST_BYTES, REPLY_BYTES = 40, 12
+REQUEST_BYTES, REPLY_BYTES = 52, 12
 
 
 def auc(job: Job, cluster: Cluster) -> float:
@@ -82,9 +81,9 @@ def test_dense_weights_may_travel_every_few_steps(sync: str) -> None:
             assert auc(job, cluster) > 0.6
             sent.append(workers[0].counters.bytes_sent)
             received.append(workers[0].counters.bytes_received)
-    # weights come with 250 exchanges, or with the first and 50 others; gradients with all those but the first
+    # weights come with 250 exchanges, or with the first and 50 others; gradients with each push, or 50 times
     size = 4 * dense_floats(often)
-    assert sent[0] - sent[1] == (249 - 50) * size
+    assert sent[0] - sent[1] == ((249 if sync == "sync" else 248) - 50) * size
     assert received[0] - received[1] == (250 - 51) * size
 
 
@@ -135,8 +134,13 @@ def test_it_counts_what_it_did(sync: str) -> None:
         dense = dense_floats(job)
         assert (counters.steps, counters.samples, len(worker.step_times)) == (steps, 32 * steps, steps)
         assert counters.unique_rows == sum(rows)
-        # dense gradients go with all exchanges but the first: the second of an asynchronous worker has none yet
-        asked = exchanges * 2 * REQUEST_BYTES + 8 * sum(rows) + 4 * width * sum(rows[:pushes]) + 4 * dense * steps
+        # dense gradients, and the samples that they are of, go with each push
+        asked = (
+            exchanges * 2 * REQUEST_BYTES
+            + 8 * sum(rows)
+            + 4 * width * sum(rows[:pushes])
+            + (4 * dense + 2 * 16) * pushes
+        )
         assert counters.bytes_sent == asked
         assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * width * sum(rows)
         for name in ("data_s", "pull_s", "compute_s", "push_s", "wait_s", "loss", "last_step_at_s"):
@@ -155,13 +159,13 @@ def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: 
         while worker.step():
             pushes = {server._ps.counters.pushes for server in cluster.running}
             assert pushes == {len(feed.told)}
-        assert feed.told == [(n, n) for n in range(1, 6)]
+        assert feed.told == [1, 2, 3, 4, 5]
         assert feed.handed_back == 1
         assert worker.counters.steps == 5
         for server in cluster.running:
             assert server._ps.counters.pushes == 5
-            assert server._ps.applied == {1: 5}
-            assert not server._ps.pacing.members
+            assert sum(len(group.samples) for group in server._ps.applied_groups()) == 5
+            assert not server._ps.sync.members
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
@@ -174,7 +178,7 @@ def test_a_pause_of_data_pushes_everything_and_training_goes_on_afterwards(sync:
         worker = cluster.worker(feed)
         outcomes = [worker.step() for _ in range(9)]
         assert outcomes.count(True) == 4
-        assert feed.told == [(n, n) for n in range(1, 5)]
+        assert feed.told == [1, 2, 3, 4]
         assert feed.handed_back == outcomes.count(False)
         for server in cluster.running:
             assert server._ps.counters.pushes == 4
@@ -187,7 +191,7 @@ def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
         worker = cluster.worker(feed)
         train([worker], 3)
         worker.leave()
-        assert feed.told == [(n, n) for n in range(1, 4)]  # the fourth batch was pulled only
+        assert feed.told == [1, 2, 3]  # the fourth batch was pulled only
         assert feed.handed_back == 1
         dense = cluster.running[0]._ps.dense
         weights = dense.copy()
@@ -233,7 +237,7 @@ def test_a_server_that_goes_and_is_not_replaced_ends_the_step(sync: str) -> None
     job = small_job(sync=sync)
     with serving(job, 2) as cluster:
         (worker,) = crew(job, cluster, 1)
-        worker._router._patience_s = 0.05
+        worker._client._patience_s = 0.05
         train([worker], 3)
         cluster.running[1].close()
         with pytest.raises(ConnectionError, match="nobody took its place"):
@@ -251,10 +255,9 @@ def test_closing_the_router_ends_a_step_that_waits_for_another_worker() -> None:
                 lonely.step()
 
         def close() -> None:
-            while not ps.pacing._pushes:  # type: ignore[attr-defined]
+            while not ps.sync._pushes:  # type: ignore[attr-defined]
                 threading.Event().wait(0.005)
-            lonely._router.close()
+            lonely._client.close()
 
         in_threads(run, close)
         assert ps.counters.pushes == 0
-        assert READER not in ps.pacing.members

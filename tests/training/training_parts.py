@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,25 +18,26 @@ from sizewright.spec import Data, Job, Model, Optimizer, Tables, Training
 from sizewright.training.cgroups import CgroupTree, find_cgroups
 from sizewright.training.dense import DenseSlice, dense_rule
 from sizewright.training.embedding import EmbeddingStore, make_keys
-from sizewright.training.exchange import NO_FLOATS, PUSH, WANT_DENSE, Request
-from sizewright.training.feed import Portion
 from sizewright.training.hash_index import Keys, Slots
+from sizewright.training.leases.batch_source import LeasedBatch
 from sizewright.training.networks import make_network
 from sizewright.training.optimizers import Floats, make_rule
-from sizewright.training.pacing import Free, Rounds
 from sizewright.training.program import BuiltIn
-from sizewright.training.ps import ParameterServer
-from sizewright.training.replica_server import PsServer
-from sizewright.training.router import Pull, Push, Router
+from sizewright.training.ps.parameter_server import ParameterServer
+from sizewright.training.ps.sync import AsyncUpdates, SyncRounds
 from sizewright.training.routing import Routing, Server
-from sizewright.training.transport import TcpTransport
+from sizewright.training.transport.exchange import NO_FLOATS, PUSH, WANT_DENSE, Request
+from sizewright.training.transport.links import TcpTransport
+from sizewright.training.transport.listeners import PsServer
 from sizewright.training.weights import FlatWeights
-from sizewright.training.worker import Worker
+from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
+from sizewright.training.worker.worker import Worker
 
 torch.set_num_threads(1)  # the networks are small, and workers have threads of their own
 TOKEN = bytes(range(32))
-READER = 999
-"""The worker that tests read with."""
+_SAMPLES = ((i, i + 1) for i in itertools.count(1 << 40))
+_READERS = itertools.count(1000)
+"""Numbers of workers that tests read with."""
 
 
 def small_job(
@@ -78,13 +80,14 @@ def make_ps(
     version: int = 1,
     seed: int = 0,
     spread: float = 1.0,
+    total: int | None = None,
 ) -> ParameterServer:
     optimizer = Optimizer(name=name, learning_rate=rate)
     weights = np.zeros(dense, np.float32) if isinstance(dense, int) else dense
     return ParameterServer(
         EmbeddingStore(width, make_rule(optimizer), seed=seed, spread=spread),
-        DenseSlice(start, weights, dense_rule(optimizer)),
-        lambda changed: Rounds(changed) if sync else Free(changed, staleness),
+        DenseSlice(start, weights, dense_rule(optimizer), total=total),
+        lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, staleness),
         version=version,
     )
 
@@ -97,20 +100,24 @@ def request(
     grads: object = (),
     push_keys: Sequence[int] = (),
     dense: object = (),
-    dense_start: int = 0,
     flags: int = 0,
     version: int = 1,
     width: int = 2,
+    samples: tuple[int, int] | None = None,
 ) -> Request:
-    """One exchange: a push when `push_tag` is given, and a pull of `keys`."""
+    """One exchange: a push when `push_tag` is given, of samples of its own if none are named, and a pull of `keys`."""
+    start, end = samples or next(_SAMPLES)
+    dense = np.array(dense, np.float32)
     return Request(
         version,
         flags | (0 if push_tag is None else PUSH),
         push_tag or 0,
+        start,
+        end,
         np.array(push_keys, np.int64),
         np.array(grads, np.float32).reshape(-1, width),
-        dense_start,
-        np.array(dense, np.float32),
+        np.array([(start, end)] if dense.size else [], np.int64).reshape(-1, 2),
+        dense,
         tag,
         np.array(keys, np.int64),
     )
@@ -133,22 +140,24 @@ class Cluster:
             ps = make_ps(
                 job.model.row_width, name=optimizer.name, rate=optimizer.learning_rate, dense=self.dense[part],
                 start=part.start, sync=training.sync == "sync", staleness=training.max_staleness, seed=i,
+                total=self.dense.size,
             )  # fmt: skip
             self.running.append(PsServer(ps, TOKEN))
         self.routing = plan._replace(servers=servers_for(self.running))
 
-    def router(self, worker: int = READER) -> Router:
-        return Router(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
+    def router(self, worker: int) -> PsClient:
+        return PsClient(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
 
     def read(self, keys: Keys) -> tuple[Floats, Floats]:
         """Rows of keys and all dense weights; keys that are new appear. No round waits for it."""
-        router = self.router()
+        reader = next(_READERS)
+        router = self.router(reader)
         try:
             return pull(router, keys, self.dense.size)
         finally:
             router.close()
-            for server in self.running:  # the thread that serves the link may take a while to see its end
-                server._ps.leave(READER)
+            for server in self.running:
+                server._ps.forget(reader)
 
     def predict(self, batch: Batch) -> Floats:
         """Logits of a batch with what the servers hold now."""
@@ -185,18 +194,20 @@ def serving(job: Job, servers: int) -> Iterator[Cluster]:
         cluster.close()
 
 
-def pull(router: Router, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
+def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
     """Rows in the order of the keys, and the dense weights."""
     lookup = router.routing.lookup(keys)
     rows, weights = np.empty((len(lookup.keys), router.width), np.float32), np.zeros(dense, np.float32)
-    router.send(None, Pull(1, lookup), NO_FLOATS, WANT_DENSE if dense else 0)
+    router.send(None, Pull(1, lookup), DensePush(), WANT_DENSE if dense else 0)
     router.receive(rows, weights)
     return rows[lookup.inverse], weights
 
 
-def push(router: Router, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
-    """Push alone: nothing is pulled."""
-    router.send(Push(tag, version, lookup, grads), None, dense, 0)  # type: ignore[arg-type]
+def push(router: PsClient, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
+    """Push alone, of samples of its own: nothing is pulled."""
+    start, end = next(_SAMPLES)
+    dense_push = DensePush(dense, np.array([(start, end)])) if dense.size else DensePush()
+    router.send(Push(tag, version, lookup, grads, start, end), None, dense_push, 0)  # type: ignore[arg-type]
     router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
 
 
@@ -205,20 +216,21 @@ class ListFeed:
 
     def __init__(self, batches: Iterable[Batch | None]) -> None:
         self.finished = False
-        self.told: list[tuple[int, int]] = []
+        self.told: list[int] = []
         self.handed_back = 0
         self._batches = iter(batches)
         self._count = 0
 
-    def next(self) -> Portion | None:
+    def next(self) -> LeasedBatch | None:
         batch = next(self._batches, None)
         if batch is None:
             return None
         self._count += 1
-        return Portion(batch, 0, self._count)
+        start, end = next(_SAMPLES)
+        return LeasedBatch(batch, self._count, start, end)
 
-    def trained(self, portion: Portion, tag: int) -> None:
-        self.told.append((portion.until, tag))
+    def trained(self, batch: LeasedBatch) -> None:
+        self.told.append(batch.lease)
 
     def hand_back(self) -> None:
         self.handed_back += 1

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sizewright.training.exchange import (
+from sizewright.training.optimizers import Floats
+from sizewright.training.routing import Server
+from sizewright.training.transport.exchange import (
     Reply,
     ReplyHead,
     Request,
@@ -16,9 +18,7 @@ from sizewright.training.exchange import (
     request_bytes,
     send_request,
 )
-from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Server
-from sizewright.training.wire import Caller, Hello, connect, drop, receive_into
+from sizewright.training.transport.wire import Caller, Hello, connect, drop, receive_into
 
 
 class Link(Protocol):
@@ -46,8 +46,8 @@ class Link(Protocol):
 class Transport(Protocol):
     """Makes links; sent to the workers as it is."""
 
-    def connect(self, server: Server, worker: int) -> Link:
-        """A link of one worker to one server."""
+    def connect(self, server: Server, worker: int, answer_s: float = 30.0) -> Link:
+        """A link of one worker to one server, which is to answer within `answer_s`."""
 
 
 class TcpTransport:
@@ -56,8 +56,8 @@ class TcpTransport:
     def __init__(self, token: bytes) -> None:
         self._token = token
 
-    def connect(self, server: Server, worker: int) -> Link:  # noqa: D102
-        return TcpLink(connect(server.address, self._token, Hello(Caller.worker, worker)))
+    def connect(self, server: Server, worker: int, answer_s: float = 30.0) -> Link:  # noqa: D102
+        return TcpLink(connect(server.address, self._token, Hello(Caller.worker, worker), answer_s))
 
 
 class TcpLink:
@@ -88,7 +88,7 @@ class RayTransport:
     def __init__(self, prefix: str, namespace: str) -> None:
         self._prefix, self._namespace = prefix, namespace
 
-    def connect(self, server: Server, worker: int) -> Link:  # noqa: D102
+    def connect(self, server: Server, worker: int, answer_s: float = 30.0) -> Link:  # noqa: D102
         import ray
 
         try:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from sizewright.training.routing import Address
 TOKEN_BYTES = 32
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HELLO = struct.Struct("<BI")
-_ATTEMPTS, _AGAIN_S = 3, 0.05
+_ATTEMPTS, _AGAIN_S, _LONGEST_WAIT_S = 3, 0.05, 1.0
 """Under a flood of strangers a listener may turn one of ours away."""
 
 
@@ -59,6 +60,23 @@ def connect(address: Address, token: bytes, hello: Hello, timeout_s: float = 30.
         sock.close()
         time.sleep(_AGAIN_S * 2**attempt)
     raise ConnectionError("the other side refused the token")
+
+
+class Backoff:
+    """Attempts at once, then at growing intervals of up to a second, until `patience_s` have passed."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+
+    def __iter__(self) -> Iterator[None]:
+        deadline, wait_s = time.monotonic() + self._patience_s, _AGAIN_S
+        while True:
+            yield
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(wait_s, left))
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
 def _introduce(sock: socket.socket, token: bytes, hello: Hello, deadline: float) -> bool:
@@ -177,3 +195,6 @@ def drop(sock: socket.socket) -> None:
 def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine may vanish without a word
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000)):
+        if hasattr(socket, option):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Range = tuple[int, int]
-"""Samples [start, end)."""
+from sizewright.training.leases.sample_ranges import Range, SampleRanges, reconcile
 
 _ENDLESS = 2**63 - 1
 _HELD_AT_MOST = 2
@@ -21,6 +20,8 @@ class Lease(NamedTuple):
     id: int
     start: int
     end: int
+    again: bool = False
+    """Some servers have applied these samples already."""
 
 
 @dataclass
@@ -30,6 +31,7 @@ class _Out:
     worker: int
     start: int
     end: int
+    again: bool
 
 
 @dataclass
@@ -43,11 +45,12 @@ class _Pace:
     """Samples per second."""
 
 
-class LeaseBook:
+class SampleLeases:
     """Which samples are trained, which are out with whom, which are still to go.
 
     It keeps the ranges that are still to go and the leases that are out, and so stays small however long the run is.
     A lease is the beginning of the lowest range still to go: what was handed back goes out again before new samples.
+    First of all go the pieces that some servers have applied and others have not, each in leases of its own.
     It is of whole batches, except where its range ends: about as much as its worker trains in `target_s`, one batch as
     long as its rate is unknown, and ever less near the end, so that all workers finish together: at most half of what
     is to go, shared out evenly, and at most half of the time that all of them need for it.
@@ -61,8 +64,10 @@ class LeaseBook:
         target_s: float = 2.0,
         most_batches: int = 64,
         trained: Sequence[Range] = (),
+        again: Sequence[Range] = (),
     ) -> None:
-        """`total` samples are to be trained, None for an endless run; those in `trained` already were.
+        """`total` samples are to be trained, None for an endless run; those in `trained` already were, and the pieces
+        of `again` were by some servers.
 
         Raises ValueError for a negative total, a target or size that is not positive, or trained ranges beyond total.
         """
@@ -73,7 +78,9 @@ class LeaseBook:
         self.set_batch_size(batch_size)
         if any(not 0 <= start <= end <= self._end for start, end in trained):
             raise ValueError(f"trained ranges {list(trained)} are not all within {total} samples")
-        self._free = _gaps(trained, self._end)
+        self._pieces = sorted(again)
+        self._free = SampleRanges([*trained, *again]).gaps(0, self._end)
+        self._unread = SampleRanges()
         self._out: dict[int, _Out] = {}
         self._paces: dict[int, _Pace] = {}
         self._next_id = 0
@@ -81,17 +88,19 @@ class LeaseBook:
     def lease(self, worker: int, now_s: float) -> Lease | None:
         """More samples for a worker; None when all are out or trained, or when it holds two leases already."""
         held = sum(out.worker == worker for out in self._out.values())
-        if not self._free or held >= _HELD_AT_MOST:
+        again = bool(self._pieces)
+        source = self._pieces or self._free
+        if not source or held >= _HELD_AT_MOST:
             return None
         pace = self._paces.setdefault(worker, _Pace(now_s))
         if not held:
             pace.since_s = now_s  # it was idle until now
-        start, limit = self._free[0]
+        start, limit = source[0]
         end = min(start + self._size(worker, pace), limit)
-        self._free[:1] = [(end, limit)] if end < limit else []
-        lease = Lease(self._next_id, start, end)
+        source[:1] = [(end, limit)] if end < limit else []
+        lease = Lease(self._next_id, start, end, again)
         self._next_id += 1
-        self._out[lease.id] = _Out(worker, start, end)
+        self._out[lease.id] = _Out(worker, start, end, again)
         return lease
 
     def report(self, worker: int, lease_id: int, until: int, now_s: float) -> None:
@@ -112,14 +121,32 @@ class LeaseBook:
         if out.start == out.end:
             del self._out[lease_id]
 
-    def hand_back(self, worker: int) -> None:
-        """What the worker has not trained of its leases is to go again, before anything new; its rate is kept."""
-        self._release(worker)
+    def skip(self, start: int, end: int) -> None:
+        """There is nothing to train in these samples: no server will ever apply them."""
+        self._unread.add(start, end)
 
-    def drop(self, worker: int) -> int:
-        """The worker died: as `hand_back`, and it is forgotten. Returns how many samples go out again."""
+    def hand_back(self, worker: int) -> None:
+        """What the worker has not trained of its leases is to go again; its rate is kept.
+
+        Only the worker itself may say so, who knows that no server has any of it.
+        """
+        for out in self._ended(worker):
+            if out.again:
+                self._pieces = sorted([*self._pieces, (out.start, out.end)])
+            else:
+                self._free = list(SampleRanges([*self._free, (out.start, out.end)]))
+
+    def release(self, worker: int, applied: Sequence[SampleRanges]) -> int:
+        """The worker has gone: what it has not trained goes out again, by what all accounts of the servers say of it.
+
+        What each of them has applied is trained; what only some have is to be trained by the others alone. Returns how
+        many samples go out again.
+        """
         self._paces.pop(worker, None)
-        return self._release(worker)
+        found = reconcile([(out.start, out.end) for out in self._ended(worker)], applied)
+        self._free = list(SampleRanges([*self._free, *found.none]))
+        self._pieces = sorted([*self._pieces, *found.some])
+        return sum(end - start for start, end in [*found.none, *found.some])
 
     def set_batch_size(self, batch_size: int) -> None:
         """Samples per batch of leases to come. Raises ValueError below 1."""
@@ -130,16 +157,21 @@ class LeaseBook:
     @property
     def finished(self) -> bool:
         """Everything is trained."""
-        return not self._free and not self._out
+        return not self._free and not self._pieces and not self._out
 
     @property
     def trained(self) -> int:
         """Samples trained."""
         return self._end - self._to_go() - sum(self.out().values())
 
-    def trained_ranges(self) -> list[Range]:
-        """What is trained, sorted and merged."""
-        return _gaps([*self._free, *((out.start, out.end) for out in self._out.values())], self._end)
+    def trained_ranges(self) -> SampleRanges:
+        """What is trained."""
+        out = ((out.start, out.end) for out in self._out.values())
+        return SampleRanges(SampleRanges([*self._free, *self._pieces, *out]).gaps(0, self._end))
+
+    def applied_ranges(self) -> SampleRanges:
+        """What is trained, and so is applied by all servers that have not lost it."""
+        return self.trained_ranges().minus(self._unread)
 
     def remaining(self) -> int | None:
         """Samples not trained yet, those that are out included; None in an endless run."""
@@ -172,32 +204,12 @@ class LeaseBook:
         pace.rate = rate if pace.rate is None else pace.rate + weight * (rate - pace.rate)
         pace.since_s, pace.samples = now_s, 0
 
-    def _release(self, worker: int) -> int:
+    def _ended(self, worker: int) -> list[_Out]:
+        """The leases of a worker, which are out no more."""
         ended = {number: out for number, out in self._out.items() if out.worker == worker}
-        for number, out in ended.items():
+        for number in ended:
             del self._out[number]
-            self._free.append((out.start, out.end))
-        if ended:
-            self._free = _merged(self._free)
-        return sum(out.end - out.start for out in ended.values())
+        return list(ended.values())
 
     def _to_go(self) -> int:
-        return sum(end - start for start, end in self._free)
-
-
-def _merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same samples in as few ranges as can be, sorted."""
-    merged: list[Range] = []
-    for start, end in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        elif start < end:
-            merged.append((start, end))
-    return merged
-
-
-def _gaps(ranges: Iterable[Range], end: int) -> list[Range]:
-    """The samples of [0, end) that are in none of the ranges, sorted."""
-    covered = _merged(ranges)
-    starts, ends = [0, *(stop for _, stop in covered)], [*(start for start, _ in covered), end]
-    return [(start, stop) for start, stop in zip(starts, ends, strict=True) if start < stop]
+        return sum(end - start for start, end in [*self._free, *self._pieces])

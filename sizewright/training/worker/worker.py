@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from sizewright.training.embedding import make_keys
-from sizewright.training.exchange import LEAVE, NO_FLOATS, WANT_DENSE
-from sizewright.training.feed import Feed, Portion
+from sizewright.training.leases.batch_source import BatchSource, LeasedBatch
 from sizewright.training.optimizers import Floats
-from sizewright.training.router import Pull, Push, Router
 from sizewright.training.routing import Lookup
+from sizewright.training.transport.exchange import LEAVE, NO_FLOATS, WANT_DENSE
 from sizewright.training.weights import FlatWeights
+from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _KEPT_STEPS = 8192
@@ -51,7 +51,7 @@ class _Step(NamedTuple):
 
     tag: int
     version: int
-    portion: Portion
+    leased: LeasedBatch
     lookup: Lookup
     row_grads: Floats
 
@@ -67,8 +67,8 @@ class Worker:
         self,
         network: nn.Module,
         loss: Loss,
-        feed: Feed,
-        router: Router,
+        source: BatchSource,
+        client: PsClient,
         *,
         sync: bool = False,
         dense_sync_steps: int = 1,
@@ -79,8 +79,8 @@ class Worker:
         self._device = torch.device(device)
         self._network = network.to(self._device)
         self._loss = loss
-        self._feed = feed
-        self._router = router
+        self._source = source
+        self._client = client
         self._sync = sync
         self._dense_every = dense_sync_steps
         self._flat = FlatWeights(self._network)
@@ -89,6 +89,8 @@ class Worker:
         self._ready: tuple[_Step, Floats] | None = None
         self._done: _Step | None = None
         self._sent: _Step | None = None
+        self._untold: list[LeasedBatch] = []  # their rows are pushed, and their dense gradients not yet
+        self._dense_pushed = False
 
     def step(self) -> bool:
         """Train one batch; False when there is none at present, and then everything has been pushed.
@@ -108,17 +110,17 @@ class Worker:
         else:
             asked = self._ask()
             if asked is None:
-                self._flush(0)
+                self._flush(WANT_DENSE if self._apart() or self._dense_every == 1 else 0)
             self._done = self._compute(step, rows)
         self._ready = (asked, self._receive(asked)) if asked else None
-        self._count(len(step.portion.batch.labels))
+        self._count(len(step.leased.batch.labels))
         return True
 
     def leave(self) -> None:
         """Push what is computed, give back what is not, and let nobody wait for this worker."""
         self._ready = None
         self._flush(LEAVE)
-        self._feed.hand_back()
+        self._source.hand_back()
         self._fresh = True
 
     def dense_weights(self) -> Floats:
@@ -130,34 +132,48 @@ class Worker:
         counters.steps += 1
         counters.samples += samples
         counters.last_step_at_s = time.perf_counter()
-        counters.bytes_sent, counters.bytes_received = self._router.sent_bytes, self._router.received_bytes
+        counters.bytes_sent, counters.bytes_received = self._client.sent_bytes, self._client.received_bytes
         self.step_times.append(time.monotonic())
 
     def _ask(self) -> _Step | None:
         """Send the last gradients and ask for the rows of the next batch; None, and nothing sent, without a batch."""
         clock = [time.perf_counter()]
-        portion = self._feed.next()
+        leased = self._source.next()
         clock.append(time.perf_counter())
         self.counters.data_s += clock[1] - clock[0]
-        if portion is None:
+        if leased is None:
             return None
-        lookup = self._router.routing.lookup(make_keys(portion.batch.ids))
+        lookup = self._client.routing.lookup(make_keys(leased.batch.ids))
         self._tag += 1
-        asked = _Step(self._tag, self._router.routing.version, portion, lookup, NO_FLOATS)
+        asked = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
         clock.append(time.perf_counter())
-        self._send(asked, WANT_DENSE if self._fresh or self._tag % self._dense_every == 0 else 0)
+        due = self._fresh or self._tag % self._dense_every == 0 or self._apart()
+        self._send(asked, WANT_DENSE if due else 0)
         clock.append(time.perf_counter())
         self.counters.pull_s += clock[2] - clock[1]
         self.counters.push_s += clock[3] - clock[2]
         self.counters.unique_rows += len(lookup.keys)
         return asked
 
+    def _apart(self) -> bool:
+        """Whether the dense gradients of the batch just computed, or of the one to be computed next, must not be
+        summed up with others: some servers have applied it already."""
+        ready = self._ready[0] if self._ready else None
+        return any(step is not None and step.leased.again for step in (self._done, ready))
+
     def _send(self, asked: _Step | None, flags: int) -> None:
         self._sent, self._done = self._done, None
-        due = not self._fresh and (flags & WANT_DENSE or (flags & LEAVE and self._flat.has_grads))
-        push = Push(self._sent.tag, self._sent.version, self._sent.lookup, self._sent.row_grads) if self._sent else None
-        pull = Pull(asked.tag, asked.lookup) if asked else None
-        self._router.send(push, pull, self._flat.take_grads() if due else NO_FLOATS, flags)
+        if self._sent is not None:
+            self._untold.append(self._sent.leased)
+        self._dense_pushed = bool(self._untold) and bool(flags & (WANT_DENSE | LEAVE))
+        push, pull, dense = None, Pull(asked.tag, asked.lookup) if asked else None, DensePush()
+        if (sent := self._sent) is not None:
+            start, end = sent.leased.start, sent.leased.until
+            push = Push(sent.tag, sent.version, sent.lookup, sent.row_grads, start, end)
+        if self._dense_pushed:
+            samples = np.array([(each.start, each.until) for each in self._untold], np.int64).reshape(-1, 2)
+            dense = DensePush(self._flat.take_grads(), samples)
+        self._client.send(push, pull, dense, flags)
         self._fresh &= asked is None
 
     def _flush(self, flags: int) -> None:
@@ -165,25 +181,27 @@ class Worker:
         if self._done is None and not flags:
             return
         self._send(None, flags)
-        self._collect(np.empty((0, self._router.width), np.float32))
+        self._collect(np.empty((0, self._client.width), np.float32))
 
     def _receive(self, asked: _Step) -> Floats:
-        rows = np.empty((len(asked.lookup.keys), self._router.width), np.float32)
+        rows = np.empty((len(asked.lookup.keys), self._client.width), np.float32)
         self._collect(rows)
         return rows
 
     def _collect(self, rows: Floats) -> None:
-        waited, read = self._router.receive(rows, self._flat.weights)
+        waited, read = self._client.receive(rows, self._flat.weights)
         self.counters.wait_s += waited
         self.counters.pull_s += read
         self._flat.put_weights()
-        if self._sent is not None:
-            self._feed.trained(self._sent.portion, self._sent.tag)
-            self._sent = None
+        self._sent = None
+        if self._dense_pushed:
+            for leased in self._untold:
+                self._source.trained(leased)
+            self._untold.clear()
 
     def _compute(self, step: _Step, rows: Floats) -> _Step:
         start = time.perf_counter()
-        batch = step.portion.batch
+        batch = step.leased.batch
         pulled = torch.from_numpy(rows).to(self._device).requires_grad_()
         shape = (*batch.ids.shape, rows.shape[1])
         inverse = torch.from_numpy(step.lookup.inverse).to(self._device)

@@ -10,9 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from sizewright.training.embedding import Rows
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Address
-from sizewright.training.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
+from sizewright.training.routing import Address, Parts
+from sizewright.training.transport.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
 
 _FRAME = struct.Struct("<BQI2I")
 _ACK = b"\x06"
@@ -24,16 +25,24 @@ class _Kind(IntEnum):
     rows = 1
     dense = 2
     done = 3
+    applied = 4
 
 
-class Sink(Protocol):
-    """What takes rows in: a parameter server, or the keeper."""
+class Parcel(Protocol):
+    """What takes parts of the weights in, here or elsewhere."""
 
     def insert(self, rows: Rows) -> None:
         """Put rows in place of what is there."""
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
         """Put dense weights (n, 1) and their state (n, k) from `start`."""
+
+    def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
+        """Take which samples are applied to parts of the weights."""
+
+
+class Sink(Parcel, Protocol):
+    """A parameter server, or the store of snapshots."""
 
     def arrived(self, version: int, source: int) -> None:
         """A source has sent everything that belongs to a version."""
@@ -58,6 +67,11 @@ class Peer:
         self._send(_FRAME.pack(_Kind.dense, start, len(weights), weights.size // max(1, len(weights)), state.shape[1]),
                    weights, state)  # fmt: skip
 
+    def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
+        """Send which samples are applied to parts of the weights."""
+        ranges = samples.to_array()
+        self._send(_FRAME.pack(_Kind.applied, 0, len(parts), len(ranges), 0), parts, ranges)
+
     def done(self, version: int) -> None:
         """Say that everything of a version has been sent."""
         self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0))
@@ -79,6 +93,13 @@ def serve_peer(sock: socket.socket, source: int, sink: Sink) -> int:
         kind, start, count, width, state_width = _FRAME.unpack(head)
         if kind == _Kind.done:
             sink.arrived(start, source)
+            sock.sendall(_ACK)
+            continue
+        if kind == _Kind.applied:
+            parts, ranges = np.empty(count, np.int64), np.empty((width, 2), np.int64)
+            if not (receive_into(sock, parts) and receive_into(sock, ranges)):
+                break
+            sink.put_applied(parts, SampleRanges(ranges.tolist()))
             sock.sendall(_ACK)
             continue
         keys = np.empty(count if kind == _Kind.rows else 0, np.int64)

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.training.embedding import Mask, Rows
+from sizewright.training.embedding import MOVE, Mask, Rows
 from sizewright.training.hash_index import Keys
-from sizewright.training.peers import Peer
-from sizewright.training.ps import ParameterServer
+from sizewright.training.ps.parameter_server import ParameterServer
 from sizewright.training.routing import Owners, Routing, partition_of
-
-# Readers of a store's rows.
-SNAPSHOT, MOVE = 0, 1
+from sizewright.training.transport.peers import Parcel, Peer
 
 _SCANNED = 1 << 16  # row numbers looked at under one lock
 _CHUNK = 4096  # rows copied under one lock: about half a millisecond
@@ -42,7 +39,7 @@ def copy_unread(
     still_unread: bool = False,
     polite: bool = True,
 ) -> int:
-    """Send every wanted row that the reader has not seen in its present state; returns how many.
+    """Send every wanted row that the reader has not seen; returns how many.
 
     With `still_unread` the others stay unread, since they may be wanted later.
     """
@@ -66,6 +63,33 @@ def copy_unread(
             return sent
 
 
+def copy_snapshot(ps: ParameterServer, to: Parcel, wanted: Wanted, *, all_rows: bool, polite: bool = True) -> None:
+    """Send what has changed since the last snapshot, or `all_rows`, as of the moment of this call, while training
+    goes on; and the dense weights and what was applied, of the same moment."""
+
+    def send(rows: Rows) -> None:
+        to.insert(rows)
+        send_kept()
+
+    def send_kept() -> None:
+        with ps.locked() as store:
+            kept = store.kept_rows()
+        for rows in kept:
+            mine = wanted(rows.keys)
+            to.insert(Rows(rows.keys[mine], rows.weights[mine], rows.state[mine]))
+
+    moment = ps.begin_snapshot(all_rows=all_rows)
+    try:
+        to.put_dense(*moment.dense)
+        for parts, samples in moment.applied:
+            to.put_applied(parts, samples)
+        copy_unread(ps, moment.reader, send, wanted=wanted, still_unread=True, polite=polite)
+        send_kept()
+    finally:
+        with ps.locked() as store:
+            store.end_snapshot()
+
+
 @dataclass
 class Moved:
     """What a move took: rows copied in all, rounds, rows of the last round, seconds for which exchanges waited."""
@@ -76,7 +100,7 @@ class Moved:
     frozen_s: float = 0.0
 
 
-class Mover:
+class Migration:
     """One server's part in a change of the routing, from `copy` to `finish`."""
 
     def __init__(self, ps: ParameterServer, server_id: int, target: Routing, peers: Mapping[int, Peer]) -> None:
@@ -89,7 +113,7 @@ class Mover:
     def copy(self, *, polite: bool = True) -> None:
         """Copy while training goes on, until few rows are left that have changed."""
         with self._ps.locked() as store:
-            store.forget_reader(MOVE)
+            store.forget_move()
         self._catch_up(_MOST_ROUNDS, polite=polite)
 
     def finish(self) -> Moved:
@@ -103,6 +127,8 @@ class Mover:
             to = self._ps if server.id == self._id else self._peers[server.id]
             if len(weights):
                 to.put_dense(begin, weights, state)
+            for parts, samples in self._ps.applied.keep(self._target.parts_of(server.id)).groups():
+                to.put_applied(parts, samples)
         for peer in self._peers.values():
             peer.done(self._target.version)
         if self._stays:

@@ -7,46 +7,52 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.training.hash_index import Keys
 from sizewright.training.optimizers import Floats
-from sizewright.training.wire import receive_bytes, receive_into, send_arrays
+from sizewright.training.transport.wire import receive_bytes, receive_into, send_arrays
 
-_REQUEST = struct.Struct("<4IQ4I")
+_REQUEST = struct.Struct("<4I2Q5I")
 _REPLY = struct.Struct("<3I")
 
 # Flags of a request.
 PUSH = 1  # it carries a step's gradients (perhaps none of this server's rows)
 WANT_DENSE = 2
-AGAIN = 4  # part of a push that another server refused: no part of a synchronous round
+AGAIN = 4  # sent again by another routing: its push is no part of a synchronous round
 LEAVE = 8  # the worker's last
 
 # States of a reply.
 DONE = 0
-STALE = 1  # nothing was done: the routing has changed
-PUSHED = 2  # the push was applied, then the routing changed before the pull
+STALE = 1  # the routing has changed: the same is to be sent again by the new one, and is applied once
 
 NO_FLOATS: Floats = np.empty(0, np.float32)
 NO_KEYS: Keys = np.empty(0, np.int64)
+Samples = NDArray[np.int64]
+"""Ranges [start, end) of samples, an array (n, 2)."""
+NO_SAMPLES: Samples = np.empty((0, 2), np.int64)
 
 
 class Request(NamedTuple):
     """`version` is that of the routing by which the request was split.
 
     The rows that `row_grads` (n, width) belong to are named by `push_keys`, or, where these are left out, by
-    `push_tag`: the tag of the pull that brought them, whose places the server remembers. `dense_grads` begin at
-    `dense_start` of the whole vector of dense weights.
+    `push_tag`: the tag of the pull that brought them, whose places the server remembers. The push is of the samples
+    [start, end). `dense_grads` are of the server's whole slice of the dense weights, and the sum of those of
+    `dense_samples`. All rows of a push that belong to a server are in one request, however often it is sent.
     """
 
     version: int
-    flags: int
-    push_tag: int
-    push_keys: Keys
-    row_grads: Floats
-    dense_start: int
-    dense_grads: Floats
-    pull_tag: int
-    keys: Keys
+    flags: int = 0
+    push_tag: int = 0
+    start: int = 0
+    end: int = 0
+    push_keys: Keys = NO_KEYS
+    row_grads: Floats = NO_FLOATS.reshape(0, 0)
+    dense_samples: Samples = NO_SAMPLES
+    dense_grads: Floats = NO_FLOATS
+    pull_tag: int = 0
+    keys: Keys = NO_KEYS
 
 
 class Reply(NamedTuple):
@@ -66,17 +72,16 @@ class ReplyHead(NamedTuple):
 
 
 STALE_REPLY = Reply(STALE, NO_FLOATS, NO_FLOATS)
-PUSHED_REPLY = Reply(PUSHED, NO_FLOATS, NO_FLOATS)
 
 
 def send_request(sock: socket.socket, request: Request) -> int:
     """Send and return the bytes sent."""
     r = request
     head = _REQUEST.pack(
-        r.version, r.flags, r.push_tag, len(r.row_grads), r.dense_start, len(r.push_keys), r.dense_grads.size,
-        r.pull_tag, len(r.keys),
+        r.version, r.flags, r.push_tag, len(r.row_grads), r.start, r.end, len(r.dense_samples), len(r.push_keys),
+        r.dense_grads.size, r.pull_tag, len(r.keys),
     )  # fmt: skip
-    return send_arrays(sock, head, r.push_keys, r.row_grads, r.dense_grads, r.keys)
+    return send_arrays(sock, head, r.push_keys, r.row_grads, r.dense_samples, r.dense_grads, r.keys)
 
 
 def receive_request(sock: socket.socket, width: int) -> Request | None:
@@ -84,18 +89,19 @@ def receive_request(sock: socket.socket, width: int) -> Request | None:
     head = receive_bytes(sock, _REQUEST.size)
     if head is None:
         return None
-    version, flags, push_tag, rows, dense_start, push_size, dense_size, pull_tag, size = _REQUEST.unpack(head)
+    version, flags, push_tag, rows, start, end, ranges, push_size, dense_size, pull_tag, size = _REQUEST.unpack(head)
     push_keys, keys = np.empty(push_size, np.int64), np.empty(size, np.int64)
     grads, dense = np.empty((rows, width), np.float32), np.empty(dense_size, np.float32)
-    for array in (push_keys, grads, dense, keys):
+    samples = np.empty((ranges, 2), np.int64)
+    for array in (push_keys, grads, samples, dense, keys):
         if not receive_into(sock, array):
             return None
-    return Request(version, flags, push_tag, push_keys, grads, dense_start, dense, pull_tag, keys)
+    return Request(version, flags, push_tag, start, end, push_keys, grads, samples, dense, pull_tag, keys)
 
 
 def request_bytes(request: Request) -> int:
     """Bytes that a request takes on the wire."""
-    arrays = (request.push_keys, request.row_grads, request.dense_grads, request.keys)
+    arrays = (request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys)
     return _REQUEST.size + sum(array.nbytes for array in arrays)
 
 

@@ -8,27 +8,36 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sizewright.training.hash_index import Slots
+from sizewright.training.leases.sample_ranges import Range
 from sizewright.training.optimizers import Floats
 
 
 class Push(NamedTuple):
-    """One worker's gradients: `row_grads` (n, width) of the rows `slots`, and those of the server's dense weights."""
+    """One worker's gradients: `row_grads` (n, width) of the rows `slots`, and those of the server's dense weights.
+
+    `samples` are those of the rows, `dense_samples` those of the dense weights. `dense_runs` are the parts of the
+    dense weights that lack these samples, all where it is None.
+    """
 
     slots: Slots
     row_grads: Floats
     dense_grads: Floats
+    samples: Sequence[Range] = ()
+    dense_samples: Sequence[Range] = ()
+    dense_runs: list[slice] | None = None
 
 
-Apply = Callable[[Push], None]
+Apply = Callable[[Sequence[Push]], None]
+"""Applies the mean of pushes, and notes their samples."""
 
 
-class Pacing(ABC):
+class UpdateSync(ABC):
     """Members are workers by number."""
 
     def __init__(self, changed: threading.Condition) -> None:
@@ -53,7 +62,7 @@ class Pacing(ABC):
 
     @abstractmethod
     def push_again(self, push: Push, apply: Apply) -> None:
-        """Take what another server refused: outside of rounds."""
+        """Take what a change of the routing interrupted: outside of rounds."""
 
     def drop(self, worker: int) -> None:
         """A worker that leaves or has died; nobody waits for it any more."""
@@ -77,7 +86,7 @@ class Pacing(ABC):
             raise ConnectionError("the parameter server has closed")
 
 
-class Free(Pacing):
+class AsyncUpdates(UpdateSync):
     """Asynchronous: every push is applied as it comes; with `staleness` a worker that is more than so many steps
     ahead of the slowest member waits (stale synchronous parallel, Ho et al. 2013).
 
@@ -96,7 +105,7 @@ class Free(Pacing):
         self._clocks[worker] = min(self._clocks.values(), default=0)
 
     def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
-        apply(push)
+        apply([push])
         if self._staleness is not None:
             offset = self._offsets.setdefault(worker, self._clocks.get(worker, 0) + 1 - tag)
             self._clocks[worker] = tag + offset
@@ -106,7 +115,7 @@ class Free(Pacing):
         return True
 
     def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
-        apply(push)
+        apply([push])
 
     def drop(self, worker: int) -> None:  # noqa: D102
         self._clocks.pop(worker, None)
@@ -121,7 +130,7 @@ class Free(Pacing):
         return self._clocks.get(worker, 0) - min(self._clocks.values(), default=0)
 
 
-class Rounds(Pacing):
+class SyncRounds(UpdateSync):
     """Synchronous: the mean of one push of every member is applied as one update."""
 
     def __init__(self, changed: threading.Condition) -> None:
@@ -139,12 +148,12 @@ class Rounds(Pacing):
         mine = self._number
         self._pushes[worker], self._apply = push, apply
         self._finish_round()
-        self._wait_for(lambda: self._number != mine)
-        return mine not in self._broken
+        self._wait_for(lambda: self._number != mine or worker not in self.members)
+        return self._number != mine and mine not in self._broken
 
     def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
         share = np.float32(max(1, len(self.members)))
-        apply(Push(push.slots, push.row_grads / share, push.dense_grads / share))
+        apply([push._replace(row_grads=push.row_grads / share, dense_grads=push.dense_grads / share)])
 
     def drop(self, worker: int) -> None:  # noqa: D102
         self._pushes.pop(worker, None)
@@ -164,7 +173,7 @@ class Rounds(Pacing):
     def _finish_round(self) -> None:
         if self._pushes and self.members <= self._pushes.keys():
             assert self._apply is not None
-            self._apply(mean_push(self._pushes.values()))
+            self._apply(list(self._pushes.values()))
             self._next_round()
 
     def _next_round(self) -> None:
@@ -173,15 +182,18 @@ class Rounds(Pacing):
         self._changed.notify_all()
 
 
-def mean_push(pushes: Iterable[Push]) -> Push:
+def mean_push(pushes: Sequence[Push]) -> Push:
     """The mean of pushes; a row that some did not touch counts as a gradient of 0 there."""
-    pushes = list(pushes)
+    if len(pushes) == 1:
+        return pushes[0]
     slots, inverse = np.unique(np.concatenate([push.slots for push in pushes]), return_inverse=True)
-    grads: Floats = np.zeros((len(slots), pushes[0].row_grads.shape[1]), np.float32)
-    np.add.at(grads, inverse, np.concatenate([push.row_grads for push in pushes]))
+    grads: Floats = np.zeros((len(slots), max(push.row_grads.shape[1] for push in pushes)), np.float32)
+    for push, at in zip(pushes, np.split(inverse, np.cumsum([len(push.slots) for push in pushes])[:-1]), strict=True):
+        if len(at):
+            grads[at] += push.row_grads
     dense: Floats = np.zeros(max(push.dense_grads.size for push in pushes), np.float32)
     for push in pushes:
-        if push.dense_grads.size:
-            dense += push.dense_grads
+        for run in [slice(0, push.dense_grads.size)] if push.dense_runs is None else push.dense_runs:
+            dense[run] += push.dense_grads[run]
     count = np.float32(len(pushes))
     return Push(slots.astype(np.int64), grads / count, dense / count)

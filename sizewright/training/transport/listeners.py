@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 
-from sizewright.training.exchange import receive_request, request_bytes, send_reply
 from sizewright.training.kept_threads import KeptThreads
-from sizewright.training.peers import Sink, serve_peer
-from sizewright.training.ps import Client, ParameterServer
+from sizewright.training.ps.parameter_server import Client, ParameterServer
 from sizewright.training.routing import Address
-from sizewright.training.wire import Caller, Hello, Stranger, drop
+from sizewright.training.transport.exchange import receive_request, request_bytes, send_reply
+from sizewright.training.transport.peers import Sink, serve_peer
+from sizewright.training.transport.wire import Caller, Hello, Stranger, drop
 
 # Python's default of 5 ms lets one busy thread hold back the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
@@ -166,14 +166,12 @@ class PsServer(Listener):
             self.count(0, serve_peer(link, hello.id, self._ps))
 
     def _serve_worker(self, link: socket.socket, worker: int) -> None:
+        """A link that ends is none that leaves: the worker may open another, or the session says that it has gone."""
         client, width = Client(worker), self._ps.store.width
-        try:
-            while (request := receive_request(link, width)) is not None:
-                self.count(0, request_bytes(request))
-                with self.answering():
-                    self.count(send_reply(link, self._ps.exchange(client, request)), 0)
-        finally:
-            self._ps.leave(worker)
+        while (request := receive_request(link, width)) is not None:
+            self.count(0, request_bytes(request))
+            with self.answering():
+                self.count(send_reply(link, self._ps.exchange(client, request)), 0)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -200,11 +198,11 @@ class PsServer(Listener):
 
 
 class SinkServer(Listener):
-    """Serves a sink of rows that is no parameter server."""
+    """Serves sinks of rows that are no parameter servers: `make_sink` gives one to each connection by its source."""
 
-    def __init__(self, sink: Sink, token: bytes, host: str = "127.0.0.1") -> None:
-        self._sink = sink
-        super().__init__(token, self._feed, host)
+    def __init__(self, make_sink: Callable[[int], Sink], token: bytes, host: str = "127.0.0.1") -> None:
+        super().__init__(token, lambda link, hello: _feed(link, hello, make_sink), host)
 
-    def _feed(self, link: socket.socket, hello: Hello) -> None:
-        serve_peer(link, hello.id, self._sink)
+
+def _feed(link: socket.socket, hello: Hello, make_sink: Callable[[int], Sink]) -> None:
+    serve_peer(link, hello.id, make_sink(hello.id))

@@ -1,0 +1,1 @@
+"""Which samples are trained, by whom, and where a worker reads its own."""

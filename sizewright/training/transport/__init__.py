@@ -1,0 +1,1 @@
+"""How the replicas of a session talk to each other."""

@@ -1,0 +1,1 @@
+"""The loop of a worker and its way to the parameter servers."""
