@@ -58,11 +58,11 @@ class Account:
         for server, (groups, repeated) in zip(servers, accounts, strict=True):
             self._repeated[server.name] = repeated
             missing = [AppliedGroup(parts, trained.minus(samples)) for parts, samples in groups]
-            losses = [loss for group in missing if len(group.samples) for loss in self._count(server.name, group)]
+            losses = [loss for group in missing if group.samples for loss in self._count(server.name, group)]
             if losses:
                 lost[server.name] = max(self._updates(loss.samples) for loss in losses)
                 self.losses += losses
-            if any(len(group.samples) for group in missing):
+            if any(group.samples for group in missing):
                 crew.fleet.get([server.actor.write_off.remote(trained)])
         self.updates_lost += sum(lost.values())
         return lost
@@ -71,7 +71,7 @@ class Account:
         """What is lost and not counted yet: a server that was restored once more may lack the same again."""
         losses = []
         for parts, counted in self._counted.keep(missing.parts).groups():
-            if len(new := missing.samples.minus(counted)):
+            if new := missing.samples.minus(counted):
                 losses.append(Loss(server, parts, new))
                 self._counted.put(parts, counted.union(new))
         return losses

@@ -108,7 +108,7 @@ class Session:
                 self._snapshots = Snapshots(
                     self._crew, self._token, self._account, interval_s=snapshot_s, folder=folder
                 )
-                self._ledger = Ledger(len(resumed.trained))
+                self._ledger = Ledger(resumed.trained.total)
                 self._recovery = Recovery(self._crew, self._snapshots, self._account, self._lock, self._ledger.at_s)
         except BaseException:
             self.stop()

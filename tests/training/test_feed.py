@@ -29,16 +29,26 @@ class Session:
     """The other side of a feed, by hand: answers are put ahead, and what was said is read afterwards."""
 
     def __init__(self, broken: set[int] | None = None, batch_size: int = 10) -> None:
-        self.link, other = socket.socketpair()
-        self.link.settimeout(10)
+        self.links: list[socket.socket] = []
+        self.feed = LeasedBatches(self._open, Numbers(broken), batch_size, patience_s=1)
+
+    @property
+    def link(self) -> socket.socket:
+        """The last connection."""
+        return self.links[-1]
+
+    def _open(self) -> socket.socket:
+        link, other = socket.socketpair()
+        link.settimeout(10)
         other.settimeout(10)
-        self.feed = LeasedBatches(other, Numbers(broken), batch_size)
+        self.links.append(link)
+        return other
 
     def answer(self, state: State, lease: int = 0, start: int = 0, end: int = 0) -> None:
         self.link.sendall(ANSWER.pack(state, lease, start, end))
 
     def said(self) -> list[tuple[int, ...]]:
-        """All that was said since the last look: each thing with its lease, last sample and tag."""
+        """All that was said since the last look: each thing with its number, its lease and the samples."""
         found = []
         self.link.setblocking(False)
         try:
@@ -51,10 +61,15 @@ class Session:
 
     def close(self) -> None:
         self.feed.close()
-        self.link.close()
+        for link in self.links:
+            link.close()
 
 
-WANT, BACK = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0)
+def without_numbers(said: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [(op, *rest) for op, _, *rest in said]
+
+
+WANT, BACK, CONFIRM = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0), (Op.confirm, 0, 0, 0)
 
 
 @pytest.fixture
@@ -80,19 +95,27 @@ def test_a_lease_is_read_in_batches_and_the_next_is_asked_for_before_its_end(ses
     session.answer(State.leased, 4, 100, 125)
     first = session.feed.next()
     assert numbers(first) == list(range(100, 110))
-    assert session.said() == [WANT]
+    assert without_numbers(session.said()) == [WANT]
     second = session.feed.next()
     assert numbers(second) == list(range(110, 120))
-    assert session.said() == [WANT]  # one batch is left
+    assert without_numbers(session.said()) == [WANT]  # one batch is left
     third = session.feed.next()
     assert numbers(third) == list(range(120, 125))
     assert session.said() == []  # it was asked for already
-    for portion, tag in ((first, 1), (second, 2), (third, 3)):
-        assert portion is not None
-        session.feed.trained(portion, tag)
-    assert session.said() == [(Op.trained, 4, 110, 1), (Op.trained, 4, 120, 2), (Op.trained, 4, 125, 3)]
-    session.answer(State.leased, 5, 0, 3)
-    assert numbers(session.feed.next()) == [0, 1, 2]
+    for batch in (first, second, third):
+        assert batch is not None
+        session.feed.trained(batch)
+    assert session.said() == [
+        (Op.trained, 3, 4, 100, 110),
+        (Op.trained, 4, 4, 110, 120),
+        (Op.trained, 5, 4, 120, 125),
+    ]
+    session.answer(State.leased_again, 5, 0, 3)
+    again = session.feed.next()
+    assert numbers(again) == [0, 1, 2]
+    assert again is not None
+    assert again.again
+    assert not any(batch.again for batch in (first, second, third) if batch)
 
 
 def test_nothing_at_present_is_not_the_end(sessions: list[Session]) -> None:
@@ -114,8 +137,10 @@ def test_handing_back_gives_up_what_is_left_and_what_was_asked_for(sessions: lis
     assert numbers(session.feed.next()) == list(range(10))
     if asked:
         session.answer(State.leased, 2, 100, 150)  # on its way while it hands back
+    session.answer(State.nothing)
     session.feed.hand_back()
-    assert session.said() == ([WANT, WANT, BACK, BACK] if asked else [WANT, BACK])
+    said = [WANT, WANT, BACK, BACK, CONFIRM] if asked else [WANT, BACK, CONFIRM]
+    assert without_numbers(session.said()) == said
     session.answer(State.leased, 3, 7, 9)
     assert numbers(session.feed.next()) == [7, 8]
 
@@ -138,17 +163,42 @@ def test_batches_whose_rows_are_all_broken_are_reported_after_those_before_them(
     first, second = session.feed.next(), session.feed.next()
     assert numbers(first) == list(range(10, 20))
     assert numbers(second) == list(range(40, 50))
-    said = [each for each in session.said() if each != WANT]
-    assert said == [(Op.trained, 1, 10, 0)]  # nothing was before it
+    said = [each for each in without_numbers(session.said()) if each != WANT]
+    skipped = [(Op.skip, 1, 0, 10), (Op.trained, 1, 10, 10), (Op.skip, 1, 20, 30), (Op.skip, 2, 30, 40)]
+    assert said == skipped  # nothing was before the first
     assert first is not None
-    session.feed.trained(first, 7)
-    assert session.said() == [(Op.trained, 1, 20, 7), (Op.trained, 1, 30, 0), (Op.trained, 2, 40, 0)]
+    session.feed.trained(first)
+    reports = [(Op.trained, 1, 10, 20), (Op.trained, 1, 30, 30), (Op.trained, 2, 40, 40)]
+    assert without_numbers(session.said()) == reports
+
+
+def test_what_may_have_been_lost_on_a_cut_connection_is_said_again(sessions: list[Session]) -> None:
+    session = new(sessions)
+    session.answer(State.leased, 1, 0, 50)
+    batch = session.feed.next()
+    assert batch is not None
+    session.said()
+    session.feed.trained(batch)
+    session.link.close()
+    for _ in range(20):  # until the end is seen
+        session.feed._say(Op.skip, 1, 40, 50)
+        if session.feed.cuts:
+            break
+    assert session.feed.cuts == 1
+    said = session.said()
+    assert said[0] == (Op.trained, 2, 1, 0, 10)
+    assert [number for _, number, *_ in said] == list(range(2, 2 + len(said)))
 
 
 def test_a_session_that_has_gone_raises(sessions: list[Session]) -> None:
     session = new(sessions)
     session.link.close()
-    with pytest.raises(OSError):  # noqa: PT011 (closed or broken pipe, as it happens)
+
+    def refuse() -> socket.socket:
+        raise ConnectionRefusedError
+
+    session.feed._open = refuse
+    with pytest.raises(ConnectionError, match="closed the connection"):
         session.feed.next()
 
 
@@ -168,18 +218,20 @@ def test_every_sample_is_trained_exactly_once_however_often_it_is_handed_back(
     flying: list[LeasedBatch] = []
 
     def serve() -> None:
-        for op, lease, until, _ in session.said():
+        for op, _, lease, start, end in session.said():
             if op == Op.trained:
-                book.report(1, lease, until, 0.0)
+                book.report(1, lease, end, 0.0)
+            elif op == Op.skip:
+                book.skip(start, end)
             elif op == Op.hand_back:
                 book.hand_back(1)
             else:
-                given = book.lease(1, 0.0)
-                state = State.leased if given else State.finished if book.finished else State.nothing
-                session.answer(state, *(given or (0, 0, 0)))
+                lease_given = book.lease(1, 0.0) if op == Op.want else None
+                state = State.leased if lease_given else State.finished if book.finished else State.nothing
+                session.answer(state, *(lease_given[:3] if lease_given else (0, 0, 0)))
 
     def report(portion: LeasedBatch) -> None:
-        session.feed.trained(portion, 1)
+        session.feed.trained(portion)
         trained.extend(portion.batch.labels.astype(int).tolist())
         serve()
 

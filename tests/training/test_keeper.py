@@ -12,16 +12,19 @@ from training_parts import TOKEN, make_ps, small_job
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
 from sizewright.training.embedding import Rows
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import make_rule
 from sizewright.training.ps.snapshot_store import SNAPSHOT_STORE, SnapshotStore
-from sizewright.training.routing import Routing, Server, partition_of
-from sizewright.training.snapshot_files import SnapshotInfo, read_snapshot, snapshots
+from sizewright.training.routing import PARTS, Routing, Server, partition_of
+from sizewright.training.snapshot_files import read_snapshot, snapshots
 from sizewright.training.transport.listeners import PsServer
 from sizewright.training.transport.peers import Peer
 
 JOB = small_job(optimizer="adam")
 WIDTH, DENSE = JOB.model.row_width, 10
 TRAINED = [(0, 640), (704, 768)]
+MORE = SampleRanges([(0, 768)])
+ALL = np.arange(PARTS)
 
 
 @pytest.fixture
@@ -55,6 +58,10 @@ def filled(keepers: list[SnapshotStore], rows: int = 3000) -> tuple[SnapshotStor
         peer.insert(some_rows(sent.keys[mine][:10], seed=9))
         peer.insert(Rows(*(array[mine] for array in sent)))
         peer.put_dense(part.start, weights[part], state[part])
+        for samples, parts in ((SampleRanges(TRAINED), ALL[source - 1 :: 4]), (MORE, ALL[source + 1 :: 4])):
+            peer.put_applied(parts, samples)
+        assert keeper.rows() == (0 if source == 1 else np.sum(sent.keys % 2 == 0))  # nothing counts before all is there
+        peer.done(1)
         peer.close()
     return keeper, sent, weights, state
 
@@ -67,10 +74,16 @@ def check_restored(keeper: SnapshotStore, sent: Rows, weights: np.ndarray, state
         ps = make_ps(WIDTH, name="adam", dense=0, version=0)
         server = PsServer(ps, TOKEN)
         mine, dense = owners == number - 1, routing.dense_of(number)
-        ps.expect(5, {SNAPSHOT_STORE}, dense)
-        assert keeper.restore(server.address, routing.partitions_of(number), dense, 5) == mine.sum() == ps.store.rows
+        parts = routing.parts_of(number)
+        ps.expect(5, {SNAPSHOT_STORE}, dense, parts)
+        assert keeper.restore(server.address, parts, dense, 5) == mine.sum() == ps.store.rows
         assert ps.version == 5
-        got = ps.store.take(ps.store.locate(sent.keys[mine]), 7)
+        applied = {tuple(group.parts): list(group.samples) for group in ps.applied_groups()}
+        assert applied == {
+            tuple(parts[np.isin(parts % 4, (0, 1))]): TRAINED,
+            tuple(parts[np.isin(parts % 4, (2, 3))]): [(0, 768)],
+        }
+        got = ps.store.rows_at(ps.store.locate(sent.keys[mine]))
         for theirs, ours in zip(got, (array[mine] for array in sent), strict=True):
             np.testing.assert_array_equal(theirs, ours)
         start, *values = ps.dense.part(0, DENSE)
@@ -89,54 +102,61 @@ def test_what_servers_send_is_what_others_are_restored_with(keepers: list[Snapsh
 
 def test_a_snapshot_on_disk_brings_everything_back(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     keeper, *everything = filled(keepers)
-    keeper.save(str(tmp_path / "new" / "folder"), TRAINED)
+    assert keeper.save(str(tmp_path / "new" / "folder"), 5, 7) == 704
     again = new_keeper(keepers)
-    info = again.load(str(tmp_path / "new" / "folder"))
-    assert info == SnapshotInfo(JOB.hash, 704, [[0, 640], [704, 768]], 3000)
+    again.load(str(tmp_path / "new" / "folder"))
+    info, _ = read_snapshot(tmp_path / "new" / "folder", JOB)
+    assert (info.job_hash, info.rows, info.updates_lost, info.samples_repeated) == (JOB.hash, 3000, 5, 7)
+    assert list(info.trained) == TRAINED
+    assert info.again == [(640, 704)]
     assert again.rows() == 3000
     check_restored(again, *everything)
 
 
 def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     keeper, *_ = filled(keepers, 5)
-    for end, there in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
-        keeper.save(str(tmp_path), [(0, end)])
+    for lost, there in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
+        keeper.save(str(tmp_path), lost, 0)
         assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{number:06d}" for number in there]
-        assert read_snapshot(tmp_path, JOB)[0].samples == end
+        assert read_snapshot(tmp_path, JOB)[0].updates_lost == lost
     assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-000002", "snapshot-old"])
 def test_a_half_written_snapshot_is_ignored(keepers: list[SnapshotStore], tmp_path: Path, left: str) -> None:
     keeper, *_ = filled(keepers, 5)
-    keeper.save(str(tmp_path), TRAINED)
+    keeper.save(str(tmp_path), 0, 0)
     (tmp_path / left).mkdir()
     (tmp_path / left / "keys.npy").write_bytes(b"half of it")
     if left == "snapshot-old":  # a user's copy is nobody's business
         (tmp_path / left / "snapshot.json").write_text("{}")
     assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000001"]
-    assert new_keeper(keepers).load(str(tmp_path)).rows == 5
-    keeper.save(str(tmp_path), [(0, 9)])
-    assert read_snapshot(tmp_path, JOB)[0].samples == 9
+    again = new_keeper(keepers)
+    again.load(str(tmp_path))
+    assert again.rows() == 5
+    keeper.save(str(tmp_path), 9, 0)
+    assert read_snapshot(tmp_path, JOB)[0].updates_lost == 9
 
 
 def test_a_snapshot_of_another_job_or_none_is_refused(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="There is no snapshot"):
         new_keeper(keepers).load(str(tmp_path / "none"))
-    filled(keepers, 5)[0].save(str(tmp_path), TRAINED)
+    filled(keepers, 5)[0].save(str(tmp_path), 0, 0)
     other = new_keeper(keepers, small_job(optimizer="adam", dim=8))
     with pytest.raises(JobError, match="of another job"):
         other.load(str(tmp_path))
     assert other.rows() == 0
     more = JOB.model_copy(update={"training": JOB.training.model_copy(update={"samples": 5})})
-    assert new_keeper(keepers, more).load(str(tmp_path)).rows == 5  # only how long it trains differs
+    same = new_keeper(keepers, more)
+    same.load(str(tmp_path))
+    assert same.rows() == 5  # only how long it trains differs
 
 
 @pytest.mark.parametrize(
     ("name", "keep"), [("snapshot.json", 9), ("keys.npy", 150), ("state.npy", 0), ("dense.npy", 60)]
 )
 def test_a_damaged_snapshot_is_refused(keepers: list[SnapshotStore], tmp_path: Path, name: str, keep: int) -> None:
-    filled(keepers, 500)[0].save(str(tmp_path), TRAINED)
+    filled(keepers, 500)[0].save(str(tmp_path), 0, 0)
     damaged = snapshots(tmp_path)[0] / name
     damaged.write_bytes(damaged.read_bytes()[:keep])
     with pytest.raises(JobError, match="snapshot-000001 is damaged"):
@@ -158,16 +178,37 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_told_and_the_older_snapshot_stays(keepers: list[SnapshotStore], small_disk: Path) -> None:
     keeper, *_ = filled(keepers, 2000)  # of 56 bytes: they fit, and 10,000 do not
-    keeper.save(str(small_disk), [(0, 10)])
-    keeper.insert(some_rows(np.arange(10**6, 10**6 + 8000, dtype=np.int64)))
+    keeper.save(str(small_disk), 0, 0)
+    peer = Peer(keeper.address(), TOKEN, 1)
+    peer.insert(some_rows(np.arange(10**6, 10**6 + 8000, dtype=np.int64)))
+    peer.done(2)
+    peer.close()
     with pytest.raises(EngineError, match=r"could not be written to .*: (no space left|it may be full)"):
-        keeper.save(str(small_disk), [(0, 20)])
+        keeper.save(str(small_disk), 0, 0)
     assert len(list(small_disk.iterdir())) == 1  # nothing half-written is left
-    assert new_keeper(keepers).load(str(small_disk)) == SnapshotInfo(JOB.hash, 10, [[0, 10]], 2000)
+    again = new_keeper(keepers)
+    again.load(str(small_disk))
+    assert again.rows() == 2000
     assert keeper.rows() == 10_000
 
 
 def test_a_folder_that_cannot_be_written_is_told(keepers: list[SnapshotStore], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match="could not be written"):
-        filled(keepers, 5)[0].save(str(tmp_path / "file"), TRAINED)
+        filled(keepers, 5)[0].save(str(tmp_path / "file"), 0, 0)
+
+
+def test_half_of_what_a_server_sends_and_what_comes_from_one_that_was_replaced_count_for_nothing(
+    keepers: list[SnapshotStore],
+) -> None:
+    keeper, sent, *_ = filled(keepers, 100)
+    cut, replaced = (Peer(keeper.address(), TOKEN, source) for source in (1, 2))
+    for peer in (cut, replaced):
+        peer.insert(some_rows(np.arange(10**6, 10**6 + 50, dtype=np.int64)))
+        peer.put_applied(ALL, SampleRanges([(0, 10**6)]))
+    cut.close()
+    keeper.refuse([2])
+    with pytest.raises(OSError, match="closed"):
+        replaced.done(2)
+    replaced.close()
+    assert keeper.rows() == len(sent.keys)

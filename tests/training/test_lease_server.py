@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -10,6 +12,7 @@ from training_parts import TOKEN, in_threads
 from sizewright.training.leases.batch_source import LeasedBatches
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.transport.wire import Caller, Hello, connect
 
 TOTAL = 1000
@@ -23,7 +26,7 @@ def server() -> Iterator[LeaseServer]:
 
 
 def feed_of(server: LeaseServer, worker: int) -> LeasedBatches:
-    return LeasedBatches(connect(server.address, TOKEN, Hello(Caller.worker, worker)), Numbers(), 10)
+    return LeasedBatches(lambda: connect(server.address, TOKEN, Hello(Caller.worker, worker)), Numbers(), 10)
 
 
 def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
@@ -34,18 +37,9 @@ def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
         portion = feed.next()
         if portion is not None:
             tag += 1
-            feed.trained(portion, tag)
+            feed.trained(portion)
             trained += portion.batch.labels.astype(int).tolist()
     return trained
-
-
-def wait_until_nothing_is_out(server: LeaseServer) -> None:
-    for _ in range(2000):
-        with server.lock:
-            if not server.book.out():
-                return
-        threading.Event().wait(0.005)
-    raise AssertionError("what a worker had was not given back")
 
 
 def test_workers_train_every_sample_once_between_them(server: LeaseServer) -> None:
@@ -59,30 +53,86 @@ def test_workers_train_every_sample_once_between_them(server: LeaseServer) -> No
         feed.close()
 
 
-def test_a_connection_that_ends_gives_its_samples_back(server: LeaseServer) -> None:
-    """What was trained and reported stays trained; the rest is trained by whoever comes."""
-    died = feed_of(server, 1)
-    before = train(died, 2)
-    for _ in range(2):  # on their way when it dies
-        assert died.next() is not None
-    died.close()
-    wait_until_nothing_is_out(server)
-    assert server.book.trained == len(before) == 20
-    assert server.reported == {1: 2}
-    after = train(feed_of(server, 2))
-    assert sorted(before + after) == list(range(TOTAL))
+def wait_for_reports(server: LeaseServer, trained: int) -> None:
+    for _ in range(2000):
+        with server.lock:
+            if server.book.trained >= trained:
+                return
+        threading.Event().wait(0.005)
+    raise AssertionError("a report did not arrive")
 
 
-def test_a_worker_that_was_dropped_is_not_listened_to_any_more(server: LeaseServer) -> None:
-    feed = feed_of(server, 1)
-    portion = feed.next()
-    assert portion is not None
+@pytest.mark.parametrize("applied", ["nowhere", "somewhere", "everywhere"])
+def test_what_a_worker_that_has_gone_had_is_leased_by_what_the_servers_have(server: LeaseServer, applied: str) -> None:
+    """What was reported stays trained; what all servers have is trained though it was not reported; what only some
+    have goes out in leases of its own."""
+    gone = feed_of(server, 1)
+    before = train(gone, 2)
+    batch = gone.next()  # on its way when it dies
+    assert batch is not None
+    wait_for_reports(server, 20)
+    gone.close()
+    has = SampleRanges([(0, batch.start), (batch.start, batch.until)])
+    lacks = SampleRanges([(0, batch.start)])
+    accounts = {"nowhere": [lacks, lacks], "somewhere": [has, lacks], "everywhere": [has, has]}[applied]
     held = server.book.out()[1]
-    assert server.drop(1) == held >= 10
-    assert server.drop(1) == 0
-    feed.trained(portion, 9)
+    again = server.release(1, accounts)
+    assert again == held - (10 if applied == "everywhere" else 0)
+    assert server.release(1, accounts) == 0
+    heir = feed_of(server, 2)
+    first = heir.next()
+    assert first is not None
+    assert (first.start, first.again) == (
+        batch.until if applied == "everywhere" else batch.start,
+        applied == "somewhere",
+    )
+    heir.trained(first)
+    after = first.batch.labels.astype(int).tolist() + train(heir)
+    if applied == "everywhere":
+        after += batch.batch.labels.astype(int).tolist()
+    assert sorted(before + after) == list(range(TOTAL))
+    heir.close()
+
+
+def test_a_worker_that_was_released_is_not_listened_to_any_more(server: LeaseServer) -> None:
+    feed = feed_of(server, 1)
+    feed._patience_s = 0.2
+    batch = feed.next()
+    assert batch is not None
+    server.release(1, [])
+    feed.trained(batch)
+    feed._at = feed._end
+    with pytest.raises(ConnectionError, match="any more"):
+        feed.next()
     feed.close()
+    assert server.book.trained == 0
     assert sorted(train(feed_of(server, 2))) == list(range(TOTAL))
+
+
+def test_what_is_said_again_after_a_cut_is_heard_once(server: LeaseServer) -> None:
+    """Cut anywhere, however much of what was said or answered has got lost: every sample is trained once."""
+    rng = random.Random(0)
+    feeds = [feed_of(server, number) for number in (1, 2, 3)]
+
+    def work(feed: LeasedBatches, trained: list[int]) -> None:
+        while not feed.finished:
+            if rng.random() < 0.3:
+                feed._link.shutdown(socket.SHUT_RDWR)
+            if (batch := feed.next()) is not None:
+                if rng.random() < 0.2:
+                    feed._link.shutdown(rng.choice([socket.SHUT_RD, socket.SHUT_WR]))
+                feed.trained(batch)
+                trained += batch.batch.labels.astype(int).tolist()
+            elif rng.random() < 0.3:
+                feed.hand_back()
+
+    parts: list[list[int]] = [[], [], []]
+    in_threads(*(lambda i=i: work(feeds[i], parts[i]) for i in range(3)))
+    assert sum(feed.cuts for feed in feeds) > 3
+    assert sorted(sample for part in parts for sample in part) == list(range(TOTAL))
+    assert server.book.trained == TOTAL
+    for feed in feeds:
+        feed.close()
 
 
 def test_a_run_that_was_over_already_finishes() -> None:
@@ -102,10 +152,10 @@ def test_leases_are_paced_by_the_clock_that_is_given() -> None:
     book = SampleLeases(None, batch_size=10, target_s=5.0)
     server = LeaseServer(book, TOKEN, clock=lambda: float(next(seconds)))
     feed = feed_of(server, 1)
-    for tag in range(1, 30):
+    for _ in range(1, 30):
         portion = feed.next()
         assert portion is not None
-        feed.trained(portion, tag)
+        feed.trained(portion)
     with server.lock:
         assert max(out.end - out.start for out in book._out.values()) > 10
     feed.close()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizewright.training.leases.sample_leases import Lease, SampleLeases
+from sizewright.training.leases.sample_ranges import SampleRanges
 
 Held = dict[int, dict[int, Lease]]  # by worker and lease id
 
@@ -40,7 +41,8 @@ class Floor:
         held = self.held.pop(worker, {})
         left = sum(lease.end - lease.start for lease in held.values())
         if died:
-            assert self.book.drop(worker) == left
+            applied = SampleRanges((k, k + 1) for k in self.counts)
+            assert self.book.release(worker, [applied, applied]) == left
         else:
             self.book.hand_back(worker)
         before = self.book.trained_ranges()
@@ -90,7 +92,7 @@ def test_every_sample_is_trained_once(
             floor.train(worker, 1.0)
     floor.check(total)
     assert floor.book.finished
-    assert floor.book.trained_ranges() == [(0, total)]
+    assert list(floor.book.trained_ranges()) == [(0, total)]
     assert floor.book.lease(0, floor.now) is None
 
 
@@ -183,11 +185,11 @@ def test_what_was_handed_back_goes_first() -> None:
     leases = [book.lease(worker, 0.0) for worker in (0, 1, 2)]
     assert leases == [Lease(0, 0, 100), Lease(1, 100, 200), Lease(2, 200, 300)]
     book.report(1, 1, 130, 1.0)
-    assert book.drop(1) == 70
-    assert book.drop(1) == 0
+    assert book.release(1, []) == 70
+    assert book.release(1, []) == 0
     assert book.lease(3, 1.0) == Lease(3, 130, 200)
     assert book.lease(3, 1.0) == Lease(4, 300, 400)
-    assert book.trained_ranges() == [(100, 130)]
+    assert list(book.trained_ranges()) == [(100, 130)]
     assert book.remaining() is None
     assert not book.finished
 
@@ -201,10 +203,10 @@ def test_an_endless_run_stays_small() -> None:
             assert lease is not None
             if round % 7 == worker:
                 book.report(worker, lease.id, lease.start + 3, now)
-                book.drop(worker)
+                book.release(worker, [])
             else:
                 book.report(worker, lease.id, lease.end, now)
-        assert len(book.trained_ranges()) <= 4
+        assert len(list(book.trained_ranges())) <= 4
     assert book.trained > 300_000
     assert len(book._free) <= 4
     assert len(book._paces) <= 3
@@ -217,8 +219,8 @@ def test_resumes_from_what_was_trained() -> None:
     for lease in (leases[0], leases[2]):
         assert lease is not None
         first.report(lease.id, lease.id, lease.end, 1.0)
-    second = SampleLeases(10_000, batch_size=64, trained=first.trained_ranges())
-    assert second.trained_ranges() == first.trained_ranges() == [(0, 64), (128, 192)]
+    second = SampleLeases(10_000, batch_size=64, trained=list(first.trained_ranges()))
+    assert list(second.trained_ranges()) == list(first.trained_ranges()) == [(0, 64), (128, 192)]
     assert second.trained == 128
     assert second.lease(9, 0.0) == Lease(0, 64, 128)
     assert SampleLeases(50, batch_size=64, trained=[(20, 50), (0, 20)]).finished
@@ -231,7 +233,7 @@ def test_reports_that_say_nothing_new_or_cannot_be() -> None:
     book.report(0, 0, 60, 1.0)
     for worker, lease, until in ((0, 0, 40), (0, 0, 60), (1, 0, 100), (0, 5, 100)):
         book.report(worker, lease, until, 2.0)
-        assert book.trained_ranges() == [(0, 60)]
+        assert list(book.trained_ranges()) == [(0, 60)]
     with pytest.raises(ValueError, match="which ends at 100"):
         book.report(0, 0, 101, 2.0)
 
@@ -263,3 +265,25 @@ def test_impossible_arguments(wrong: dict[str, object]) -> None:
         SampleLeases(arguments.pop("total"), **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch"):
         SampleLeases(10, batch_size=2).set_batch_size(0)
+
+
+def test_what_some_servers_have_goes_out_first_and_apart() -> None:
+    """Neither a lease nor a batch of it has samples of two such pieces, however large batches have become."""
+    book = SampleLeases(1000, batch_size=64)
+    for worker in (1, 2):
+        book.lease(worker, 0.0)
+    first = [SampleRanges([(0, 64)]), SampleRanges()]
+    second = [SampleRanges([(0, 64)]), SampleRanges([(64, 128)])]
+    assert book.release(1, first) == 64
+    assert book.release(2, second) == 64
+    book.set_batch_size(100)
+    book.skip(128, 130)
+    leases = [book.lease(worker, 1.0) for worker in (3, 4, 5)]
+    assert leases == [Lease(2, 0, 64, True), Lease(3, 64, 128, True), Lease(4, 128, 228)]
+    assert list(book.trained_ranges()) == []
+    for worker, lease in zip((3, 4, 5), leases, strict=True):
+        assert lease is not None
+        book.report(worker, lease.id, lease.end, 2.0)
+    assert list(book.applied_ranges()) == [(0, 128), (130, 228)]
+    book.hand_back(3)
+    assert book.release(6, []) == 0

@@ -38,8 +38,10 @@ class Fleet:
         started = tuple(self.start(1) for _ in range(servers))
         self.routing = Routing.even(started, DENSE)
         for server, part in zip(started, self.routing.slices(), strict=True):
-            self.ps(server).dense = self.ps(server).dense.like(part.start, part.stop)
-            self.ps(server).join(WORKERS)
+            ps = self.ps(server)
+            ps.dense = ps.dense.like(part.start, part.stop)
+            ps.applied = ps.applied.keep(self.routing.parts_of(server.id))
+            ps.join(WORKERS)
 
     def start(self, version: int = 0) -> Server:
         number = len(self.running) + 1

@@ -79,7 +79,7 @@ def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]])
         last = (tag, keys)
     np.testing.assert_allclose(rows_of(ps, everything) - start, np.stack([expected, expected], axis=1), atol=1e-5)
     assert client.places.keys() == {len(steps) + 1}  # only the last pull still waits for its push
-    assert sum(len(group.samples) for group in ps.applied_groups()) == len(steps)
+    assert sum(group.samples.total for group in ps.applied_groups()) == len(steps)
 
 
 def test_dense_weights_come_when_wanted_and_move_by_their_gradient() -> None:

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from training_parts import NO_FLOATS, in_threads, make_ps
 
 from sizewright.training.embedding import Rows
+from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
 from sizewright.training.ps.migration import Migration
 from sizewright.training.ps.parameter_server import Client, ParameterServer
-from sizewright.training.routing import Routing, Server
+from sizewright.training.routing import Parts, Routing, Server
 from sizewright.training.transport.exchange import (
     LEAVE,
     NO_KEYS,
+    NO_SAMPLES,
     PUSH,
-    PUSHED_REPLY,
+    STALE_REPLY,
     WANT_DENSE,
     Reply,
     ReplyHead,
@@ -25,7 +27,7 @@ from sizewright.training.transport.exchange import (
     reply_bytes,
     request_bytes,
 )
-from sizewright.training.worker.ps_client import PsClient, Pull, Push
+from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
 
 DENSE = 11
 KEYS = st.lists(st.integers(0, 30), unique=True, max_size=12)
@@ -43,6 +45,9 @@ class NearPeer:
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
         self._ps.put_dense(start, weights, state)
 
+    def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
+        self._ps.put_applied(parts, samples)
+
     def done(self, version: int) -> None:
         self._ps.arrived(version, self._source)
 
@@ -59,11 +64,13 @@ class World:
         self.servers: dict[int, ParameterServer] = {}
         self.routing = Routing.even(tuple(self._new(1, DENSE) for _ in range(servers)), DENSE)
         for server, part in zip(self.routing.servers, self.routing.slices(), strict=True):
-            self.servers[server.id].dense = self.servers[server.id].dense.like(part.start, part.stop)
+            ps = self.servers[server.id]
+            ps.dense = ps.dense.like(part.start, part.stop)
+            ps.applied = ps.applied.keep(self.routing.parts_of(server.id))
         self.router = PsClient(self, 1, self.routing, 1, patience_s=5)
         self.refusals = 0
 
-    def connect(self, server: Server, worker: int) -> NearLink:
+    def connect(self, server: Server, worker: int, answer_s: float = 0) -> NearLink:
         return NearLink(self, server.id, Client(worker))
 
     def change(self, count: int, *, undone: bool = False) -> None:
@@ -74,7 +81,9 @@ class World:
         self.router.announce(target)
         sources = {server.id for server in self.routing.servers}
         for server in target.servers:
-            self.servers[server.id].expect(target.version, sources, target.dense_of(server.id))
+            self.servers[server.id].expect(
+                target.version, sources, target.dense_of(server.id), target.parts_of(server.id)
+            )
         movers = [
             Migration(
                 self.servers[source],
@@ -90,7 +99,7 @@ class World:
             movers[0].finish()
             self.routing = self.routing._replace(version=target.version + 1)
             for source in sources:
-                assert self.servers[source].roll_back(self.routing.version) == 0
+                self.servers[source].roll_back(self.routing.version)
                 Migration(self.servers[source], source, self.routing, {}).forget_moved()
             for server in new:
                 self.servers[server.id].close()
@@ -118,7 +127,7 @@ class World:
 
     def _new(self, version: int, dense: int) -> Server:
         number = len(self.servers) + 1
-        self.servers[number] = make_ps(1, dense=dense, version=version, spread=0.0)
+        self.servers[number] = make_ps(1, dense=dense, version=version, spread=0.0, total=DENSE)
         return Server(number, ("", number))
 
 
@@ -147,7 +156,7 @@ class NearLink:
         if fate == "pushed" and request.flags & PUSH and request.version == ps.version:
             ps.exchange(self._client, request._replace(keys=NO_KEYS, flags=request.flags & ~WANT_DENSE))
             self._world.change(2)
-            self._reply = PUSHED_REPLY
+            self._reply = STALE_REPLY
         else:
             self._reply = ps.exchange(self._client, request)
         self._world.refusals += self._reply.state != 0
@@ -190,24 +199,26 @@ def test_whatever_the_routing_does_each_push_is_applied_exactly_once(
             lookup = router.routing.lookup(np.array(keys, np.int64))
             pull, version = Pull(tag, lookup), router.routing.version
         wanted = WANT_DENSE if tag % every == 0 else 0
-        grads = np.full(DENSE, -1, np.float32) if before and wanted else NO_FLOATS
+        dense_push = DensePush()
+        if before and wanted:
+            dense_push = DensePush(np.full(DENSE, -1, np.float32), np.array([(before.start, before.end)]))
         rows = np.full((len(pull.lookup.keys) if pull else 0, 1), np.nan, np.float32)
         weights = np.full(DENSE, np.nan, np.float32)
-        router.send(before, pull, grads, wanted | (LEAVE if pull is None else 0))
+        router.send(before, pull, dense_push, wanted | (LEAVE if pull is None else 0))
         router.receive(rows, weights)
         if before:
             counts[before.lookup.keys] += 1
-            dense += len(grads) > 0
+            dense += len(dense_push.grads) > 0
         if pull:
             np.testing.assert_array_equal(rows[:, 0], counts[pull.lookup.keys])
-            before = Push(tag, version, pull.lookup, np.full((len(keys or ()), 1), -1, np.float32))
+            before = Push(tag, version, pull.lookup, np.full((len(keys or ()), 1), -1, np.float32), tag, tag + 1)
         if wanted:
             np.testing.assert_array_equal(weights, dense)
     values, found, held = world.values()
     np.testing.assert_array_equal(values, counts)
     np.testing.assert_array_equal(found, dense)
     assert max(held) <= 1
-    assert all(not world.servers[server.id].pacing.members for server in world.routing.servers)
+    assert all(not world.servers[server.id].sync.members for server in world.routing.servers)
 
 
 def exchange(world: World, keys: list[int], push: Push | None = None, dense: Floats = NO_FLOATS) -> tuple[Push, Floats]:
@@ -215,9 +226,11 @@ def exchange(world: World, keys: list[int], push: Push | None = None, dense: Flo
     router = world.router
     lookup, version = router.routing.lookup(np.array(keys, np.int64)), router.routing.version
     rows, weights = np.empty((len(keys), 1), np.float32), np.empty(DENSE, np.float32)
-    router.send(push, Pull(7, lookup), dense, WANT_DENSE)
+    samples = np.array([(push.start, push.end)]) if push and dense.size else NO_SAMPLES
+    router.send(push, Pull(push.tag + 1 if push else 7, lookup), DensePush(dense, samples), WANT_DENSE)
     router.receive(rows, weights)
-    return Push(7, version, lookup, np.full((len(keys), 1), -1, np.float32)), weights
+    tag = push.tag + 1 if push else 7
+    return Push(tag, version, lookup, np.full((len(keys), 1), -1, np.float32), tag, tag + 1), weights
 
 
 def test_a_slice_that_was_pushed_is_not_pushed_again_when_two_changes_follow() -> None:
@@ -246,6 +259,11 @@ def test_without_news_the_wait_ends_with_an_error(how: str) -> None:
     world = World(2, iter(()))
     world.router._patience_s = 0.05 if how == "patience" else 60
     world.router._links[1].close()
+
+    def refuse(*_: object) -> NearLink:
+        raise ConnectionRefusedError
+
+    world.connect = refuse  # type: ignore[method-assign]
 
     def receive() -> None:
         with pytest.raises(ConnectionError, match="nobody took its place"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
@@ -17,13 +18,16 @@ from numpy.typing import NDArray
 from training_parts import small_job
 
 from sizewright.errors import EngineError, JobError
+from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.ps.applied import AppliedGroup
+from sizewright.training.routing import PARTS
 from sizewright.training.snapshot_files import (
     ARRAYS,
     SnapshotInfo,
     check_folder,
     held,
     read_snapshot,
-    resumed_ranges,
+    resumed_info,
     snapshots,
     write_snapshot,
 )
@@ -40,7 +44,7 @@ def some_arrays(rows: int = 40, seed: int = 0) -> dict[str, NDArray[Any]]:
 
 def write(folder: Path, samples: int = 640, seed: int = 0) -> dict[str, NDArray[Any]]:
     arrays = some_arrays(seed=seed)
-    info = SnapshotInfo(JOB.hash, samples, [[0, samples]], len(arrays["keys"]))
+    info = SnapshotInfo(JOB.hash, len(arrays["keys"]), [AppliedGroup(np.arange(PARTS), SampleRanges([(0, samples)]))])
     write_snapshot(folder, info, arrays, lambda _: None)
     return arrays
 
@@ -48,7 +52,7 @@ def write(folder: Path, samples: int = 640, seed: int = 0) -> dict[str, NDArray[
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     arrays = write(tmp_path)
     info, found = read_snapshot(tmp_path, JOB)
-    assert info == SnapshotInfo(JOB.hash, 640, [[0, 640]], 40)
+    assert (info.job_hash, info.rows, list(info.trained), info.again) == (JOB.hash, 40, [(0, 640)], [])
     for name in ARRAYS:
         np.testing.assert_array_equal(found[name], arrays[name])
 
@@ -74,7 +78,7 @@ def outcome(folder: Path, arrays: dict[str, NDArray[Any]]) -> str:
         return (
             "damaged" if "is damaged" in error.message else "none" if "is no snapshot" in error.message else str(error)
         )
-    same = info.samples == 640 and all(np.array_equal(found[name], arrays[name]) for name in ARRAYS)
+    same = info.trained.total == 640 and all(np.array_equal(found[name], arrays[name]) for name in ARRAYS)
     return "whole" if same else "silently another"
 
 
@@ -113,31 +117,52 @@ def test_the_file_that_is_damaged_is_named_and_the_one_before_it_is_offered(tmp_
         read_snapshot(tmp_path, JOB)
     assert f"resume {earlier}" in caught.value.remedy
     info, found = read_snapshot(earlier, JOB)
-    assert info.samples == 64
+    assert info.trained.total == 64
     np.testing.assert_array_equal(found["weights"], first["weights"])
     check_folder(tmp_path, earlier)  # the run may go on in the same folder
-    assert resumed_ranges(earlier, JOB, 640) == [(0, 64)]
+    assert list(resumed_info(earlier, JOB, 640).trained) == [(0, 64)]
 
 
-def test_the_first_format_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_formats_are_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int) -> None:
     arrays = write(tmp_path)
     meta = snapshots(tmp_path)[0] / "snapshot.json"
-    told = json.loads(meta.read_text())
-    meta.write_text(json.dumps({name: told[name] for name in SnapshotInfo._fields}))
+    told = {"job_hash": JOB.hash, "samples": 640, "trained": [[0, 640]], "rows": 40}
+    if version == 2:
+        told |= {"version": 2, "sha256": json.loads(meta.read_text())["sha256"]}
+        told["checksum"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    meta.write_text(json.dumps(told))
     with caplog.at_level(logging.WARNING):
-        _, found = read_snapshot(tmp_path, JOB)
+        info, found = read_snapshot(tmp_path, JOB)
     np.testing.assert_array_equal(found["weights"], arrays["weights"])
-    assert [record.message for record in caplog.records if "has no checksums" in record.message]
+    assert (list(info.trained), info.again) == ([(0, 640)], [])
+    assert [record.message for record in caplog.records if "is of an older version" in record.message]
     assert len(caplog.records) == 1
     np.save(meta.with_name("state.npy"), arrays["state"][1:])
-    with pytest.raises(JobError, match=r"state.npy has 39 rows where 40 were written"):
+    expected = "state.npy has 39 rows where 40 were written" if version == 1 else "state.npy has changed"
+    with pytest.raises(JobError, match=expected):
         read_snapshot(tmp_path, JOB)
+
+
+def test_what_parts_have_seen_is_told_apart(tmp_path: Path) -> None:
+    """What all have is trained, what some have is trained by the others, what none has is to go."""
+    arrays = some_arrays()
+    ranges = ([(0, 100), (200, 300)], [(0, 90), (250, 320)])
+    groups = [AppliedGroup(np.arange(PARTS)[i::2], SampleRanges(ranges[i])) for i in (0, 1)]
+    write_snapshot(tmp_path, SnapshotInfo(JOB.hash, 40, groups, 3, 4), arrays, lambda _: None)
+    info = resumed_info(tmp_path, JOB, 400)
+    assert list(info.trained) == [(0, 90), (250, 300)]
+    assert info.again == [(90, 100), (200, 250), (300, 320)]
+    assert (info.updates_lost, info.samples_repeated) == (3, 4)
+    with pytest.raises(JobError, match="up to sample 320, and the job has 310"):
+        resumed_info(tmp_path, JOB, 310)
+    assert list(resumed_info(None, JOB, 310).trained) == []
 
 
 def test_a_version_that_was_changed_is_named(tmp_path: Path) -> None:
     write(tmp_path)
     meta = snapshots(tmp_path)[0] / "snapshot.json"
-    meta.write_text(meta.read_text().replace('"version": 2', '"version": 3'))
+    meta.write_text(meta.read_text().replace('"version": 3', '"version": 4'))
     with pytest.raises(JobError, match=r"snapshot.json has changed"):
         read_snapshot(tmp_path, JOB)
 

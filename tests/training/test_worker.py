@@ -164,7 +164,7 @@ def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: 
         assert worker.counters.steps == 5
         for server in cluster.running:
             assert server._ps.counters.pushes == 5
-            assert sum(len(group.samples) for group in server._ps.applied_groups()) == 5
+            assert sum(group.samples.total for group in server._ps.applied_groups()) == 5
             assert not server._ps.sync.members
 
 

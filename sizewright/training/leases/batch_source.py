@@ -28,6 +28,9 @@ class Op(IntEnum):
     confirm = 5
 
 
+QUESTIONS = (Op.want, Op.confirm)
+
+
 class State(IntEnum):
     """What it is told: a lease, one that some servers have seen, nothing at present, or that all is trained."""
 
@@ -85,7 +88,8 @@ class LeasedBatches:
         self._lease, self._at, self._end, self._again = 0, 0, 0, False
         self._asked = False
         self._said = 0
-        self._unanswered: list[bytes] = []  # said since the last answer
+        self._last_question = 0
+        self._unconfirmed: list[tuple[int, bytes]] = []  # said after the last question that was answered
         self._given: deque[tuple[int, int, bool]] = deque()  # lease, until and whether there is anything to train
 
     def next(self) -> LeasedBatch | None:  # noqa: D102
@@ -144,17 +148,23 @@ class LeasedBatches:
 
     def _say(self, op: Op, lease: int = 0, start: int = 0, end: int = 0) -> None:
         self._said += 1
-        self._unanswered.append(ASK.pack(op, self._said, lease, start, end))
+        if op in QUESTIONS:
+            self._last_question = self._said
+        self._unconfirmed.append((self._said, ASK.pack(op, self._said, lease, start, end)))
         try:
-            self._link.sendall(self._unanswered[-1])
+            self._link.sendall(self._unconfirmed[-1][1])
         except OSError:
             self._reopen()
 
     def _answer(self) -> tuple[int, int, int, int]:
-        while (told := _receive(self._link)) is None:
+        for _ in Backoff(self._patience_s):
+            if (told := _receive(self._link)) is not None:
+                break
             self._reopen()
+        else:
+            raise ConnectionError("the session does not answer this worker any more")
         self._asked = False
-        self._unanswered.clear()
+        self._unconfirmed = [each for each in self._unconfirmed if each[0] > self._last_question]
         state, lease, start, end = ANSWER.unpack(told)
         return state, lease, start, end
 
@@ -165,7 +175,7 @@ class LeasedBatches:
                 break
             try:
                 self._link = self._open()
-                self._link.sendall(b"".join(self._unanswered))
+                self._link.sendall(b"".join(message for _, message in self._unconfirmed))
             except OSError:
                 continue
             self.cuts += 1

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sizewright.training.leases.batch_source import ANSWER, ASK, Op, State
+from sizewright.training.leases.batch_source import ANSWER, ASK, QUESTIONS, Op, State
 from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.routing import Address
@@ -71,7 +71,7 @@ class LeaseServer:
             if worker in self._gone:
                 raise ConnectionError("another worker has taken the place of this one")
             heard = self._heard.setdefault(worker, _Heard())
-            answered = op in (Op.want, Op.confirm)
+            answered = op in QUESTIONS
             if number > heard.number:
                 heard.number = number
                 answer = self._do(worker, op, lease, start, end)

@@ -26,8 +26,12 @@ class SampleRanges:
     def __iter__(self) -> Iterator[Range]:
         return zip(self._starts, self._ends, strict=True)
 
-    def __len__(self) -> int:
-        """Return the number of samples."""
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    @property
+    def total(self) -> int:
+        """Number of samples."""
         return sum(self._ends) - sum(self._starts)
 
     def __eq__(self, other: object) -> bool:

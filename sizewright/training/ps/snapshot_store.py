@@ -122,7 +122,7 @@ class SnapshotStore:
         )
         info = SnapshotInfo(self._job.hash, len(rows.keys), groups, lost, repeated)
         write_snapshot(folder, info, arrays, self._count)
-        return len(info.trained)
+        return info.trained.total
 
     def load(self, folder: str) -> None:
         """Read the latest snapshot below `folder`. Raises JobError as `read_snapshot` does."""
