@@ -30,7 +30,8 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.decisions import Decision
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec.objective import allocation_price
-from sizewright.training.leases.sample_leases import Lease, Range, SampleLeases
+from sizewright.training.leases.sample_leases import Lease, SampleLeases
+from sizewright.training.leases.sample_ranges import Range, SampleRanges
 from sizewright.training.program import Program
 from sizewright.training.session import Session
 
@@ -146,8 +147,12 @@ class Parts:
         if worker in self._mine:
             self._mine[worker].hand_back(worker)
 
-    def drop(self, worker: int) -> int:
-        return self._mine[worker].drop(worker) if worker in self._mine else 0
+    def release(self, worker: int, applied: Sequence[SampleRanges]) -> int:
+        return self._mine[worker].release(worker, applied) if worker in self._mine else 0
+
+    def skip(self, start: int, end: int) -> None:
+        for book in self._books:
+            book.skip(start, end)
 
     def set_batch_size(self, batch_size: int) -> None:
         for book in self._books:
@@ -164,14 +169,12 @@ class Parts:
     def remaining(self) -> int:
         return sum(book.remaining() or 0 for book in self._books)
 
-    def trained_ranges(self) -> list[Range]:
-        free = [_gaps(book.trained_ranges(), self._total) for book in self._books]
-        return _gaps(sorted(gap for gaps in free for gap in gaps), self._total)
+    def trained_ranges(self) -> SampleRanges:
+        whole = SampleRanges([(0, self._total)])
+        return whole.minus(SampleRanges(r for book in self._books for r in whole.minus(book.trained_ranges())))
 
-
-def _gaps(ranges: Sequence[Range], end: int) -> list[Range]:
-    edges = [0, *(edge for pair in ranges for edge in pair), end]
-    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+    def applied_ranges(self) -> SampleRanges:
+        return self.trained_ranges()
 
 
 class _Watched(LocalExecutor):

@@ -252,6 +252,9 @@ class Crew:
         self.fleet.get([m.actor.set_memory.remote(m.resources.memory_bytes) for m in workers])
         loaded = self.fleet.get([member.actor.load.remote(self.job, self.program) for member in members])
         dense = [weights for weights in loaded if weights is not None]
+        pids = self.fleet.get([member.actor.pid.remote() for member in members])
+        for member, pid in zip(members, pids, strict=True):
+            member.pid = pid
         if not self.fleet.engine.local:
             nodes = self.fleet.get([member.actor.node.remote() for member in members])
             for member, node in zip(members, nodes, strict=True):

@@ -18,7 +18,7 @@ from sizewright.training.ps_actor import PsActor
 from sizewright.training.routing import Address, Server
 from sizewright.training.worker_actor import WorkerActor
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 1.0
 _AGAIN = "Run the same command again; it goes on with the rest."
 _ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
 # Training, control, snapshots and moves run side by side; through Ray each worker's exchange takes one of a server's.
@@ -36,6 +36,8 @@ class Member:
     seat: Seat | None = None
     node: str = ""
     address: Address | None = None
+    pid: int = 0
+    """Its process, once it is loaded."""
     joined: int = 0
     """The number under which a worker joined last."""
 
@@ -57,6 +59,16 @@ class Member:
         return Server(self.index + 1, self.address)
 
 
+@dataclass(eq=False)
+class StoreProcess:
+    """The process that keeps snapshots, as one that is watched beside the replicas."""
+
+    actor: Any
+    node: str
+    pid: int
+    name: str = "store"
+
+
 class Fleet:
     """Replicas of one session on one machine or on all of a Ray cluster."""
 
@@ -73,6 +85,7 @@ class Fleet:
         self._placement = Placement(engine.ray, timeout_s=timeout_s)
         self._next: dict[Role, int] = {"ps": 0, "worker": 0}
         self._members: list[Member] = []
+        self._hung: set[Member | StoreProcess] = set()
         try:
             self.find_machines()
         except BaseException:
@@ -156,6 +169,13 @@ class Fleet:
             told = str(error).strip().splitlines() or [type(error).__name__]
             raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
 
+    def end_silent(self, member: Member | StoreProcess) -> None:
+        """End the process of a replica that does not answer; what waits for it then sees that it has died."""
+        self._hung.add(member)
+        self._machines.ask("end", {member.node: [member.pid]})
+        with contextlib.suppress(Exception):
+            self.ray.kill(member.actor, no_restart=True)
+
     def answered(self, refs: Sequence[Any], timeout_s: float) -> list[Any]:
         """Those calls that have ended, however they did, after so many seconds at most."""
         return list(self.ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)[0]) if refs else []
@@ -185,13 +205,15 @@ class Fleet:
                 f"{name} was ended for using more memory than it was given.", "Raise its memory.", oom=True
             )
         if not self.engine.alive():
-            return EngineDiedError("Ray's own processes have ended.", _AGAIN)
+            return engine_died()
         return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "What else there is goes on.")
 
     def cause(self, member: Member) -> str:
         """Why a replica ended, as far as can be told."""
         if self._ended_for_memory([member]):
             return "oom"
+        if member in self._hung:
+            return "hung"
         return "killed" if member.node in self._machines.alive() else "node lost"
 
     def _ended_for_memory(self, members: Iterable[Member]) -> list[str]:
@@ -223,9 +245,14 @@ class Fleet:
                 return found
             except self.ray.exceptions.GetTimeoutError:
                 if not self.engine.alive():
-                    raise EngineDiedError("Ray's own processes have ended.", _AGAIN) from None
+                    raise engine_died() from None
                 if time.monotonic() > deadline:
                     raise
+
+
+def engine_died() -> EngineDiedError:
+    """The error for a Ray that has gone."""
+    return EngineDiedError("Ray's own processes have ended.", _AGAIN)
 
 
 def _by_node(members: Iterable[Member]) -> dict[str, list[str]]:

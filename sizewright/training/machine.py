@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 from typing import NamedTuple
 
@@ -53,6 +54,12 @@ class Machine:
         """Those of these replicas of which memory has ended a process."""
         tree = self.tree
         return [name for name in names if self._exists(name) and tree.below(name).oom_kills()] if tree else []
+
+    def end(self, pids: list[int]) -> None:
+        """End processes that do not answer, also stopped ones."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Remove everything."""

@@ -57,8 +57,8 @@ class Machines:
             return {""}
         return {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
 
-    def ask(self, method: str, names: Mapping[str, list[str]]) -> list[Any]:
-        """Call a method of Machine with the replicas of each machine; one that has gone or hangs is passed over."""
+    def ask(self, method: str, names: Mapping[str, list[Any]]) -> list[Any]:
+        """Call a method of Machine with what concerns each machine; one that has gone or hangs is passed over."""
         if self._engine.local:
             return [getattr(self._here, method)(names.get("", []))]
         there = names.keys() & self._actors.keys() & self.alive()

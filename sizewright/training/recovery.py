@@ -12,6 +12,7 @@ from sizewright.spec.units import format_bytes
 from sizewright.training.account import Account
 from sizewright.training.crew import Crew
 from sizewright.training.fleet import Member
+from sizewright.training.replica import Health
 from sizewright.training.snapshots import Snapshots
 
 _EVERY_S = 0.25
@@ -33,8 +34,13 @@ class Recovery:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._samples, self._in_a_row = -1, 0
+        self._cuts: dict[int, tuple[int, float]] = {}
         self.ps_needs_bytes = 0
         """What a PS is forecast to need, if anybody said so."""
+
+    def give_up(self, error: SizewrightError) -> None:
+        """Nothing can be replaced any more."""
+        self.gave_up = self.gave_up or error
 
     def start(self) -> None:
         """Watch from now on."""
@@ -85,17 +91,33 @@ class Recovery:
     def _dead(self) -> list[Member]:
         """Members whose process has ended, or whose training has failed."""
         fleet, members = self._crew.fleet, self._crew.roster.members
-        asked = {member.actor.fault.remote(): member for member in members}
+        asked = {member.actor.health.remote(): member for member in members}
         dead = []
         for ref in fleet.answered(list(asked), _ANSWER_S):
             try:
-                if fleet.ray.get(ref) is not None:
+                health = fleet.ray.get(ref)
+                if health.fault is not None:
                     dead.append(asked[ref])
+                self._note_cuts(asked[ref], health)
             except fleet.ray.exceptions.ActorUnavailableError:
                 continue  # its node may be about to be declared lost, or to answer again
             except fleet.ray.exceptions.RayError:
                 dead.append(asked[ref])
         return dead
+
+    def _note_cuts(self, worker: Member, health: Health) -> None:
+        """Connections of a worker that broke and were opened again; it counts anew each time that it joins."""
+        cuts, cut_s = self._cuts.get(worker.joined, (0, 0.0))
+        if health.cuts > cuts:
+            self._cuts[worker.joined] = health.cuts, health.cut_s
+            count = health.cuts - cuts
+            action = "It was opened again, and what had been on its way was sent again."
+            cause = "link cut" if count == 1 else f"{count} links cut"
+            lost_s = health.cut_s - cut_s
+            at_s = max(0.0, self._clock() - lost_s)
+            self.failures.append(
+                Failure(at_s=at_s, replica=worker.name, cause=cause, recovered_s=lost_s, action=action)
+            )
 
     def _recover(self, dead: Sequence[Member]) -> None:
         start, at_s = time.monotonic(), self._clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizewright.datasets.allocator import keep_freed_memory
 from sizewright.spec import ReplicaMetrics, Role
@@ -14,6 +14,15 @@ from sizewright.training.limits import ReplicaLimits
 
 Trees = Mapping[str, CgroupTree | None]
 """The control groups of each machine by its Ray node; the one without a number is for this host alone."""
+
+
+class Health(NamedTuple):
+    """Why a replica stopped doing its part, if it did; connections that broke and were opened again since it joined,
+    and for how long they were not open in all."""
+
+    fault: str | None
+    cuts: int = 0
+    cut_s: float = 0.0
 
 
 class Replica:
@@ -53,6 +62,10 @@ class Replica:
     def fault(self) -> str | None:
         """Why it stopped doing its part, if it did by itself."""
         raise NotImplementedError
+
+    def health(self) -> Health:
+        """Its fault, and what became of its connections."""
+        return Health(self.fault())
 
     def observe(self) -> ReplicaMetrics:
         """Its sums so far."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sizewright.errors import EngineError, SizewrightError
+from sizewright.errors import EngineDiedError, EngineError, SizewrightError
 from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
 from sizewright.spec._paths import absolute
@@ -23,7 +23,8 @@ from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
 from sizewright.training.engine import NAMESPACE, Engine
-from sizewright.training.fleet import Fleet, Member
+from sizewright.training.fleet import Fleet, Member, StoreProcess, engine_died
+from sizewright.training.heartbeats import Heartbeats
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.machine import Machine
@@ -47,7 +48,8 @@ class Session:
     Without `samples` it trains for ever over tables filled to their rows, as trials do. With `samples` each sample is
     trained exactly once as long as nothing fails. `reserve` says how many idle, loaded replicas of each role are kept
     at hand. Every `snapshot_s` seconds what has changed is kept in memory elsewhere, and on disk below `folder`;
-    `resume` is such a folder of an earlier run. With `recover` new replicas take the places of those that die.
+    `resume` is such a folder of an earlier run. With `recover` new replicas take the places of those that die. One
+    that does not answer for `hang_s` is ended, and counts as one that has died.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Session:
         folder: str | Path | None = None,
         resume: str | Path | None = None,
         recover: bool = False,
+        hang_s: float = 30.0,
         reserve: Mapping[str, int] | None = None,
         transport: Literal["tcp", "ray"] = "tcp",
         program: Program | None = None,
@@ -110,6 +113,15 @@ class Session:
                 )
                 self._ledger = Ledger(resumed.trained.total)
                 self._recovery = Recovery(self._crew, self._snapshots, self._account, self._lock, self._ledger.at_s)
+                self._heartbeats = Heartbeats(
+                    self._watched,
+                    beat=lambda member: member.actor.pid.remote(),
+                    answered=fleet.answered,
+                    end=fleet.end_silent,
+                    engine_alive=self._engine.alive,
+                    lost=lambda: self._recovery.give_up(engine_died()),
+                    limit_s=hang_s,
+                )
         except BaseException:
             self.stop()
             raise
@@ -277,8 +289,9 @@ class Session:
                     self._ledger.stop()
                     self._recovery.stop()
                     self._settle()
-                    if self._engine and self._engine.alive() and self._recovery.gave_up is None:
-                        self._last_snapshot()
+                    if self._recovery.gave_up is None or isinstance(self._recovery.gave_up, EngineDiedError):
+                        self._last_snapshot()  # also where only Ray has gone, while replicas are there
+                    self._heartbeats.stop()
                     self._snapshots.stop()
                     if self._engine and self._engine.alive():
                         self.discard()
@@ -313,6 +326,7 @@ class Session:
         if not self._begun:
             self._begun = True
             self._ledger.start()
+            self._heartbeats.start()
             if self._snapshots.wanted:
                 self._open_keeper()
                 self._snapshots.start(lambda: not crew.paused)
@@ -324,6 +338,11 @@ class Session:
         if self._begun and self._crew is not None and self._crew.routing is not None and not self._crew.servers.fill:
             with contextlib.suppress(SizewrightError), self._lock:
                 self._account.settle()
+
+    def _watched(self) -> list[Member | StoreProcess]:
+        crew, store = self._crew, self._snapshots.process
+        members = crew.roster.members if crew is not None and crew.routing is not None else []
+        return [*members, *([store] if store is not None else [])]
 
     def _last_snapshot(self) -> None:
         """What has been trained since the last one, for a session that keeps any on disk."""

@@ -11,7 +11,7 @@ import numpy as np
 from sizewright.errors import ReplicaDiedError, SizewrightError
 from sizewright.training.account import Account
 from sizewright.training.crew import Crew
-from sizewright.training.fleet import Member
+from sizewright.training.fleet import Member, StoreProcess
 from sizewright.training.optimizers import Floats
 from sizewright.training.ps.snapshot_store import SnapshotStore
 from sizewright.training.routing import Parts
@@ -34,6 +34,8 @@ class Snapshots:
         self._crew, self._token, self._account = crew, token, account
         self._interval_s, self.folder = interval_s, folder
         self._store: Any = None
+        self.process: StoreProcess | None = None
+        """The process of the store, which is watched like replicas."""
         self._address: Any = None
         self._stop = threading.Event()
         self.lock = threading.RLock()
@@ -62,7 +64,11 @@ class Snapshots:
                 options["scheduling_strategy"] = made(here, soft=False)
             ip = fleet.engine.ip()
             self._store = fleet.ray.remote(**options)(SnapshotStore).remote(self._job, dense, self._token, ip)
-            (self._address,) = fleet.get([self._store.address.remote()])
+            self._address, pid, node = fleet.get(
+                [self._store.address.remote(), self._store.pid.remote(), self._store.node.remote()]
+            )
+            node = "" if fleet.engine.local else node
+            self.process = StoreProcess(self._store, node, pid)
 
     def load(self, folder: str) -> None:
         """Read a snapshot from disk into the store."""
@@ -137,7 +143,7 @@ class Snapshots:
             self._thread.join(timeout=30)
         if self._store is not None:
             self._crew.fleet.ray.kill(self._store, no_restart=True)
-            self._store = None
+            self._store = self.process = None
 
     def _mend(self) -> None:
         """A new store for one that has died, with what is on disk."""
@@ -145,7 +151,7 @@ class Snapshots:
             self._crew.fleet.get([self._store.pid.remote()])
             return
         except ReplicaDiedError:
-            self._store = None
+            self._store = self.process = None
         self.open(self._from_a_worker())
         self._note("The store of snapshots ended and was started again.")
         if self.folder is not None and snapshots(self.folder):

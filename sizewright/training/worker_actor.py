@@ -15,7 +15,7 @@ from sizewright.spec import Job, Role
 from sizewright.training.device import check_device
 from sizewright.training.optimizers import Floats
 from sizewright.training.program import Program
-from sizewright.training.replica import Replica, Trees
+from sizewright.training.replica import Health, Replica, Trees
 from sizewright.training.routing import Address, Routing
 from sizewright.training.transport.links import Transport
 
@@ -148,10 +148,9 @@ class WorkerActor(Replica):
         """Why the loop ended, if it ended by itself."""
         return self._fault
 
-    def cuts(self) -> tuple[int, float]:
-        """How many of its connections broke and were opened again, and for how long they were not open, in all."""
-        client, source = self._client, self._source
-        return ((client.cuts if client else 0) + (source.cuts if source else 0), client.cut_s if client else 0.0)
+    def health(self) -> Health:  # noqa: D102
+        ways = [way for way in (self._client, self._source) if way is not None]
+        return Health(self._fault, sum(way.cuts for way in ways), sum(way.cut_s for way in ways))
 
     def _end(self) -> None:
         if self._client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
@@ -82,6 +83,8 @@ class LeasedBatches:
         self.batch_size = batch_size
         self.cuts = 0
         """Connections that broke and were opened again."""
+        self.cut_s = 0.0
+        """How long there was none, in all."""
         self._open, self._source, self._patience_s = open_link, source, patience_s
         self._link = open_link()
         self._closed = False
@@ -170,6 +173,7 @@ class LeasedBatches:
 
     def _reopen(self) -> None:
         drop(self._link)
+        since_s = time.monotonic()
         for _ in Backoff(self._patience_s):
             if self._closed:
                 break
@@ -179,6 +183,7 @@ class LeasedBatches:
             except OSError:
                 continue
             self.cuts += 1
+            self.cut_s += time.monotonic() - since_s
             return
         raise ConnectionError("the session closed the connection")
 

@@ -103,6 +103,12 @@ class SnapshotStore:
         """Sent by the last `restore`, and read or written by all calls of `load` and `save`."""
         return self._passed_bytes + (self._restoring.sent_bytes if self._restoring else 0)
 
+    def node(self) -> str:
+        """The Ray node that it runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
     def pid(self) -> int:
         """Its process."""
         return os.getpid()
