@@ -73,7 +73,6 @@ class PsActor(Replica):
         self._mover: Migration | None = None
         self._peers: dict[int, Peer] = {}
         self._store_peer: Peer | None = None
-        self._clients: dict[int, Client] = {}
         self._snapshotting = threading.Lock()
 
     def load(self, job: Job, program: object) -> None:
@@ -124,7 +123,7 @@ class PsActor(Replica):
         for peer in self._open_peers():
             peer.close()
         self._server = self._ps = self._store_peer = self._mover = None
-        self._peers, self._clients = {}, {}
+        self._peers = {}
 
     def discard(self) -> None:
         """Stop serving and give the rows up."""
@@ -135,7 +134,7 @@ class PsActor(Replica):
         """Serve one exchange through Ray, where the direct connection is not used."""
         assert self._server is not None
         with self._server.answering():
-            reply = self._running.exchange(self._clients.setdefault(worker, Client(worker)), request)
+            reply = self._running.exchange(self._running.client(worker), request)
             self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 
@@ -217,7 +216,6 @@ class PsActor(Replica):
 
     def forget(self, worker: int) -> list[AppliedGroup]:
         """See ParameterServer.forget."""
-        self._clients.pop(worker, None)
         return self._running.forget(worker)
 
     def applied(self) -> tuple[list[AppliedGroup], int]:

@@ -219,6 +219,18 @@ def test_a_push_that_comes_again_is_applied_once(sync: bool) -> None:
     assert [list(group.samples) for group in ps.applied_groups()] == [[(asked.start, asked.end)]]
 
 
+def test_rows_that_were_pulled_over_a_connection_that_broke_are_pushed_over_the_next() -> None:
+    """A worker pulls a batch ahead: the push of one comes after the pull of the next."""
+    ps = make_ps()
+    before = rows_of(ps, [1, 2])
+    ps.exchange(ps.client(1), request(keys=[1], tag=1))
+    ps.exchange(ps.client(1), request(keys=[2], tag=2, push_tag=1, grads=minus(1)))
+    ps.exchange(ps.client(1), request(push_tag=2, grads=minus(1)))  # on another connection
+    np.testing.assert_allclose(rows_of(ps, [1, 2]) - before, 1.0, rtol=1e-5)
+    with pytest.raises(ConnectionError, match="does not know the pull"):
+        ps.exchange(ps.client(1), request(push_tag=3, grads=minus(1)))
+
+
 def test_what_another_worker_has_applied_in_part_is_applied_to_the_rest() -> None:
     """The parts of another server came here by a move, before that one had taken the push."""
     ps = make_ps()

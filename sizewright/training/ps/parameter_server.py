@@ -58,7 +58,7 @@ class PsCounters:
 
 @dataclass
 class Client:
-    """What a server knows of one worker's connection: the places of its pulls until their push."""
+    """What a server knows of one worker, whatever connections it uses: the places of its pulls until their push."""
 
     worker: int
     version: int = 0
@@ -108,6 +108,7 @@ class ParameterServer:
         begins = np.arange(PARTS) if parts is None else parts
         self.applied = AppliedSamples([AppliedGroup(begins, SampleRanges())] if version else ())
         self._last_tags: dict[int, int] = {}  # of each worker's pushes that are applied
+        self._clients: dict[int, Client] = {}
         self._gone: set[int] = set()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -148,6 +149,11 @@ class ParameterServer:
             self.counters.busy_s += time.perf_counter() - start - (self.sync.waited_s - waited)
             return reply
 
+    def client(self, worker: int) -> Client:
+        """What is known of a worker."""
+        with self._lock:
+            return self._clients.setdefault(worker, Client(worker))
+
     def forget(self, worker: int) -> list[AppliedGroup]:
         """Nobody waits for this worker any more, and nothing is taken from it: it has left, or another takes its place.
 
@@ -156,6 +162,7 @@ class ParameterServer:
         with self._lock:
             self._gone.add(worker)
             self._last_tags.pop(worker, None)
+            self._clients.pop(worker, None)
             self.sync.drop(worker)
             self._changed.notify_all()
             return self.applied.groups()
@@ -305,6 +312,8 @@ class ParameterServer:
             slots = self.store.locate(request.push_keys)
         else:
             slots = client.places.pop(request.push_tag, _NO_SLOTS)
+            if len(slots) != len(request.row_grads):
+                raise ConnectionError("this server does not know the pull whose rows are pushed")  # they come with keys
         tag, known = request.push_tag, request.push_tag <= self._last_tags.get(client.worker, 0)
         push = self._missing(slots, request)
         if request.flags & AGAIN or known:  # also what is known: its reply was lost on the way, and it lacks nothing

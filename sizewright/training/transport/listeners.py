@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 
 from sizewright.training.kept_threads import KeptThreads
-from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.ps.parameter_server import ParameterServer
 from sizewright.training.routing import Address
 from sizewright.training.transport.exchange import receive_request, request_bytes, send_reply
 from sizewright.training.transport.peers import Sink, serve_peer
@@ -167,7 +167,7 @@ class PsServer(Listener):
 
     def _serve_worker(self, link: socket.socket, worker: int) -> None:
         """A link that ends is none that leaves: the worker may open another, or the session says that it has gone."""
-        client, width = Client(worker), self._ps.store.width
+        client, width = self._ps.client(worker), self._ps.store.width
         while (request := receive_request(link, width)) is not None:
             self.count(0, request_bytes(request))
             with self.answering():
