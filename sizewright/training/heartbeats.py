@@ -34,12 +34,12 @@ class Heartbeats:
         engine_alive: Callable[[], bool],
         lost: Callable[[], None],
         limit_s: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._watched, self._beat, self._answered, self._end = watched, beat, answered, end
-        self._engine_alive, self._lost, self._limit_s, self._clock = engine_alive, lost, limit_s, clock
+        self._engine_alive, self._lost, self._limit_s, self._clock = engine_alive, lost, limit_s, clock or time.monotonic
         self._asked: dict[Any, _Asked] = {}
-        self._looked_s = clock()
+        self._looked_s = self._clock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -48,7 +48,7 @@ class Ledger:
         account: Account,
     ) -> Outcome:
         """All of it so far."""
-        status = "failed" if gave_up else "finished" if finished else "stopped" if self._ended else "running"
+        status = "finished" if finished else "failed" if gave_up else "stopped" if self._ended else "running"
         end = self._ended or time.monotonic()
         return Outcome(
             status=status,

@@ -76,6 +76,7 @@ class WorkerActor(Replica):
 
         from sizewright.training.leases.batch_source import LeasedBatches
         from sizewright.training.transport.wire import Caller, Hello, connect
+        from sizewright.training.worker.network_step import NetworkStep
         from sizewright.training.worker.ps_client import PsClient
         from sizewright.training.worker.worker import Worker
 
@@ -90,13 +91,11 @@ class WorkerActor(Replica):
         self._source = LeasedBatches(open_leases, samples, job.training.batch_size)
         self._client = PsClient(setup.transport, setup.number, setup.routing, job.model.row_width)
         self._worker = Worker(
-            setup.program.network(job),
-            setup.program.loss,
+            NetworkStep(setup.program.network(job), setup.program.loss, job.training.device),
             self._source,
             self._client,
             sync=job.training.sync == "sync",
             dense_sync_steps=job.training.dense_sync_steps,
-            device=job.training.device,
         )
         self._stop, self._fault, self._halted = threading.Event(), None, False
         self.limits.set_cpu(setup.cpu, setup.first_core)

@@ -130,7 +130,7 @@ def test_what_breaks_an_exchange_is_told_and_the_others_go_on(server: PsServer) 
     with contextlib.closing(link_to(server)) as broken, contextlib.closing(link_to(server, 2)) as healthy:
         ask(broken, request(keys=[1, 2], tag=1))
         with pytest.raises(ConnectionError):
-            ask(broken, request(push_tag=1, grads=minus(2), dense=[1] * 9))  # more gradients than weights
+            ask(broken, request(push_tag=1, grads=minus(2), dense=[1]))  # fewer gradients than weights
         assert server.fault is not None
         assert server.fault.startswith("ValueError")
         assert ask(healthy, request(keys=[1])).shape == (1, 2)

@@ -30,6 +30,7 @@ from sizewright.training.transport.exchange import NO_FLOATS, PUSH, WANT_DENSE, 
 from sizewright.training.transport.links import TcpTransport
 from sizewright.training.transport.listeners import PsServer
 from sizewright.training.weights import FlatWeights
+from sizewright.training.worker.network_step import NetworkStep
 from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
 from sizewright.training.worker.worker import Worker
 
@@ -172,8 +173,7 @@ class Cluster:
     def worker(self, feed: ListFeed, number: int = 1) -> Worker:
         training = self.job.training
         return Worker(
-            make_network(self.job.model),
-            BuiltIn().loss,
+            NetworkStep(make_network(self.job.model), BuiltIn().loss),
             feed,
             self.router(number),
             sync=training.sync == "sync",

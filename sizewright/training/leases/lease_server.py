@@ -31,12 +31,12 @@ class LeaseServer:
     """
 
     def __init__(
-        self, book: SampleLeases, token: bytes, host: str = "127.0.0.1", clock: Callable[[], float] = time.monotonic
+        self, book: SampleLeases, token: bytes, host: str = "127.0.0.1", clock: Callable[[], float] | None = None
     ) -> None:
         self.book = book
         self.lock = threading.Lock()
         self.finished = threading.Event()
-        self._clock = clock
+        self._clock = clock or time.monotonic
         self._heard: dict[int, _Heard] = {}
         self._gone: set[int] = set()
         self._listener = Listener(token, self._serve, host)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
+from sizewright.datasets.batch import Batch
 from sizewright.training.embedding import make_keys
 from sizewright.training.leases.batch_source import BatchSource, LeasedBatch
 from sizewright.training.optimizers import Floats
 from sizewright.training.routing import Lookup
 from sizewright.training.transport.exchange import LEAVE, NO_FLOATS, WANT_DENSE
-from sizewright.training.weights import FlatWeights
 from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 _KEPT_STEPS = 8192
 
 
@@ -46,6 +43,21 @@ class WorkerCounters:
         return asdict(self)
 
 
+class Computes(Protocol):
+    """Gathers the gradients of the dense weights `weights` (d,), and returns those of the rows of a batch."""
+
+    weights: Floats
+
+    def gradients(self, batch: Batch, inverse: NDArray[np.int64], rows: Floats) -> tuple[Floats, float]:
+        """See NetworkStep.gradients."""
+
+    def take_grads(self) -> Floats:
+        """The gradients (d,) gathered since the last call, which begin anew."""
+
+    def put_weights(self) -> None:
+        """After `weights` has been written."""
+
+
 class _Step(NamedTuple):
     """A batch on its way: asked for, or computed and to be pushed."""
 
@@ -57,7 +69,7 @@ class _Step(NamedTuple):
 
 
 class Worker:
-    """Trains one network against parameter servers.
+    """Trains against parameter servers.
 
     Asynchronous: rows of the next batch travel while this one computes, so they lack its gradient
     (a staleness of one step of its own). Synchronous: nothing overlaps, and the servers merge the workers' pushes.
@@ -65,25 +77,20 @@ class Worker:
 
     def __init__(
         self,
-        network: nn.Module,
-        loss: Loss,
+        computes: Computes,
         source: BatchSource,
         client: PsClient,
         *,
         sync: bool = False,
         dense_sync_steps: int = 1,
-        device: str = "cpu",
     ) -> None:
         self.counters = WorkerCounters()
         self.step_times: deque[float] = deque(maxlen=_KEPT_STEPS)
-        self._device = torch.device(device)
-        self._network = network.to(self._device)
-        self._loss = loss
         self._source = source
         self._client = client
         self._sync = sync
         self._dense_every = dense_sync_steps
-        self._flat = FlatWeights(self._network)
+        self._computes = computes
         self._tag = 0
         self._fresh = True  # no dense weights have been pulled yet
         self._ready: tuple[_Step, Floats] | None = None
@@ -125,7 +132,7 @@ class Worker:
 
     def dense_weights(self) -> Floats:
         """A copy of the dense weights (d,)."""
-        return self._flat.weights.copy()
+        return self._computes.weights.copy()
 
     def _count(self, samples: int) -> None:
         counters = self.counters
@@ -172,7 +179,7 @@ class Worker:
             push = Push(sent.tag, sent.version, sent.lookup, sent.row_grads, start, end)
         if self._dense_pushed:
             samples = np.array([(each.start, each.until) for each in self._untold], np.int64).reshape(-1, 2)
-            dense = DensePush(self._flat.take_grads(), samples)
+            dense = DensePush(self._computes.take_grads(), samples)
         self._client.send(push, pull, dense, flags)
         self._fresh &= asked is None
 
@@ -189,10 +196,10 @@ class Worker:
         return rows
 
     def _collect(self, rows: Floats) -> None:
-        waited, read = self._client.receive(rows, self._flat.weights)
+        waited, read = self._client.receive(rows, self._computes.weights)
         self.counters.wait_s += waited
         self.counters.pull_s += read
-        self._flat.put_weights()
+        self._computes.put_weights()
         self._sent = None
         if self._dense_pushed:
             for leased in self._untold:
@@ -201,16 +208,7 @@ class Worker:
 
     def _compute(self, step: _Step, rows: Floats) -> _Step:
         start = time.perf_counter()
-        batch = step.leased.batch
-        pulled = torch.from_numpy(rows).to(self._device).requires_grad_()
-        shape = (*batch.ids.shape, rows.shape[1])
-        inverse = torch.from_numpy(step.lookup.inverse).to(self._device)
-        embedded = nn.functional.embedding(inverse, pulled).view(shape)
-        outputs = self._network(torch.from_numpy(batch.dense).to(self._device), embedded)
-        loss = self._loss(outputs, torch.from_numpy(batch.labels).to(self._device))
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert pulled.grad is not None
-        grads: Floats = pulled.grad.cpu().numpy()
+        grads, loss = self._computes.gradients(step.leased.batch, step.lookup.inverse, rows)
         self.counters.compute_s += time.perf_counter() - start
-        self.counters.loss += float(loss.detach())
+        self.counters.loss += loss
         return step._replace(row_grads=grads)

@@ -1,0 +1,241 @@
+"""What Ray is in a simulation: actors are processes, calls take time, and whatever is killed answers nothing."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from sizewright.training.machine import Offer
+from tests.helpers.simulation.scheduler import Process, Scheduler, Task
+
+_CALL_S, _START_S = 0.001, 0.02
+
+
+class RayError(Exception):
+    """As in `ray.exceptions`, like those below."""
+
+
+class RayTaskError(RayError):
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class GetTimeoutError(RayError):
+    pass
+
+
+class RayActorError(RayError):
+    pass
+
+
+class ActorUnavailableError(RayActorError):
+    pass
+
+
+class Ref:
+    """What a call will return."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.done, self.value, self.error = False, None, None  # type: tuple[bool, Any, RayError | None]
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Signal:
+    """What several processes wait for."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: list[Task] = []
+
+    def wait_for(self, ready: Callable[[], bool], timeout_s: float | None = None) -> None:
+        deadline = None if timeout_s is None else self._scheduler.now + timeout_s
+        while not ready():
+            left = None if deadline is None else deadline - self._scheduler.now
+            if left is not None and left <= 0:
+                return
+            assert self._scheduler.current is not None
+            self._waiting.append(self._scheduler.current)
+            self._scheduler.wait(left)
+
+    def notify_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for task in dict.fromkeys(waiting):
+            self._scheduler.wake(task)
+
+
+class SimRay:
+    """As the module `ray`, as far as the engine uses it."""
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError, RayActorError=RayActorError,
+        ActorUnavailableError=ActorUnavailableError,
+    )  # fmt: skip
+
+    def __init__(self, scheduler: Scheduler, driver: Process) -> None:
+        self.scheduler, self.driver, self.alive = scheduler, driver, True
+        self.actors: list[Handle] = []
+        self._changed = Signal(scheduler)
+        self._refs = 0
+        driver.on_kill.append(self._driver_died)
+
+    def remote(self, **_: Any) -> Any:
+        return lambda cls: Made(self, cls)
+
+    def ref(self) -> Ref:
+        self._refs += 1
+        return Ref(self._refs)
+
+    def resolve(self, ref: Ref, value: Any = None, error: RayError | None = None) -> None:
+        if not ref.done:
+            ref.done, ref.value, ref.error = True, value, error
+            self._changed.notify_all()
+
+    def get(self, refs: Any, timeout: float | None = None) -> Any:
+        wanted = refs if isinstance(refs, list) else [refs]
+        self._changed.wait_for(lambda: all(ref.done for ref in wanted) or any(ref.error for ref in wanted), timeout)
+        for ref in wanted:
+            if ref.error is not None:
+                raise ref.error
+        if not all(ref.done for ref in wanted):
+            raise GetTimeoutError("timed out")
+        return [ref.value for ref in wanted] if isinstance(refs, list) else wanted[0].value
+
+    def wait(
+        self, refs: Sequence[Ref], num_returns: int = 1, timeout: float | None = None
+    ) -> tuple[list[Ref], list[Ref]]:
+        self._changed.wait_for(lambda: sum(ref.done for ref in refs) >= num_returns, timeout)
+        return [ref for ref in refs if ref.done], [ref for ref in refs if not ref.done]
+
+    def kill(self, actor: Handle, no_restart: bool = True) -> None:
+        if not actor.process.stopped:  # whoever is stopped does not hear of it
+            self.scheduler.kill(actor.process)
+
+    def _driver_died(self) -> None:
+        """Ray ends the actors of a driver that has gone, a moment later."""
+        for actor in self.actors:
+            self.scheduler.spawn(
+                self.scheduler.process("raylet"), lambda actor=actor: self._end(actor), "end"  # type: ignore[misc]
+            )
+
+    def _end(self, actor: Handle) -> None:
+        self.scheduler.wait(self.scheduler.delay(0.1))
+        self.scheduler.kill(actor.process)
+
+
+class Made:
+    """An actor class."""
+
+    def __init__(self, ray: SimRay, cls: type, name: str = "") -> None:
+        self._ray, self._cls, self._name = ray, cls, name
+
+    def options(self, *, name: str = "", **_: Any) -> Made:
+        return Made(self._ray, self._cls, name)
+
+    def remote(self, *args: Any) -> Handle:
+        return Handle(self._ray, self._cls, args, self._name or self._cls.__name__)
+
+
+class Handle:
+    """An actor, which begins in a process of its own."""
+
+    def __init__(self, ray: SimRay, cls: type, args: tuple[Any, ...], name: str) -> None:
+        scheduler = ray.scheduler
+        self.process, self.instance = scheduler.process(name), None  # type: tuple[Process, Any]
+        self._ray, self._calls = ray, []  # type: ignore[var-annotated]
+        self._begun = Signal(scheduler)
+        self.process.on_kill.append(self._died)
+        ray.actors.append(self)
+        copied = pickle.loads(pickle.dumps(args))
+
+        def begin() -> None:
+            scheduler.wait(scheduler.delay(_START_S))
+            self.instance = cls(*copied)
+            self._begun.notify_all()
+
+        scheduler.spawn(self.process, begin, "begin")
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=lambda *args, **more: self._call(method, args, more))
+
+    def _call(self, method: str, args: tuple[Any, ...], more: dict[str, Any]) -> Ref:
+        ray, ref = self._ray, self._ray.ref()
+        if not self.process.alive:
+            ray.resolve(ref, error=RayActorError("the actor died"))
+            return ref
+        self._calls.append(ref)
+        copied = pickle.loads(pickle.dumps((args, more)))
+
+        def run() -> None:
+            ray.scheduler.wait(ray.scheduler.delay(_CALL_S))
+            self._begun.wait_for(lambda: self.instance is not None)
+            try:
+                value = getattr(self.instance, method)(*copied[0], **copied[1])
+            except Exception as error:
+                ray.resolve(ref, error=RayTaskError(error))
+            else:
+                ray.resolve(ref, pickle.loads(pickle.dumps(value)))
+
+        ray.scheduler.spawn(self.process, run, method)
+        return ref
+
+    def _died(self) -> None:
+        calls, self._calls = self._calls, []
+        for ref in calls:
+            self._ray.resolve(ref, error=RayActorError("the actor died"))
+
+
+class SimEngine:
+    """As Engine."""
+
+    local, address = True, None
+
+    def __init__(self, ray: SimRay) -> None:
+        self.ray = ray
+
+    def ip(self) -> str:
+        return "127.0.0.1"
+
+    def alive(self) -> bool:
+        return self.ray.alive
+
+    def cpu_used_s(self) -> float:
+        return 0.0
+
+    def stop(self) -> None:
+        for actor in self.ray.actors:
+            self.ray.scheduler.kill(actor.process)
+
+
+class SimMachine:
+    """As Machine, of a host without control groups."""
+
+    tree = None
+
+    def __init__(self, ray: SimRay) -> None:
+        self._ray = ray
+
+    def offer(self) -> Offer:
+        return Offer("host", 64.0, 1 << 40, None)
+
+    def end(self, pids: list[int]) -> None:
+        for actor in self._ray.actors:
+            if actor.process.number in pids:
+                self._ray.scheduler.kill(actor.process)
+
+    def lift(self, names: list[str]) -> None:
+        pass
+
+    def remove(self, names: list[str]) -> None:
+        pass
+
+    def ended_for_memory(self, names: list[str]) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass

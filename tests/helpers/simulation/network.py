@@ -1,0 +1,183 @@
+"""Connections of a simulation: streams of bytes that take time, break, and lose what was on its way."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sizewright.training.transport.wire import Hello
+from tests.helpers.simulation.scheduler import Process, Scheduler, Task
+
+Address = tuple[str, int]
+_LATENCY_S = 0.0005
+
+
+class Network:
+    """Listeners by address, and all open connections."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.links: list[tuple[SimSocket, SimSocket]] = []
+        self._listeners: dict[Address, tuple[Any, Process]] = {}
+        self._ports = itertools.count(1000)
+
+    def listen(self, listener: Any) -> Address:
+        """A new address of the process that asks."""
+        address = ("127.0.0.1", next(self._ports))
+        assert self.scheduler.current is not None
+        self._listeners[address] = listener, self.scheduler.current.process
+        return address
+
+    def forget(self, address: Address) -> None:
+        """Nobody listens there any more."""
+        self._listeners.pop(address, None)
+
+    def connect(self, address: Address, token: bytes, hello: Hello, timeout_s: float = 30.0) -> SimSocket:
+        """As `wire.connect`."""
+        scheduler = self.scheduler
+        scheduler.wait(scheduler.delay(_LATENCY_S))
+        listener, process = self._listeners.get(tuple(address), (None, None))  # type: ignore[arg-type]
+        if process is not None and process.stopped:
+            scheduler.wait(timeout_s)
+            raise TimeoutError("timed out")
+        if process is None or not process.alive:
+            raise ConnectionRefusedError("refused")
+        assert scheduler.current is not None
+        mine, theirs = SimSocket(self, scheduler.current.process), SimSocket(self, process)
+        mine.peer, theirs.peer = theirs, mine
+        self.links = [link for link in self.links if not link[0].gone and not link[1].gone]
+        self.links.append((mine, theirs))
+        listener._links.add(theirs)
+        task = scheduler.spawn(process, lambda: listener._serve(theirs, hello), "serve")
+        listener.serving.append(task)
+        return mine
+
+    def cut(self, link: tuple[SimSocket, SimSocket]) -> None:
+        """A connection breaks, and what is on its way is lost."""
+        for end in link:
+            end.reset()
+
+
+class SimSocket:
+    """One end of a connection."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self.number = next(SimSocket._numbers)
+        self.network, self.scheduler, self.process = network, network.scheduler, process
+        self.peer: SimSocket = self
+        self.gone = False
+        self._came: deque[tuple[float, memoryview]] = deque()
+        self._ended_at: float | None = None
+        self._reading: list[Task] = []
+        self._timeout_s: float | None = None
+        process.on_kill.append(self.close)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._timeout_s = seconds
+
+    def sendall(self, data: bytes | memoryview) -> None:
+        if self.scheduler.over:
+            return
+        if self.gone or self.peer.gone:
+            raise BrokenPipeError("broken pipe")
+        self.peer.take(bytes(data))
+
+    def take(self, data: bytes) -> None:
+        """Bytes that are on their way here."""
+        last = self._came[-1][0] if self._came else self.scheduler.now
+        at = max(last, self.scheduler.now + self.scheduler.delay(_LATENCY_S))
+        self._came.append((at, memoryview(data)))
+        self._wake()
+
+    def recv(self, size: int) -> bytes:
+        view = bytearray(size)
+        return bytes(view[: self.recv_into(memoryview(view))])
+
+    def recv_into(self, view: memoryview) -> int:
+        deadline = None if self._timeout_s is None else self.scheduler.now + self._timeout_s
+        while True:
+            now = self.scheduler.now
+            if self.gone:
+                return 0
+            if self._came and self._came[0][0] <= now:
+                at, data = self._came.popleft()
+                count = min(len(view), len(data))
+                view[:count] = data[:count]
+                if count < len(data):
+                    self._came.appendleft((at, data[count:]))
+                return count
+            if self._ended_at is not None and not self._came and self._ended_at <= now:
+                return 0
+            if deadline is not None and now >= deadline:
+                raise TimeoutError("timed out")
+            next_s = self._came[0][0] if self._came else self._ended_at
+            waits = [at - now for at in (next_s, deadline) if at is not None]
+            assert self.scheduler.current is not None
+            self._reading.append(self.scheduler.current)
+            self.scheduler.wait(min(waits) if waits else None)
+            if self.scheduler.current in self._reading:
+                self._reading.remove(self.scheduler.current)
+
+    def shutdown(self, how: int) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The other side reads what was sent before, and then the end."""
+        if self.gone or self.scheduler.over:
+            return
+        self.gone = True
+        self._wake()
+        self.peer.end()
+
+    def end(self) -> None:
+        """The other side has closed."""
+        last = self._came[-1][0] if self._came else self.scheduler.now
+        self._ended_at = max(last, self.scheduler.now + self.scheduler.delay(_LATENCY_S))
+        self._wake()
+
+    def reset(self) -> None:
+        """The connection is no more."""
+        self._came.clear()
+        self.gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        reading, self._reading = self._reading, []
+        for task in reading:
+            self.scheduler.wake(task)
+
+
+class SimListener:
+    """What takes the place of a Listener's sockets; the rest of it runs as it is."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def methods(self) -> dict[str, Callable[..., Any] | property]:
+        network = self._network
+
+        def begin(listener: Any, token: bytes, serve: Any, host: str = "127.0.0.1") -> None:
+            listener.fault, listener._serve_link, listener._links = None, serve, set()
+            listener.serving = []
+            listener.at = network.listen(listener)
+
+        def close(listener: Any) -> None:
+            network.forget(listener.at)
+            for link in sorted(listener._links, key=lambda link: link.number):
+                link.close()
+            deadline = network.scheduler.now + 5.0
+            while any(not task.done for task in listener.serving) and network.scheduler.now < deadline:
+                network.scheduler.wait(0.001)
+
+        return {"__init__": begin, "close": close, "address": property(lambda listener: listener.at)}
+
+
+assert socket  # the constants that the engine passes to `shutdown` are the real ones

@@ -1,0 +1,417 @@
+"""One schedule: a job that trains while replicas change, break, hang and lose each other, and what it must come to.
+
+Every sample has a row of its own, which reads how often a server applied it. What the servers counted must be what the
+session says: each trained sample once, except in the parts and of the samples that it tells as lost. And training ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from sizewright.errors import SizewrightError
+from sizewright.spec import Allocation, Job
+from sizewright.testing.audit import AuditProgram, audit_job
+from sizewright.training import fleet, ps_actor, recovery, replica, session, snapshot_files, snapshots, worker_actor
+from sizewright.training.account import Loss
+from sizewright.training.leases import batch_source
+from sizewright.training.optimizers import Floats, UpdateRule
+from sizewright.training.ps import snapshot_store
+from sizewright.training.routing import PARTITIONS, partition_of
+from sizewright.training.session import Session
+from sizewright.training.transport import links, listeners, peers, wire
+from sizewright.training.worker import network_step, ps_client, worker
+from tests.helpers.simulation.actors import SimEngine, SimMachine, SimRay
+from tests.helpers.simulation.network import Network, SimListener
+from tests.helpers.simulation.scheduler import Process, Scheduler
+from tests.helpers.simulation.threads import SimThreading, SimTime
+
+BATCH, HANG_S, LIMIT_S = 8, 2.0, 900.0
+_IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
+"""Also those that a replica imports later: what is not there yet is not simulated."""
+FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "disk", "engine")
+CHANGES = ("scale", "scale", "replace", "rebalance", "checkpoint")
+
+
+class Applications(UpdateRule):
+    """Rows that count how often they are updated, whatever their gradient."""
+
+    def state_width(self, width: int) -> int:
+        return 0
+
+    def update(self, weights: Floats, state: Floats, grads: Floats) -> None:
+        weights += 1
+
+
+class Counting:
+    """Instead of a network: the gradient of a row is -1, that of the dense weight minus the number of samples."""
+
+    def __init__(self, network: object, loss: object, device: str) -> None:
+        self.weights: Floats = np.zeros(1, np.float32)
+        self._grads: Floats = np.zeros(1, np.float32)
+        self._world = World.present
+
+    def gradients(self, batch: Any, inverse: Any, rows: Floats) -> tuple[Floats, float]:
+        self._world.scheduler.wait(self._world.scheduler.delay(0.02))
+        self._grads -= len(batch.labels)
+        return np.full_like(rows, -1), 0.0
+
+    def take_grads(self) -> Floats:
+        grads = self._grads.copy()
+        self._grads[:] = 0
+        return grads
+
+    def put_weights(self) -> None:
+        pass
+
+
+class _Pool:
+    """As ThreadPoolExecutor, of one thread."""
+
+    def __init__(self, max_workers: int) -> None:
+        pass
+
+    def submit(self, work: Any, *args: Any) -> Any:
+        scheduler = World.present.scheduler
+        assert scheduler.current is not None
+        return _Future(scheduler.spawn(scheduler.current.process, lambda: work(*args), "train"))
+
+
+@dataclass(eq=False)
+class _Future:
+    task: Any
+
+    def done(self) -> bool:
+        return bool(self.task.done)
+
+    def result(self) -> Floats:
+        return np.zeros(1, np.float32)
+
+
+def _wait(futures: list[_Future], timeout: float) -> Any:
+    scheduler = World.present.scheduler
+    deadline = scheduler.now + timeout
+    while not all(each.done() for each in futures) and scheduler.now < deadline:
+        scheduler.wait(0.005)
+    return mock.Mock(not_done=[each for each in futures if not each.done()])
+
+
+class _Limits:
+    """As ReplicaLimits, of a replica that nothing holds."""
+
+    limited_by, period_ms = "none", None
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def usage(self) -> Any:
+        from sizewright.training.limits import Usage
+
+        return Usage(0.0, 0.0, 0.0, 0.0, 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class _Os:
+    """As os, of which a replica asks its process."""
+
+    def getpid(self) -> int:
+        current = World.present.scheduler.current
+        assert current is not None
+        return current.process.number
+
+
+@dataclass
+class Report:
+    """What came of a schedule: `violations` are none where all is well. `log` tells what was done, in order."""
+
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    losses: int = 0
+    digest: int = 0
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}", *self.log, *(f"VIOLATION: {each}" for each in self.violations)])
+
+
+class World:
+    """A schedule by its seed."""
+
+    present: World
+
+    def __init__(self, seed: int) -> None:
+        self.report = Report(seed)
+        self.rng = random.Random(seed)
+        self.scheduler = Scheduler(seed)
+        self.network = Network(self.scheduler)
+        rng = self.rng
+        self.sync = rng.random() < 0.3
+        training = {"sync": "sync"} if self.sync else {"max_staleness": rng.choice([None, None, 0, 2])}
+        self.samples = rng.randint(8, 60) * BATCH + rng.randint(0, BATCH - 1)
+        job = audit_job(self.samples, batch_size=BATCH)
+        changed = job.training.model_copy(update={**training, "dense_sync_steps": rng.choice([1, 1, 1, 3])})
+        self.job: Job = job.model_copy(update={"training": changed})
+        self.snapshot_s = rng.choice([None, 0.1, 0.3, 1.0])
+        self.folder: Path | None = None
+        self.ray: SimRay
+        self.session: Session | None = None
+        self.driver: Process
+        self.disk_full_until = 0.0
+        self.finished = False
+        self.saved: list[tuple[int, list[Loss]]] = []
+        self.inherited: list[Loss] = []
+
+    def log(self, what: str) -> None:
+        self.report.log.append(f"{self.scheduler.now:9.4f} {what}")
+
+    def run(self) -> Report:
+        """The whole schedule."""
+        World.present = self
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as root:
+            if self.snapshot_s is not None and self.rng.random() < 0.7:
+                self.folder = Path(root) / "kept"
+            self._root = Path(root)
+            with self._installed():
+                self._start_driver(resume=False)
+                self.scheduler.spawn(self.scheduler.process("chaos"), self._chaos)
+                if not self.scheduler.run(lambda: self.finished, LIMIT_S):
+                    self.violate("training does not end")
+                for task in self.scheduler.tasks:
+                    if task.error is not None and not isinstance(task.error, (SizewrightError, OSError)):
+                        self.violate(f"{task.name} of {task.process}: {type(task.error).__name__}: {task.error}")
+                self.scheduler.end()
+        self.report.digest = self.scheduler.digest
+        return self.report
+
+    def violate(self, what: str) -> None:
+        self.report.violations.append(what)
+        self.log(f"! {what}")
+
+    def _start_driver(self, *, resume: bool) -> None:
+        self.driver = self.scheduler.process("driver")
+        self.ray = SimRay(self.scheduler, self.driver)
+        self.scheduler.spawn(self.driver, lambda: self._drive(resume=resume), "driver")
+
+    def _drive(self, *, resume: bool) -> None:
+        """What a user's program does."""
+        resumes = resume and self.folder is not None and bool(snapshot_files.snapshots(self.folder))
+        self.inherited = self._losses_in_snapshot() if resumes else []
+        self.saved = []
+        if not resumes and self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.session = running = Session(
+                self.job, samples=self.samples, snapshot_s=self.snapshot_s, folder=self.folder,
+                resume=self.folder if resumes else None, recover=True, hang_s=HANG_S, program=AuditProgram(),
+            )  # fmt: skip
+            self._note_saves(running)
+            running.scale(self._allocation())
+            self.log(f"trains{' on' if resumes else ''}: {running.allocation and running.allocation.describe()}")
+            while not running.wait(self.scheduler.delay(0.1)):
+                self._change(running)
+            self._check(running)
+            running.stop()
+        except SizewrightError as error:
+            self.log(f"the session ended: {error}")
+            with contextlib.suppress(SizewrightError):
+                if self.session is not None:
+                    self.session.stop()
+            self.session = None
+            self._start_driver(resume=True)
+            return
+        self.finished = True
+
+    def _allocation(self) -> Allocation:
+        return Allocation.of(self.rng.randint(1, 3), self.rng.randint(1, 3), 0.3, 0.2, self.rng.choice([4, BATCH, 12]))
+
+    def _change(self, running: Session) -> None:
+        what = self.rng.choice(CHANGES)
+        try:
+            if what == "scale":
+                running.scale(self._allocation())
+            elif what == "replace":
+                running.replace(self.rng.choice(list(running.pids()) or ["none"]))
+            elif what == "rebalance":
+                running.rebalance()
+            else:
+                running.checkpoint(self._root / "checkpoint")
+            self.log(f"{what} done")
+        except SizewrightError as error:
+            self.log(f"{what}: {error}")
+
+    def _chaos(self) -> None:
+        """Faults, at most a few, so that training can end."""
+        for _ in range(self.rng.choice([0, 1, 1, 2, 3, 5])):
+            self.scheduler.wait(self.scheduler.delay(0.2))
+            self._break(self.rng.choice(FAULTS))
+
+    def _break(self, what: str) -> None:
+        running, rng = self.session, self.rng
+        alive = [actor for actor in self.ray.actors if actor.process.alive]
+        replicas = [actor for actor in alive if "SnapshotStore" not in actor.process.name]
+        if what == "cut" and self.network.links:
+            link = rng.choice(self.network.links)
+            self.log(f"cut {link[0].process} - {link[1].process}")
+            self.network.cut(link)
+        elif what in ("kill", "hang", "pause") and replicas:
+            victim = rng.choice(replicas).process
+            self.log(f"{what} {victim}")
+            if what == "kill":
+                self.scheduler.kill(victim)
+                return
+            self.scheduler.stop(victim)
+            if what == "pause":
+                self.scheduler.wait(rng.random() * 1.5 * HANG_S)
+                self.scheduler.go_on(victim)
+        elif what == "store":
+            for actor in alive:
+                if "SnapshotStore" in actor.process.name:
+                    self.log("kill the store")
+                    self.scheduler.kill(actor.process)
+        elif what == "disk":
+            self.log("the disk is full")
+            self.disk_full_until = self.scheduler.now + rng.random()
+        elif what == "driver" and running is not None:
+            self.log("kill the driver")
+            self.session = None
+            self.scheduler.kill(self.driver)
+            self.scheduler.wait(0.5)
+            self._start_driver(resume=True)
+        elif what == "engine":
+            self.log("Ray has gone")
+            self.ray.alive = False
+
+    def _note_saves(self, running: Session) -> None:
+        """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
+        save = running._snapshots.save
+
+        def noted(folder: str) -> None:
+            self.saved.append((running._account.updates_lost, [*self.inherited, *running._account.losses]))
+            save(folder)
+
+        running._snapshots.save = noted  # type: ignore[method-assign]
+
+    def _losses_in_snapshot(self) -> list[Loss]:
+        assert self.folder is not None
+        info, _ = snapshot_files.read_snapshot(self.folder, self.job)
+        known = [losses for lost, losses in self.saved if lost == info.updates_lost]
+        return known[-1] if known else self.inherited
+
+    def _check(self, running: Session) -> None:
+        """Row by row: what the servers counted is what the session says."""
+        for _ in range(20):  # servers may be on their way back
+            with contextlib.suppress(SizewrightError):
+                running.checkpoint(self._root / "checkpoint")
+                break
+            self.scheduler.wait(0.5)
+        outcome, account = running.outcome(), running._account
+        losses = [*self.inherited, *account.losses]
+        expected = np.ones(self.samples, np.int64)
+        keys = np.arange(self.samples)
+        partitions = partition_of(keys)
+        for loss in losses:
+            held = np.zeros(PARTITIONS, bool)
+            held[loss.parts[loss.parts < PARTITIONS]] = True
+            for start, end in loss.samples:
+                expected[start:end][held[partitions[start:end]]] = 0
+        found = self._counts(running)
+        if outcome.samples != self.samples or outcome.status != "finished":
+            self.violate(f"the outcome says {outcome.samples} of {self.samples} samples, {outcome.status}")
+        if outcome.samples_repeated:
+            self.violate(f"{outcome.samples_repeated} samples are told as repeated")
+        if (found != expected).any():
+            wrong = np.flatnonzero(found != expected)
+            told = ", ".join(f"{i}: {found[i]} for {expected[i]}" for i in wrong[:8])
+            self.violate(f"{len(wrong)} rows are not as told: {told}")
+        if bool(outcome.updates_lost) != bool(losses):
+            self.violate(f"{outcome.updates_lost} updates are told as lost, and {len(losses)} losses are known")
+        self.report.losses = len(losses)
+        self.log(f"finished; {outcome.updates_lost} updates lost")
+
+    def _counts(self, running: Session) -> Floats:
+        """How often each sample was applied, at the servers that hold it."""
+        crew = running._crew
+        assert crew is not None
+        assert crew.routing is not None
+        counts = np.zeros(self.samples, np.int64)
+        for member in crew.roster.servers:
+            store = member.actor.instance._ps.store
+            slots, keys = store.slots(0, store.top)
+            mine = crew.routing.owners[partition_of(keys)] == crew.routing.position(member.index + 1)
+            counts[keys[mine]] += store.read(slots[mine])[:, 0].astype(np.int64)
+        return counts
+
+    @contextlib.contextmanager
+    def _installed(self) -> Iterator[None]:
+        """The simulated surroundings in place of the real ones."""
+        fake_threads, fake_time = SimThreading(self.scheduler), SimTime(self.scheduler)
+        write = snapshot_files._write_array
+
+        def write_array(*args: Any) -> str:
+            self.scheduler.wait(self.scheduler.delay(0.002))  # a crash may come between files
+            if self.scheduler.now < self.disk_full_until:
+                raise OSError(28, "No space left on device")
+            return write(*args)
+
+        def rule(optimizer: object) -> UpdateRule:
+            return Applications(1.0)
+
+        with contextlib.ExitStack() as stack:
+
+            def put(owner: Any, name: str, value: Any) -> None:
+                stack.enter_context(mock.patch.object(owner, name, value))
+
+            for name, module in list(sys.modules.items()):
+                if name.startswith("sizewright.training"):
+                    for attribute, real, fake in (
+                        ("threading", threading, fake_threads), ("time", time, fake_time),
+                        ("connect", _REAL_CONNECT, self.network.connect),
+                    ):  # fmt: skip
+                        if getattr(module, attribute, None) is real:
+                            put(module, attribute, fake)
+            for name, method in SimListener(self.network).methods().items():
+                put(listeners.Listener, name, method)
+            put(session, "Engine", lambda *_, **__: SimEngine(self.ray))
+            put(session, "Machine", lambda *_: SimMachine(self.ray))
+            put(session, "check_device", lambda *_: None)
+            put(session, "uninterrupted", contextlib.nullcontext)
+            put(session, "atexit", mock.Mock())
+            put(session, "held", lambda *_: contextlib.nullcontext())
+            put(snapshots, "held", lambda *_: contextlib.nullcontext())
+            put(worker_actor, "ThreadPoolExecutor", _Pool)
+            put(worker_actor, "wait", _wait)
+            put(worker_actor, "_warm_up", lambda *_: np.zeros(1, np.float32))
+            put(replica, "ReplicaLimits", _Limits)
+            put(replica, "os", _Os())
+            put(replica.Replica, "node", lambda _: "")
+            put(snapshot_store.SnapshotStore, "node", lambda _: "")
+            put(snapshot_store, "os", _Os())
+            put(network_step, "NetworkStep", Counting)
+            put(ps_actor, "make_rule", rule)
+            put(snapshot_store, "make_rule", rule)
+            put(snapshot_files, "_write_array", write_array)
+            put(listeners.sys, "setswitchinterval", lambda _: None)
+            put(AuditProgram, "network", lambda *_: None)
+            yield
+
+
+_REAL_CONNECT = wire.connect
+
+
+def run_schedule(seed: int) -> Report:
+    """Run the schedule of a seed."""
+    return World(seed).run()
