@@ -100,6 +100,11 @@ class Fleet:
                 self.reserve[role] = [member for member in idle if member.node != gone]
 
     @property
+    def loaded(self) -> list[Member]:
+        """All replicas that have been loaded and not been ended: those that train, leave, or are kept at hand."""
+        return [member for member in self._members if member.pid]
+
+    @property
     def offers(self) -> list[Offer]:
         """What the machines have."""
         return list(self._machines.offers.values())
@@ -132,9 +137,7 @@ class Fleet:
     def kill(self, members: Sequence[Member]) -> None:
         """End replicas and remove their control groups."""
         self._machines.ask("lift", _by_node(members))
-        for member in members:
-            with contextlib.suppress(Exception):
-                self.ray.kill(member.actor, no_restart=True)
+        self._end(members)
         self.release(members)
         self._machines.ask("remove", _by_node(members))
         self._members = [member for member in self._members if member not in members]
@@ -172,9 +175,7 @@ class Fleet:
     def end_silent(self, member: Member | StoreProcess) -> None:
         """End the process of a replica that does not answer; what waits for it then sees that it has died."""
         self._hung.add(member)
-        self._machines.ask("end", {member.node: [member.pid]})
-        with contextlib.suppress(Exception):
-            self.ray.kill(member.actor, no_restart=True)
+        self._end([member])
 
     def answered(self, refs: Sequence[Any], timeout_s: float) -> list[Any]:
         """Those calls that have ended, however they did, after so many seconds at most."""
@@ -215,6 +216,15 @@ class Fleet:
         if member in self._hung:
             return "hung"
         return "killed" if member.node in self._machines.alive() else "node lost"
+
+    def _end(self, members: Iterable[Member | StoreProcess]) -> None:
+        pids: dict[str, list[int]] = {}
+        for member in members:
+            with contextlib.suppress(Exception):
+                self.ray.kill(member.actor, no_restart=True)
+            if member.pid:  # one that is stopped does not hear Ray
+                pids.setdefault(member.node, []).append(member.pid)
+        self._machines.ask("end", pids)
 
     def _ended_for_memory(self, members: Iterable[Member]) -> list[str]:
         return [name for names in self._machines.ask("ended_for_memory", _by_node(members)) for name in names]

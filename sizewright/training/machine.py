@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 from typing import NamedTuple
+
+import psutil
 
 from sizewright.training.cgroups import CgroupTree, find_cgroups
 from sizewright.training.host import available_memory_bytes, host_cores
@@ -56,10 +57,12 @@ class Machine:
         return [name for name in names if self._exists(name) and tree.below(name).oom_kills()] if tree else []
 
     def end(self, pids: list[int]) -> None:
-        """End processes that do not answer, also stopped ones."""
+        """End replicas, also stopped ones. A number that another process has by now is left alone."""
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.name().startswith("ray::"):
+                    process.kill()
 
     def close(self) -> None:
         """Remove everything."""

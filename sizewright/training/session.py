@@ -341,7 +341,7 @@ class Session:
 
     def _watched(self) -> list[Member | StoreProcess]:
         crew, store = self._crew, self._snapshots.process
-        members = crew.roster.members if crew is not None and crew.routing is not None else []
+        members = crew.fleet.loaded if crew is not None else []
         return [*members, *([store] if store is not None else [])]
 
     def _last_snapshot(self) -> None:

@@ -120,7 +120,9 @@ class SimRay:
         """Ray ends the actors of a driver that has gone, a moment later."""
         for actor in self.actors:
             self.scheduler.spawn(
-                self.scheduler.process("raylet"), lambda actor=actor: self._end(actor), "end"  # type: ignore[misc]
+                self.scheduler.process("raylet"),
+                lambda actor=actor: self._end(actor),
+                "end",  # type: ignore[misc]
             )
 
     def _end(self, actor: Handle) -> None:

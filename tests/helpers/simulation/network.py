@@ -12,7 +12,7 @@ from sizewright.training.transport.wire import Hello
 from tests.helpers.simulation.scheduler import Process, Scheduler, Task
 
 Address = tuple[str, int]
-_LATENCY_S = 0.0005
+_LATENCY_S, _SLOW_S, _SLOW_SHARE = 0.0005, 0.3, 0.01
 
 
 class Network:
@@ -48,7 +48,7 @@ class Network:
         assert scheduler.current is not None
         mine, theirs = SimSocket(self, scheduler.current.process), SimSocket(self, process)
         mine.peer, theirs.peer = theirs, mine
-        self.links = [link for link in self.links if not link[0].gone and not link[1].gone]
+        self.links = [link for link in self.links if not any(end.gone or end.broken for end in link)]
         self.links.append((mine, theirs))
         listener._links.add(theirs)
         task = scheduler.spawn(process, lambda: listener._serve(theirs, hello), "serve")
@@ -56,9 +56,9 @@ class Network:
         return mine
 
     def cut(self, link: tuple[SimSocket, SimSocket]) -> None:
-        """A connection breaks, and what is on its way is lost."""
+        """A connection breaks; what is on its way is lost, or still arrives, in each direction."""
         for end in link:
-            end.reset()
+            end.break_off(lost=self.scheduler.rng.random() < 0.5)
 
 
 class SimSocket:
@@ -70,7 +70,7 @@ class SimSocket:
         self.number = next(SimSocket._numbers)
         self.network, self.scheduler, self.process = network, network.scheduler, process
         self.peer: SimSocket = self
-        self.gone = False
+        self.gone = self.broken = False
         self._came: deque[tuple[float, memoryview]] = deque()
         self._ended_at: float | None = None
         self._reading: list[Task] = []
@@ -86,14 +86,15 @@ class SimSocket:
     def sendall(self, data: bytes | memoryview) -> None:
         if self.scheduler.over:
             return
-        if self.gone or self.peer.gone:
+        if self.gone or self.peer.gone or self.broken:
             raise BrokenPipeError("broken pipe")
         self.peer.take(bytes(data))
 
     def take(self, data: bytes) -> None:
         """Bytes that are on their way here."""
         last = self._came[-1][0] if self._came else self.scheduler.now
-        at = max(last, self.scheduler.now + self.scheduler.delay(_LATENCY_S))
+        slow = self.scheduler.rng.random() < _SLOW_SHARE
+        at = max(last, self.scheduler.now + self.scheduler.delay(_SLOW_S if slow else _LATENCY_S))
         self._came.append((at, memoryview(data)))
         self._wake()
 
@@ -126,6 +127,10 @@ class SimSocket:
             if self.scheduler.current in self._reading:
                 self._reading.remove(self.scheduler.current)
 
+    def awaits(self, now: float) -> bool:
+        """Whether something is on its way here."""
+        return bool(self._came) and self._came[-1][0] > now
+
     def shutdown(self, how: int) -> None:
         self.close()
 
@@ -143,11 +148,12 @@ class SimSocket:
         self._ended_at = max(last, self.scheduler.now + self.scheduler.delay(_LATENCY_S))
         self._wake()
 
-    def reset(self) -> None:
-        """The connection is no more."""
-        self._came.clear()
-        self.gone = True
-        self._wake()
+    def break_off(self, *, lost: bool) -> None:
+        """Nothing more comes or goes."""
+        if lost:
+            self._came.clear()
+        self.broken = True
+        self.end()
 
     def _wake(self) -> None:
         reading, self._reading = self._reading, []

@@ -35,7 +35,9 @@ class Process:
 class Task:
     """A thread of a process."""
 
-    def __init__(self, number: int, process: Process, name: str, run: Callable[[], Any], hub: greenlet.greenlet) -> None:
+    def __init__(
+        self, number: int, process: Process, name: str, run: Callable[[], Any], hub: greenlet.greenlet
+    ) -> None:
         self.number, self.process, self.name = number, process, name
         self.greenlet = greenlet.greenlet(run, parent=hub)
         self.waits = 0

@@ -1,7 +1,8 @@
 """One schedule: a job that trains while replicas change, break, hang and lose each other, and what it must come to.
 
-Every sample has a row of its own, which reads how often a server applied it. What the servers counted must be what the
-session says: each trained sample once, except in the parts and of the samples that it tells as lost. And training ends.
+Every sample has a row of its own, which reads how often a server applied it, and a row that it shares with others, which
+reads how many were. What the servers counted must be what the session says: each trained sample once, except in the
+parts and of the samples that it tells as lost. And training ends.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from unittest import mock
 
 import numpy as np
 
+from sizewright.datasets.batch import Batch
 from sizewright.errors import SizewrightError
-from sizewright.spec import Allocation, Job
+from sizewright.spec import Allocation, Job, Optimizer, Tables
 from sizewright.testing.audit import AuditProgram, audit_job
 from sizewright.training import fleet, ps_actor, recovery, replica, session, snapshot_files, snapshots, worker_actor
 from sizewright.training.account import Loss
+from sizewright.training.embedding import make_keys
+from sizewright.training.hash_index import Keys
 from sizewright.training.leases import batch_source
-from sizewright.training.optimizers import Floats, UpdateRule
-from sizewright.training.ps import snapshot_store
-from sizewright.training.routing import PARTITIONS, partition_of
+from sizewright.training.optimizers import Floats, UpdateRule, make_rule
+from sizewright.training.ps import migration, snapshot_store
+from sizewright.training.routing import PARTITIONS, Counts, partition_of
 from sizewright.training.session import Session
 from sizewright.training.transport import links, listeners, peers, wire
 from sizewright.training.worker import network_step, ps_client, worker
@@ -38,7 +42,7 @@ from tests.helpers.simulation.network import Network, SimListener
 from tests.helpers.simulation.scheduler import Process, Scheduler
 from tests.helpers.simulation.threads import SimThreading, SimTime
 
-BATCH, HANG_S, LIMIT_S = 8, 2.0, 900.0
+BATCH, SHARED, HANG_S, LIMIT_S = 8, 3, 2.0, 900.0
 _IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
 """Also those that a replica imports later: what is not there yet is not simulated."""
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "disk", "engine")
@@ -66,7 +70,7 @@ class Counting:
     def gradients(self, batch: Any, inverse: Any, rows: Floats) -> tuple[Floats, float]:
         self._world.scheduler.wait(self._world.scheduler.delay(0.02))
         self._grads -= len(batch.labels)
-        return np.full_like(rows, -1), 0.0
+        return -np.bincount(inverse, minlength=len(rows)).astype(np.float32).reshape(-1, 1), 0.0
 
     def take_grads(self) -> Floats:
         grads = self._grads.copy()
@@ -75,6 +79,14 @@ class Counting:
 
     def put_weights(self) -> None:
         pass
+
+
+class _Samples:
+    """Sample i has the row i of the first table, and one of few of the second."""
+
+    def read(self, start: int, count: int) -> Batch:
+        ids = np.arange(start, start + count, dtype=np.int64)
+        return Batch(np.zeros(count, np.float32), np.zeros((count, 0), np.float32), np.stack([ids, ids % SHARED], 1))
 
 
 class _Pool:
@@ -164,7 +176,9 @@ class World:
         self.samples = rng.randint(8, 60) * BATCH + rng.randint(0, BATCH - 1)
         job = audit_job(self.samples, batch_size=BATCH)
         changed = job.training.model_copy(update={**training, "dense_sync_steps": rng.choice([1, 1, 1, 3])})
-        self.job: Job = job.model_copy(update={"training": changed})
+        tables = Tables(count=2, rows=(self.samples, SHARED), dim=1)
+        model = job.model.model_copy(update={"tables": tables})
+        self.job: Job = job.model_copy(update={"training": changed, "model": model})
         self.snapshot_s = rng.choice([None, 0.1, 0.3, 1.0])
         self.folder: Path | None = None
         self.ray: SimRay
@@ -264,7 +278,8 @@ class World:
         alive = [actor for actor in self.ray.actors if actor.process.alive]
         replicas = [actor for actor in alive if "SnapshotStore" not in actor.process.name]
         if what == "cut" and self.network.links:
-            link = rng.choice(self.network.links)
+            busy = [link for link in self.network.links if any(end.awaits(self.scheduler.now) for end in link)]
+            link = rng.choice(busy if busy and rng.random() < 0.7 else self.network.links)
             self.log(f"cut {link[0].process} - {link[1].process}")
             self.network.cut(link)
         elif what in ("kill", "hang", "pause") and replicas:
@@ -320,15 +335,9 @@ class World:
             self.scheduler.wait(0.5)
         outcome, account = running.outcome(), running._account
         losses = [*self.inherited, *account.losses]
-        expected = np.ones(self.samples, np.int64)
-        keys = np.arange(self.samples)
-        partitions = partition_of(keys)
-        for loss in losses:
-            held = np.zeros(PARTITIONS, bool)
-            held[loss.parts[loss.parts < PARTITIONS]] = True
-            for start, end in loss.samples:
-                expected[start:end][held[partitions[start:end]]] = 0
-        found = self._counts(running)
+        expected, found = self._expected(losses), self._counts(running)
+        if self.sync:  # a row that several share is updated by the mean of a round
+            expected, found = expected[: self.samples], found[: self.samples]
         if outcome.samples != self.samples or outcome.status != "finished":
             self.violate(f"the outcome says {outcome.samples} of {self.samples} samples, {outcome.status}")
         if outcome.samples_repeated:
@@ -342,18 +351,37 @@ class World:
         self.report.losses = len(losses)
         self.log(f"finished; {outcome.updates_lost} updates lost")
 
-    def _counts(self, running: Session) -> Floats:
-        """How often each sample was applied, at the servers that hold it."""
+    def _expected(self, losses: list[Loss]) -> Counts:
+        """How often each row is to have been applied: those of the samples, then those that they share."""
+        samples = np.arange(self.samples)
+        partitions, shared = partition_of(samples), partition_of(self._shared_keys())
+        has = np.ones((self.samples, 2), bool)
+        for loss in losses:
+            held = np.zeros(PARTITIONS, bool)
+            held[loss.parts[loss.parts < PARTITIONS]] = True
+            for start, end in loss.samples:
+                has[start:end, 0] &= ~held[partitions[start:end]]
+                has[start:end, 1] &= ~held[shared[samples[start:end] % SHARED]]
+        together = np.bincount(samples % SHARED, weights=has[:, 1], minlength=SHARED)
+        return np.concatenate([has[:, 0], together]).astype(np.int64)
+
+    def _shared_keys(self) -> Keys:
+        return make_keys(np.stack([np.zeros(SHARED, np.int64), np.arange(SHARED)], 1))[1::2]
+
+    def _counts(self, running: Session) -> Counts:
+        """How often each row was applied, at the servers that hold it."""
         crew = running._crew
         assert crew is not None
         assert crew.routing is not None
-        counts = np.zeros(self.samples, np.int64)
+        rows: dict[int, int] = {}
         for member in crew.roster.servers:
             store = member.actor.instance._ps.store
             slots, keys = store.slots(0, store.top)
             mine = crew.routing.owners[partition_of(keys)] == crew.routing.position(member.index + 1)
-            counts[keys[mine]] += store.read(slots[mine])[:, 0].astype(np.int64)
-        return counts
+            for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):
+                rows[key] = rows.get(key, 0) + round(value)
+        wanted = [*range(self.samples), *self._shared_keys().tolist()]
+        return np.array([rows.get(key, 0) for key in wanted], np.int64)
 
     @contextlib.contextmanager
     def _installed(self) -> Iterator[None]:
@@ -367,8 +395,8 @@ class World:
                 raise OSError(28, "No space left on device")
             return write(*args)
 
-        def rule(optimizer: object) -> UpdateRule:
-            return Applications(1.0)
+        def rule(optimizer: Optimizer) -> UpdateRule:
+            return Applications(1.0) if self.sync else make_rule(optimizer)
 
         with contextlib.ExitStack() as stack:
 
@@ -404,8 +432,12 @@ class World:
             put(ps_actor, "make_rule", rule)
             put(snapshot_store, "make_rule", rule)
             put(snapshot_files, "_write_array", write_array)
+            for name in ("_CHUNK", "_FEW"):  # so that much happens while rows are copied
+                put(migration, name, 4)
+            put(snapshot_store, "_CHUNK", 64)
             put(listeners.sys, "setswitchinterval", lambda _: None)
             put(AuditProgram, "network", lambda *_: None)
+            put(AuditProgram, "samples", lambda *_: _Samples())
             yield
 
 
