@@ -37,7 +37,8 @@ class Heartbeats:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._watched, self._beat, self._answered, self._end = watched, beat, answered, end
-        self._engine_alive, self._lost, self._limit_s, self._clock = engine_alive, lost, limit_s, clock or time.monotonic
+        self._engine_alive, self._lost, self._limit_s = engine_alive, lost, limit_s
+        self._clock = clock or time.monotonic
         self._asked: dict[Any, _Asked] = {}
         self._looked_s = self._clock()
         self._stop = threading.Event()

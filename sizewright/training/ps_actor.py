@@ -88,7 +88,7 @@ class PsActor(Replica):
         ps.exchange(client, Request(1, WANT_DENSE, pull_tag=1, keys=keys))
         push = Request(1, PUSH | WANT_DENSE, 1, row_grads=grads, dense_grads=np.zeros(8, np.float32))
         ps.exchange(client, push._replace(pull_tag=2, keys=keys))
-        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.insert, polite=False)
+        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.store.insert, polite=False)
 
     def prepare(self, setup: PsSetup) -> Address:
         """Make or fill the partitions and listen; returns the address."""
@@ -148,7 +148,7 @@ class PsActor(Replica):
         assert self._setup is not None
         number, token = self._setup.number, self._setup.token
         self._filled = None
-        self._peers = {s.id: Peer(s.address, token, number) for s in target.servers if s.id != number}
+        self._peers = {s.id: Peer(s.address, token, number, target.version) for s in target.servers if s.id != number}
         self._mover = Migration(self._running, number, target, self._peers)
         self._mover.copy()
 
@@ -184,7 +184,9 @@ class PsActor(Replica):
     def begin_with(self, version: int, dense: slice, weights: Floats) -> None:
         """Begin a version with dense weights alone: the rows that were here are lost, and all that was applied."""
         ps = self._running
-        ps.put_dense(dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2])
+        ps.incoming(version).put_dense(
+            dense.start, weights, ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)[2]
+        )
         ps.arrived(version, SNAPSHOT_STORE)
 
     def snapshot(self, keeper: Address, routing: Routing, *, polite: bool = True) -> None:

@@ -61,7 +61,7 @@ class Fleet:
         for server in servers:
             self.ps(server).join(WORKERS)
             self.ps(server).expect(target.version, sources, target.dense_of(server.id), target.parts_of(server.id))
-        peers = {i: {s.id: Peer(s.address, TOKEN, i) for s in servers if s.id != i} for i in sources}
+        peers = {i: {s.id: Peer(s.address, TOKEN, i, target.version) for s in servers if s.id != i} for i in sources}
         movers = [Migration(self.ps(i), i, target, peers[i]) for i in sources]
         in_threads(*(mover.copy for mover in movers))
         in_threads(*(mover.finish for mover in (movers[:1] if undone else movers)))

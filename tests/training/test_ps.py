@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_parts import in_threads, make_ps, request
 
+from sizewright.training.embedding import Rows
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
 from sizewright.training.ps.parameter_server import Client, ParameterServer
@@ -294,7 +295,7 @@ def test_a_change_begins_once_all_sources_are_done() -> None:
     ps.freeze()
     ahead = Asking(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
     past = Asking(ps, Client(2), request(keys=[1]))
-    ps.put_dense(1, np.array([[5.0], [6.0]], np.float32), np.empty((2, 0), np.float32))
+    ps.incoming(2).put_dense(1, np.array([[5.0], [6.0]], np.float32), np.empty((2, 0), np.float32))
     for version, source in ((2, 1), (1, 7), (3, 7), (2, 1)):
         ps.arrived(version, source)
     assert ahead.waits()
@@ -383,7 +384,7 @@ def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went
     ps.exchange(client, request(keys=[1], tag=1))
     ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4, samples=(0, 1)))
     ps.expect(2, {7}, slice(0, 2), np.arange(100))
-    ps.put_dense(0, np.full((2, 1), 9, np.float32), np.empty((2, 0), np.float32))
+    ps.incoming(2).put_dense(0, np.full((2, 1), 9, np.float32), np.empty((2, 0), np.float32))
     ps.arrived(2, 7)
     assert dense_of(ps) == [9, 9]
     ps.exchange(client, request(keys=[1], tag=2, version=2))
@@ -396,17 +397,33 @@ def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went
     assert len(ps.applied_groups()) == 2
 
 
+def test_rows_of_a_change_that_was_called_off_do_not_come_in_later() -> None:
+    """They were on their way when their server died; meanwhile the row is trained here."""
+    ps = make_ps()
+    rows = Rows(np.array([1]), np.full((1, 2), 9, np.float32), np.empty((1, 0), np.float32))
+    with pytest.raises(ConnectionError, match="called off"):
+        ps.incoming(2).insert(rows)
+    ps.expect(2, {1, 7}, slice(0, 4), ALL)
+    ps.incoming(2).insert(rows)
+    assert rows_of(ps, [1]).tolist() == [[9, 9]]
+    ps.roll_back(3)
+    ps.expect(4, {1, 7}, slice(0, 4), ALL)
+    for late in (2, 3):
+        with pytest.raises(ConnectionError, match="called off"):
+            ps.incoming(late).insert(rows)
+
+
 @pytest.mark.parametrize("started", [False, True])
 def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None:
     ps = make_ps(dense=np.array([1, 2, 3, 4], np.float32))
     ps.expect(2, {1, 7}, slice(1, 2), ALL)
-    ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
+    ps.incoming(2).put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
     if started:
         ps.freeze()
     ps.roll_back(3)
     assert dense_of(ps) == [1, 2, 3, 4]
     with pytest.raises(ConnectionError):  # what comes late belongs to nothing
-        ps.put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
+        ps.incoming(2).put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
     for source in (1, 7):
         ps.arrived(2, source)
     assert ps.version == 3
@@ -416,7 +433,7 @@ def test_a_newcomer_never_goes_back_to_before_it_came() -> None:
     """Its dense weights are those that it was given, whatever becomes of a later change."""
     ps = make_ps(dense=4, version=0)
     ps.expect(1, {0}, slice(2, 5), ALL)
-    ps.put_dense(2, np.array([[1], [2], [3]], np.float32), np.empty((3, 0), np.float32))
+    ps.incoming(1).put_dense(2, np.array([[1], [2], [3]], np.float32), np.empty((3, 0), np.float32))
     ps.arrived(1, 0)
     ps.roll_back(2)
     assert dense_of(ps) == [1, 2, 3]

@@ -36,17 +36,17 @@ KEYS = st.lists(st.integers(0, 30), unique=True, max_size=12)
 class NearPeer:
     """A peer without a network between."""
 
-    def __init__(self, ps: ParameterServer, source: int) -> None:
-        self._ps, self._source = ps, source
+    def __init__(self, ps: ParameterServer, source: int, version: int) -> None:
+        self._ps, self._source, self._incoming = ps, source, ps.incoming(version)
 
     def insert(self, rows: Rows) -> None:
-        self._ps.insert(rows)
+        self._incoming.insert(rows)
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-        self._ps.put_dense(start, weights, state)
+        self._incoming.put_dense(start, weights, state)
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-        self._ps.put_applied(parts, samples)
+        self._incoming.put_applied(parts, samples)
 
     def done(self, version: int) -> None:
         self._ps.arrived(version, self._source)
@@ -89,7 +89,7 @@ class World:
                 self.servers[source],
                 source,
                 target,
-                {s.id: NearPeer(self.servers[s.id], source) for s in target.servers if s.id != source},  # type: ignore[misc]
+                {s.id: NearPeer(self.servers[s.id], source, target.version) for s in target.servers if s.id != source},  # type: ignore[misc]
             )
             for source in sources
         ]

@@ -124,7 +124,7 @@ class Migration:
         self.moved.last_rows = self._pass(polite=False)
         for server, dense in zip(self._target.servers, self._target.slices(), strict=True):
             begin, weights, state = self._ps.dense.part(dense.start, dense.stop)
-            to = self._ps if server.id == self._id else self._peers[server.id]
+            to: Parcel = self._peers[server.id] if server.id != self._id else self._ps.incoming(self._target.version)
             if len(weights):
                 to.put_dense(begin, weights, state)
             for parts, samples in self._ps.applied.keep(self._target.parts_of(server.id)).groups():

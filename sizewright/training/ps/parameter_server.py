@@ -207,10 +207,9 @@ class ParameterServer:
             reader = self.store.begin_snapshot(all_rows=all_rows)
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
-    def insert(self, rows: Rows) -> None:
-        """Rows that come from elsewhere."""
-        with self._lock:
-            self.store.insert(rows)
+    def incoming(self, version: int) -> Incoming:
+        """What takes in parts of a coming version."""
+        return Incoming(self, version)
 
     def expect(self, version: int, sources: set[int], dense: slice, parts: Parts) -> None:
         """The next version begins, with this slice of the dense weights and these parts, once all sources have said
@@ -219,16 +218,6 @@ class ParameterServer:
             self._former = None
             self._coming = _Coming(version, self.dense.like(dense.start, dense.stop), parts, set(sources))
             self._begin_if_complete()
-
-    def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-        """A part of the coming slice of the dense weights. Raises ConnectionError when none is expected any more."""
-        with self._lock:
-            self._expected.dense.put(start, weights, state)
-
-    def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-        """Which samples are applied to coming parts. Raises ConnectionError when none are expected any more."""
-        with self._lock:
-            self._expected.applied.put(parts, samples)
 
     def arrived(self, version: int, source: int) -> None:
         """A source is done."""
@@ -271,11 +260,12 @@ class ParameterServer:
             self._coming = None
             self._begin(version)
 
-    @property
-    def _expected(self) -> _Coming:
-        if self._coming is None:
-            raise ConnectionError("this change of the routing was called off")
-        return self._coming
+    @contextmanager
+    def _coming_at(self, version: int) -> Iterator[_Coming]:
+        with self._lock:
+            if self._coming is None or self._coming.version != version:
+                raise ConnectionError("this change of the routing was called off")
+            yield self._coming
 
     def _begin_if_complete(self) -> None:
         coming = self._coming
@@ -365,3 +355,31 @@ class ParameterServer:
         self.counters.lookups += len(found)
         self._recent.add(request.keys)
         return Reply(DONE, self.store.read(found), dense)
+
+
+class Incoming:
+    """Takes in parts of one coming version. Every method raises ConnectionError when that is not expected any more:
+    what comes late, from a server that has died or for a change that was called off, must not replace what is there.
+    """
+
+    def __init__(self, ps: ParameterServer, version: int) -> None:
+        self._ps, self._version = ps, version
+
+    def insert(self, rows: Rows) -> None:
+        """Rows that come from elsewhere."""
+        with self._ps._coming_at(self._version):
+            self._ps.store.insert(rows)
+
+    def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
+        """A part of the coming slice of the dense weights."""
+        with self._ps._coming_at(self._version) as coming:
+            coming.dense.put(start, weights, state)
+
+    def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
+        """Which samples are applied to coming parts."""
+        with self._ps._coming_at(self._version) as coming:
+            coming.applied.put(parts, samples)
+
+    def arrived(self, version: int, source: int) -> None:
+        """A source is done."""
+        self._ps.arrived(version, source)

@@ -77,7 +77,7 @@ class SnapshotStore:
     def restore(self, address: Address, parts: Parts, dense: slice, version: int) -> int:
         """Send a server the rows of its partitions, its dense slice and what is applied to them; returns the rows sent.
         `version` begins then."""
-        peer = self._restoring = Peer(address, self._token, SNAPSHOT_STORE)
+        peer = self._restoring = Peer(address, self._token, SNAPSHOT_STORE, version)
         try:
             mine = np.zeros(PARTS, bool)
             mine[parts] = True

@@ -163,7 +163,7 @@ class PsServer(Listener):
         if hello.caller == Caller.worker:
             self._serve_worker(link, hello.id)
         else:
-            self.count(0, serve_peer(link, hello.id, self._ps))
+            self.count(0, serve_peer(link, hello.id, self._ps.incoming))
 
     def _serve_worker(self, link: socket.socket, worker: int) -> None:
         """A link that ends is none that leaves: the worker may open another, or the session says that it has gone."""
@@ -205,4 +205,5 @@ class SinkServer(Listener):
 
 
 def _feed(link: socket.socket, hello: Hello, make_sink: Callable[[int], Sink]) -> None:
-    serve_peer(link, hello.id, make_sink(hello.id))
+    sink = make_sink(hello.id)
+    serve_peer(link, hello.id, lambda _: sink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from sizewright.training.optimizers import Floats
 from sizewright.training.routing import Address, Parts
 from sizewright.training.transport.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
 
-_FRAME = struct.Struct("<BQI2I")
+_FRAME = struct.Struct("<B2Q3I")
 _ACK = b"\x06"
 # A stalled peer must not hold a change for ever.
 _TIMEOUT_S = 60.0
@@ -51,8 +52,9 @@ class Sink(Parcel, Protocol):
 class Peer:
     """A connection to a sink elsewhere. Every method raises OSError when it has gone."""
 
-    def __init__(self, address: Address, token: bytes, source: int) -> None:
-        self.address = address
+    def __init__(self, address: Address, token: bytes, source: int, version: int = 0) -> None:
+        """What is sent is for the `version` of the routing that is coming there."""
+        self.address, self.version = address, version
         self._socket = connect(address, token, Hello(Caller.peer, source))
         self._socket.settimeout(_TIMEOUT_S)
         self.sent_bytes = 0
@@ -60,21 +62,23 @@ class Peer:
     def insert(self, rows: Rows) -> None:
         """Send rows; returns once they are in place."""
         shape = (rows.weights.shape[1], rows.state.shape[1])
-        self._send(_FRAME.pack(_Kind.rows, 0, len(rows.keys), *shape), rows.keys, rows.weights, rows.state)
+        self._send(
+            _FRAME.pack(_Kind.rows, self.version, 0, len(rows.keys), *shape), rows.keys, rows.weights, rows.state
+        )
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
         """Send a part of the dense weights."""
-        self._send(_FRAME.pack(_Kind.dense, start, len(weights), weights.size // max(1, len(weights)), state.shape[1]),
-                   weights, state)  # fmt: skip
+        shape = (weights.size // max(1, len(weights)), state.shape[1])
+        self._send(_FRAME.pack(_Kind.dense, self.version, start, len(weights), *shape), weights, state)
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
         """Send which samples are applied to parts of the weights."""
         ranges = samples.to_array()
-        self._send(_FRAME.pack(_Kind.applied, 0, len(parts), len(ranges), 0), parts, ranges)
+        self._send(_FRAME.pack(_Kind.applied, self.version, 0, len(parts), len(ranges), 0), parts, ranges)
 
     def done(self, version: int) -> None:
         """Say that everything of a version has been sent."""
-        self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0))
+        self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0, 0))
 
     def close(self) -> None:
         """Close the connection."""
@@ -86,13 +90,14 @@ class Peer:
             raise ConnectionError("the other side closed the connection")
 
 
-def serve_peer(sock: socket.socket, source: int, sink: Sink) -> int:
-    """Feed a sink from a connection until it ends; returns the bytes received."""
+def serve_peer(sock: socket.socket, source: int, sink_of: Callable[[int], Sink]) -> int:
+    """Feed the sink of each version from a connection until it ends; returns the bytes received."""
     received = 0
     while (head := receive_bytes(sock, _FRAME.size)) is not None:
-        kind, start, count, width, state_width = _FRAME.unpack(head)
+        kind, version, start, count, width, state_width = _FRAME.unpack(head)
+        sink = sink_of(version)
         if kind == _Kind.done:
-            sink.arrived(start, source)
+            sink.arrived(version, source)
             sock.sendall(_ACK)
             continue
         if kind == _Kind.applied:

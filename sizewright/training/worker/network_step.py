@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class NetworkStep:
         self.weights: Floats = self._flat.weights
         self.put_weights, self.take_grads = self._flat.put_weights, self._flat.take_grads
 
-    def gradients(self, batch: Batch, inverse: NDArray, rows: Floats) -> tuple[Floats, float]:
+    def gradients(self, batch: Batch, inverse: NDArray[np.int64], rows: Floats) -> tuple[Floats, float]:
         """Return the gradients (u, width) of the distinct rows (u, width) of a batch, and its loss.
 
         `inverse` (n·tables,) leads from each look-up of the batch to its row.

@@ -1,8 +1,8 @@
 """One schedule: a job that trains while replicas change, break, hang and lose each other, and what it must come to.
 
-Every sample has a row of its own, which reads how often a server applied it, and a row that it shares with others, which
-reads how many were. What the servers counted must be what the session says: each trained sample once, except in the
-parts and of the samples that it tells as lost. And training ends.
+Every sample has a row of its own, which reads how often a server applied it, and a row that it shares with others,
+which reads how many were. What the servers counted must be what the session says: each trained sample once, except in
+the parts and of the samples that it tells as lost. And training ends.
 """
 
 from __future__ import annotations

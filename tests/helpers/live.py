@@ -1,0 +1,263 @@
+"""Live sessions under faults: a program that trains and changes its replicas, and whoever breaks it meanwhile.
+
+Run as a program it is the driver; `run_sequence` starts one, breaks things, starts it again where it has ended, and
+compares what the servers counted with what it says, row by row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from sizewright.errors import SizewrightError
+from sizewright.spec import Allocation
+from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.training.routing import PARTITIONS, partition_of
+from sizewright.training.snapshot_files import read_snapshot, snapshots
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "gcs", "raylet")
+_PIDFD_GETFD = 438
+_ENGINE_DIED = 3
+_LIMIT_S = 150.0
+
+
+@dataclass
+class LiveReport:
+    """What came of a sequence. `wrong` are rows that are not as told."""
+
+    seed: int
+    wrong: int = 0
+    ended: bool = True
+    log: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}: {self.wrong} rows are not as told, ended: {self.ended}", *self.log])
+
+
+def run_sequence(seed: int, folder: Path, *, faults: int = 3, samples: int = 40_000) -> LiveReport:
+    """A job of so many samples, with changes and faults drawn by the seed, until all are trained."""
+    rng, report, began = random.Random(seed), LiveReport(seed), time.monotonic()
+    result, kept = folder / "result.json", folder / "kept"
+    left = faults
+    while not result.exists():
+        driver = _start(folder, samples, rng.randrange(10**6))
+        report.log.append(f"{time.monotonic() - began:6.1f} driver {driver.pid}")
+        pause_s = 4.0 + 3 * rng.random()  # it loads first
+        while driver.poll() is None and time.monotonic() - began < _LIMIT_S:
+            if left and _waited(driver, pause_s):
+                left -= 1
+                what = rng.choice(FAULTS)
+                if told := strike(what, driver.pid, rng):
+                    report.log.append(f"{time.monotonic() - began:6.1f} {told}")
+                pause_s = 0.3 + 2 * rng.random()
+            time.sleep(0.05)
+        if driver.poll() is None:
+            report.ended = False
+            report.log.append("it does not end")
+            end_tree(driver.pid)
+            return report
+        report.log.append(f"{time.monotonic() - began:6.1f} it ended: {driver.returncode}")
+    told = json.loads(result.read_text())
+    report.log += told["log"]
+    report.wrong = told["wrong"]
+    assert kept.is_dir()
+    return report
+
+
+def strike(what: str, driver: int, rng: random.Random) -> str:
+    """Break something of a driver; returns what was done, nothing where there is nothing to break."""
+    replicas = processes(driver, "ray::PsActor", "ray::WorkerActor")
+    if what == "driver":
+        os.kill(driver, signal.SIGKILL)
+        return "kill the driver"
+    if what in ("gcs", "raylet", "store"):
+        names = {"gcs": "gcs_server", "raylet": "raylet", "store": "ray::SnapshotSto"}
+        for process in processes(driver, names[what])[:1]:
+            process.kill()
+            return f"kill {what}"
+    elif replicas:
+        victim = rng.choice(replicas)
+        with contextlib.suppress(psutil.Error):
+            name = f"{victim.name()} {victim.pid}"
+            if what == "cut":
+                workers = processes(driver, "ray::WorkerActor")
+                return f"cut a link: {bool(workers) and cut_link(rng.choice(workers).pid, rng)}"
+            if what == "kill":
+                victim.kill()
+            else:
+                victim.suspend()
+                if what == "pause":
+                    time.sleep(rng.random() * 2)
+                    victim.resume()
+            return f"{what} {name}"
+    return ""
+
+
+def processes(driver: int, *names: str) -> list[psutil.Process]:
+    """Processes of a driver by the beginning of their names."""
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(driver).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.name().startswith(names) or " ".join(process.cmdline()[:1]).startswith(names):
+                    found.append(process)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def cut_link(pid: int, rng: random.Random, to: int | None = None) -> bool:
+    """Shut down a connection between replicas of a process, to the process `to` if it is named: both live on."""
+    theirs = None if to is None else {c.laddr for c in psutil.Process(to).net_connections("tcp")}
+    mine = [
+        each
+        for each in psutil.Process(pid).net_connections("tcp")
+        if each.status == "ESTABLISHED" and each.fd >= 0 and (theirs is None or each.raddr in theirs)
+    ]
+    if not mine:
+        return False
+    with _handle(pid) as handle:
+        copied = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, handle, rng.choice(mine).fd, 0)
+        if copied < 0:
+            raise OSError(ctypes.get_errno(), "the socket of another process cannot be had")
+    with socket.socket(fileno=copied) as link:
+        link.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+@contextlib.contextmanager
+def _handle(pid: int) -> Iterator[int]:
+    handle = os.pidfd_open(pid)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def end_tree(pid: int) -> None:
+    """End a process and all of its children."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+
+
+def _waited(driver: subprocess.Popen[bytes], seconds: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        driver.wait(seconds)
+    return driver.poll() is None
+
+
+def _start(folder: Path, samples: int, seed: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.helpers.live", str(folder), str(samples), str(seed)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    with (folder / "driver.log").open("ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+
+
+def main() -> None:
+    """The driver: it goes on from what an earlier one has kept, changes its replicas, and tells what came of it."""
+    from sizewright.training.session import Session
+
+    folder, samples, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+    kept, log = folder / "kept", []
+    resume = kept if snapshots(kept) else None
+    inherited = _losses_in(folder, kept, samples) if resume else []
+    job = audit_job(samples)
+    with Session(
+        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, snapshot_s=0.5, folder=kept,
+        resume=resume,
+    ) as running:  # fmt: skip
+        _note_saves(running, folder / "losses.jsonl", inherited)
+        try:
+            running.scale(_allocation(rng))
+            while not running.wait(rng.random() * 2):
+                log.append(_change(running, rng, folder / "checkpoint"))
+        except SizewrightError as error:
+            print(f"ended: {error}", flush=True)
+            raise SystemExit(_ENGINE_DIED) from None
+        running.checkpoint(folder / "last")
+        outcome = running.outcome()
+        found, _ = read_counts(folder / "last", samples)
+        expected = np.ones(samples, np.float32)
+        for parts, ranges in [*inherited, *_plain(running._account.losses)]:
+            held = np.isin(partition_of(np.arange(samples)), parts)
+            for start, end in ranges:
+                expected[start:end][held[start:end]] = 0
+    told = [str(line) for line in (*log, outcome)]
+    wrong = int((found != expected).sum()) + (outcome.samples != samples) + outcome.samples_repeated
+    (folder / "result.tmp").write_text(json.dumps({"wrong": wrong, "log": told}))
+    (folder / "result.tmp").replace(folder / "result.json")
+
+
+def _allocation(rng: random.Random) -> Allocation:
+    return Allocation.of(rng.randint(1, 2), rng.randint(1, 3), 0.3, 0.2, rng.choice([16, 32, 48]))
+
+
+def _change(running: Any, rng: random.Random, checkpoint: Path) -> str:
+    what = rng.choice(["scale", "scale", "replace", "rebalance", "checkpoint"])
+    try:
+        if what == "scale":
+            running.scale(_allocation(rng))
+        elif what == "replace":
+            running.replace(rng.choice(list(running.pids()) or ["none"]))
+        elif what == "rebalance":
+            running.rebalance()
+        else:
+            running.checkpoint(checkpoint)
+    except SizewrightError as error:
+        return f"{what}: {error}"
+    return what
+
+
+Plain = list[tuple[list[int], list[list[int]]]]
+
+
+def _plain(losses: Any) -> Plain:
+    return [
+        ([int(part) for part in loss.parts if part < PARTITIONS], [list(each) for each in loss.samples])
+        for loss in losses
+    ]
+
+
+def _note_saves(running: Any, path: Path, inherited: Plain) -> None:
+    """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
+    save = running._snapshots.save
+
+    def noted(folder: str) -> None:
+        account = running._account
+        losses = [*inherited, *_plain(account.losses)]
+        with path.open("a") as lines:
+            lines.write(json.dumps([account.updates_lost, losses]) + "\n")
+        save(folder)
+
+    running._snapshots.save = noted
+
+
+def _losses_in(folder: Path, kept: Path, samples: int) -> Plain:
+    info, _ = read_snapshot(kept, audit_job(samples))
+    found: Plain = []
+    for line in (folder / "losses.jsonl").read_text().splitlines():
+        lost, losses = json.loads(line)
+        if lost == info.updates_lost:
+            found = losses
+    return found
+
+
+if __name__ == "__main__":
+    main()
