@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,11 +120,7 @@ class SimRay:
     def _driver_died(self) -> None:
         """Ray ends the actors of a driver that has gone, a moment later."""
         for actor in self.actors:
-            self.scheduler.spawn(
-                self.scheduler.process("raylet"),
-                lambda actor=actor: self._end(actor),
-                "end",  # type: ignore[misc]
-            )
+            self.scheduler.spawn(self.scheduler.process("raylet"), partial(self._end, actor), "end")
 
     def _end(self, actor: Handle) -> None:
         self.scheduler.wait(self.scheduler.delay(0.1))

@@ -29,22 +29,22 @@ class SimThreading:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def Lock(self) -> Lock:  # noqa: N802
-        return Lock(self._scheduler)
+    def Lock(self) -> SimLock:  # noqa: N802
+        return SimLock(self._scheduler)
 
-    def RLock(self) -> Lock:  # noqa: N802
-        return Lock(self._scheduler, reentrant=True)
+    def RLock(self) -> SimLock:  # noqa: N802
+        return SimLock(self._scheduler, reentrant=True)
 
-    def Condition(self, lock: Lock | None = None) -> Condition:  # noqa: N802
-        return Condition(self._scheduler, lock or Lock(self._scheduler, reentrant=True))
+    def Condition(self, lock: SimLock | None = None) -> SimCondition:  # noqa: N802
+        return SimCondition(self._scheduler, lock or SimLock(self._scheduler, reentrant=True))
 
-    def Event(self) -> Event:  # noqa: N802
-        return Event(self._scheduler)
+    def Event(self) -> SimEvent:  # noqa: N802
+        return SimEvent(self._scheduler)
 
     def Thread(  # noqa: N802
         self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), daemon: bool = True, name: str = ""
-    ) -> Thread:
-        return Thread(self._scheduler, lambda: target(*args), name)
+    ) -> SimThread:
+        return SimThread(self._scheduler, lambda: target(*args), name)
 
     def local(self) -> Local:
         return Local(self._scheduler)
@@ -56,7 +56,7 @@ class SimThreading:
         return threading.main_thread()
 
 
-class Lock:
+class SimLock:
     """As Lock or RLock."""
 
     def __init__(self, scheduler: Scheduler, *, reentrant: bool = False) -> None:
@@ -104,10 +104,10 @@ class Lock:
             self._scheduler.wake(self._waiting.pop(at))
 
 
-class Condition:
+class SimCondition:
     """As Condition; spurious wake-ups happen."""
 
-    def __init__(self, scheduler: Scheduler, lock: Lock) -> None:
+    def __init__(self, scheduler: Scheduler, lock: SimLock) -> None:
         self._scheduler, self._lock = scheduler, lock
         self._waiting: list[Task] = []
         self.acquire, self.release = lock.acquire, lock.release
@@ -151,7 +151,7 @@ class Condition:
         self._lock.__exit__()
 
 
-class Event:
+class SimEvent:
     """As Event."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -181,14 +181,14 @@ class Event:
         return self._set
 
 
-class Thread:
+class SimThread:
     """As Thread; it belongs to the process that made it."""
 
     def __init__(self, scheduler: Scheduler, run: Callable[[], Any], name: str) -> None:
         self._scheduler, self._run, self._name = scheduler, run, name
         assert scheduler.current is not None
         self._process = scheduler.current.process
-        self._ended = Event(scheduler)
+        self._ended = SimEvent(scheduler)
         self._task: Task | None = None
 
     def start(self) -> None:

@@ -435,7 +435,7 @@ class World:
             for name in ("_CHUNK", "_FEW"):  # so that much happens while rows are copied
                 put(migration, name, 4)
             put(snapshot_store, "_CHUNK", 64)
-            put(listeners.sys, "setswitchinterval", lambda _: None)
+            put(sys, "setswitchinterval", lambda _: None)
             put(AuditProgram, "network", lambda *_: None)
             put(AuditProgram, "samples", lambda *_: _Samples())
             yield

@@ -1,0 +1,299 @@
+"""Exactly once under failures: simulated schedules, live sequences, hangs, cut links, damaged snapshots, strangers."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import elasticity
+from benchmarks._report import choose, finish
+from sizewright.errors import SizewrightError
+from sizewright.spec import Allocation, Job
+from sizewright.testing.audit import AuditProgram, audit_job
+from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.ps.applied import AppliedGroup
+from sizewright.training.routing import PARTS
+from sizewright.training.session import Session
+from sizewright.training.snapshot_files import ARRAYS, SnapshotInfo, read_snapshot, snapshots, write_snapshot
+
+TARGETS = {
+    "simulated_schedules": "≥ 100,000",
+    "simulated_violations": "0",
+    "live_sequences": "≥ 100",
+    "unreported": "0",
+    "hang_replaced_s": "≤ hang_limit_s + 5",
+    "link_cut_lost_s": "≤ 3",
+    "damages": "≥ 1,000",
+    "damages_silent": "0",
+    "damages_tracebacks": "0",
+    "flood_throughput": "≥ 0.9",
+    "train_efficiency": "≥ 0.95",
+    "steady_overhead": "≥ 0.97",
+}
+SCHEDULES, SEQUENCES = choose(100_000, 5_000, 20), choose(100, 12, 1)
+HANGS, CUTS, DAMAGES = choose(6, 2, 1), choose(20, 8, 2), choose(1_000, 1_000, 30)
+FLOOD_PAIRS, FLOOD_S = choose(5, 2, 1), choose(10.0, 6.0, 2.0)
+HANG_LIMIT_S = 5.0
+STRANGERS, SLOW, FILES = 2_000, 50, 1_024
+AT = Allocation.of(2, 2, 0.3, 0.2, 32)
+SEED_BLOCK = 250
+Figures = dict[str, float]
+
+
+def main() -> None:
+    details: dict[str, object] = {}
+    parts = {
+        "simulated": simulated,
+        "live": live,
+        "hangs": hangs,
+        "cuts": cuts,
+        "damages": damages,
+        "flood": flood,
+        "steady": steady,
+    }
+    wanted = sys.argv[1:] or choose(list(parts), list(parts), ["simulated", "damages"])
+    figures: Figures = {}
+    for name in wanted:
+        print(f"— {name}", flush=True)
+        figures |= parts[name](details)
+    finish("faults", figures, TARGETS, details, part=wanted != list(parts))
+
+
+def simulated(details: dict[str, object]) -> Figures:
+    """Schedules of the whole engine under a seeded scheduler; a seed that fails replays exactly."""
+    first = choose(0, 200_000, 0)
+    blocks = [(first + i, min(first + i + SEED_BLOCK, first + SCHEDULES)) for i in range(0, SCHEDULES, SEED_BLOCK)]
+    bad: list[str] = []
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), max_tasks_per_child=4) as pool:
+        for found in pool.map(_schedules, blocks):
+            bad += found
+            for report in found:
+                print(report, flush=True)
+    details["simulated_bad"] = bad
+    return {"simulated_schedules": SCHEDULES, "simulated_violations": len(bad)}
+
+
+def _schedules(block: tuple[int, int]) -> list[str]:
+    from tests.helpers.simulation.world import run_schedule
+
+    return [str(report) for report in map(run_schedule, range(*block)) if report.violations]
+
+
+def live(details: dict[str, object]) -> Figures:
+    """Random sequences of changes and faults on real sessions, two at a time, counted at the servers."""
+    seeds = range(choose(0, 1_000, 0), choose(0, 1_000, 0) + SEQUENCES)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(_sequence, seeds))
+    unreported = sum(wrong for wrong, _ in reports)
+    details["live_bad"] = [text for wrong, text in reports if wrong]
+    return {"live_sequences": SEQUENCES, "unreported": unreported}
+
+
+def _sequence(seed: int) -> tuple[int, str]:
+    from tests.helpers.live import run_sequence
+
+    with tempfile.TemporaryDirectory() as folder:
+        report = run_sequence(seed, Path(folder))
+    wrong = report.wrong + (not report.ended)
+    print(report if wrong else f"seed {seed}: as told", flush=True)
+    return wrong, str(report)
+
+
+@contextlib.contextmanager
+def _session(samples: int = 4_000_000) -> Iterator[Session]:
+    job: Job = audit_job(samples)
+    with Session(
+        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, snapshot_s=1.0, hang_s=HANG_LIMIT_S
+    ) as session:
+        session.scale(AT)
+        yield session
+
+
+def hangs(details: dict[str, object]) -> Figures:
+    """A replica is stopped; how long until another one trains in its place."""
+    took = []
+    with _session() as session:
+        for i in range(HANGS):
+            session.wait(2.0)
+            name = next(name for name in session.pids() if name.startswith(("ps", "worker")[i % 2]))
+            os.kill(session.pids()[name], signal.SIGSTOP)
+            began, known = time.monotonic(), len(session.outcome().failures)
+            while len(session.outcome().failures) == known:
+                session.wait(0.1)
+            took.append(time.monotonic() - began)
+            print(f"{name}: replaced after {took[-1]:.1f} s", flush=True)
+    details["hang_replaced"] = took
+    return {"hang_limit_s": HANG_LIMIT_S, "hang_replaced_s": max(took)}
+
+
+def cuts(details: dict[str, object]) -> Figures:
+    """A link between a worker and a server is shut down; how long its worker has no other."""
+    from tests.helpers.live import cut_link
+
+    rng, known = random.Random(0), 0
+    with _session() as session:
+        for i in range(CUTS):
+            session.wait(0.5)
+            pids = session.pids()
+            assert cut_link(pids[f"worker-{i % 2}"], rng, to=pids[f"ps-{i // 2 % 2}"])
+            while len(session.outcome().failures) == known:
+                session.wait(0.1)
+            known = len(session.outcome().failures)
+        failures = session.outcome().failures
+    assert all("link" in failure.cause for failure in failures)
+    lost = [failure.recovered_s or 0.0 for failure in failures]
+    details["link_cut_lost"] = lost
+    return {"link_cut_lost_s": float(np.quantile(lost, 0.95))}
+
+
+def damages(details: dict[str, object]) -> Figures:
+    """A bit, a byte, a length or a file of a snapshot changes: it is refused with one error, or nothing is other."""
+    rng, job = random.Random(0), audit_job(500)
+    arrays: dict[str, Any] = {
+        "keys": np.arange(300, dtype=np.int64),
+        "weights": np.random.default_rng(0).random((300, 1), np.float32),
+        "state": np.zeros((300, 0), np.float32),
+        "dense": np.ones((7, 1), np.float32),
+        "dense_state": np.zeros((7, 0), np.float32),
+    }
+    silent = tracebacks = 0
+    with tempfile.TemporaryDirectory() as root:
+        whole, copy = Path(root) / "whole", Path(root) / "copy"
+        groups = [AppliedGroup(np.arange(PARTS), SampleRanges([(0, 320)]))]
+        write_snapshot(whole, SnapshotInfo(job.hash, 300, groups, 1, 2), arrays, lambda _: None)
+        before, _ = read_snapshot(whole, job)
+        for _ in range(DAMAGES):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(whole, copy)
+            what = _damage(rng.choice(sorted(snapshots(copy)[0].iterdir())), rng)
+            try:
+                info, found = read_snapshot(copy, job)
+                same = info.trained == before.trained and info[:2] + info[3:] == before[:2] + before[3:]
+                if not same or any(not np.array_equal(found[name], arrays[name]) for name in ARRAYS):
+                    silent += 1
+                    print(f"silently other: {what}", flush=True)
+            except SizewrightError:
+                continue
+            except Exception as error:
+                tracebacks += 1
+                print(f"{type(error).__name__}: {error}: {what}", flush=True)
+    return {"damages": DAMAGES, "damages_silent": silent, "damages_tracebacks": tracebacks}
+
+
+def _damage(path: Path, rng: random.Random) -> str:
+    data = bytearray(path.read_bytes())
+    what = rng.choice(["bit", "bit", "byte", "cut", "longer", "gone", "zeros"]) if data else "longer"
+    at = rng.randrange(len(data)) if data else 0
+    if what == "bit":
+        data[at] ^= 1 << rng.randrange(8)
+    elif what == "byte":
+        data[at] = rng.randrange(256)
+    elif what == "cut":
+        del data[at:]
+    elif what == "longer":
+        data += bytes(rng.randrange(1, 9))
+    elif what == "zeros":
+        data[at:] = bytes(len(data) - at)
+    if what == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    return f"{path.name}: {what} at {at}"
+
+
+_FLOOD = """
+import socket, sys, threading, time
+addresses = [("127.0.0.1", int(port)) for port in sys.argv[3:]]
+links = []
+def hold():
+    while True:
+        for i, link in enumerate(list(links)):
+            try:
+                if i < int(sys.argv[2]): link.send(b"x")
+            except OSError: pass
+        time.sleep(1)
+threading.Thread(target=hold, daemon=True).start()
+n = 0
+while True:
+    while len(links) < int(sys.argv[1]):
+        try:
+            link = socket.create_connection(addresses[n % len(addresses)], timeout=1); link.setblocking(False)
+            links.append(link)
+        except OSError: time.sleep(0.01)
+        n += 1
+    if n >= int(sys.argv[1]): print("up", flush=True)
+    time.sleep(0.2)
+    for link in list(links):
+        try:
+            if link.recv(100) == b"": raise ConnectionError
+        except BlockingIOError: pass
+        except OSError: link.close(); links.remove(link)
+"""
+
+
+def flood(details: dict[str, object]) -> Figures:
+    """Samples/s while strangers hold connections to all listeners, of the usual, in pairs, with few files allowed."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ratios = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, allowed[1]))  # replicas inherit it
+    try:
+        with _session() as session:
+            session.wait(2.0)
+            ports = _ports(session)
+            for _ in range(FLOOD_PAIRS):
+                usual = _rate(session)
+                command = [sys.executable, "-c", _FLOOD, str(STRANGERS), str(SLOW), *map(str, ports)]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=_many_files) as strangers:
+                    assert strangers.stdout is not None
+                    try:
+                        strangers.stdout.readline()
+                        ratios.append(_rate(session) / usual)
+                    finally:
+                        strangers.kill()
+                print(f"{usual:,.0f} samples/s, {ratios[-1]:.3f} of it under strangers", flush=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    details["flood_pairs"] = ratios
+    return {"flood_throughput": float(np.median(ratios))}
+
+
+def _many_files() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * STRANGERS), hard))
+
+
+def _ports(session: Session) -> list[int]:
+    """Of the leases, the servers and the store."""
+    crew = session._live
+    addresses = [session._leases.address, *(member.address for member in crew.roster.servers)]
+    return [address[1] for address in (*addresses, session._snapshots._address) if address is not None]
+
+
+def _rate(session: Session) -> float:
+    first, began = session.observe().samples_trained, time.monotonic()
+    session.wait(FLOOD_S)
+    return (session.observe().samples_trained - first) / (time.monotonic() - began)
+
+
+def steady(details: dict[str, object]) -> Figures:
+    """What all of this costs while nothing fails, as `elasticity` measures it."""
+    figures = elasticity.overhead(details) | elasticity.efficiency(details)
+    return {name: figures[name] for name in ("train_efficiency", "steady_overhead")}
+
+
+if __name__ == "__main__":
+    main()

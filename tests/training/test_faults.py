@@ -1,0 +1,129 @@
+"""Faults of live sessions, counted at the servers: what is lost or repeated is told, or nothing is."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from sizewright.errors import EngineDiedError
+from sizewright.spec import Allocation
+from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.training.session import Session
+from sizewright.training.snapshot_files import resumed_info
+from tests.helpers.live import cut_link, end_tree, processes, run_sequence
+
+SAMPLES, AT = 400_000, Allocation.of(2, 2, 0.3, 0.2, 32)
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd")]
+
+
+def session(folder: Path | None = None, *, hang_s: float = 3.0, **options: object) -> Session:
+    return Session(
+        audit_job(SAMPLES), samples=SAMPLES, program=AuditProgram(step_s=0.01), recover=True, snapshot_s=0.5,
+        folder=folder, hang_s=hang_s, timeout_s=90.0, **options,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_links_that_are_cut_open_again_lose_nothing_and_are_told(tmp_path: Path) -> None:
+    """Both processes live on; a checkpoint follows at once."""
+    rng = random.Random(1)
+    with session() as running:
+        running.scale(AT)
+        for i in range(8):
+            running.wait(0.4)
+            pids = running.pids()
+            assert cut_link(pids[f"worker-{i % 2}"], rng, to=pids[f"ps-{i // 2 % 2}"])
+        running.checkpoint(tmp_path)
+        running.wait(0.5)
+        outcome = running.outcome()
+    found, seen = read_counts(tmp_path, SAMPLES)
+    assert set(np.unique(found)) == {0.0, 1.0}
+    assert found.sum() == seen == resumed_info(tmp_path, audit_job(SAMPLES), None).trained.total
+    assert (outcome.samples_repeated, outcome.updates_lost) == (0, 0)
+    assert {failure.cause for failure in outcome.failures} <= {"link cut", *(f"{n} links cut" for n in range(2, 9))}
+    assert len(outcome.failures) >= 4
+    assert all((failure.recovered_s or 0) < 3 for failure in outcome.failures)
+
+
+def test_a_driver_that_is_killed_goes_on_without_a_sample_twice(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.helpers.live", str(tmp_path), "60000", "1"]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as driver:
+        kept = tmp_path / "kept"
+        while len(list(kept.glob("snapshot-*"))) < 2:
+            time.sleep(0.05)
+        time.sleep(0.3)  # amid the next
+        driver.kill()
+    report = run_sequence(1, tmp_path, faults=0, samples=60_000)
+    assert report.ended
+    assert report.wrong == 0, str(report)
+
+
+@pytest.mark.parametrize("role", ["ps", "worker"])
+def test_a_replica_that_is_stopped_is_replaced_within_the_limit(role: str, tmp_path: Path) -> None:
+    with session(hang_s=2.0) as running:
+        running.scale(AT)
+        running.wait(1.5)
+        name = f"{role}-0"
+        pid = running.pids()[name]
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        while not (failures := running.outcome().failures):
+            assert time.monotonic() - began < 20
+            running.wait(0.1)
+        assert [(failure.replica, failure.cause) for failure in failures] == [(name, "hung")]
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        before = running.observe().samples_trained
+        running.wait(1.0)
+        assert running.observe().samples_trained > before
+        running.checkpoint(tmp_path)
+        outcome = running.outcome()
+    found, _ = read_counts(tmp_path, SAMPLES)
+    assert set(np.unique(found)) == {0.0, 1.0}
+    assert np.flatnonzero(found[: int(found.sum())] == 0).size <= outcome.updates_lost * 32 + 32 * 4
+
+
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_ray_that_has_gone_ends_the_session_within_seconds(name: str, tmp_path: Path) -> None:
+    with session(tmp_path) as running:
+        running.scale(AT)
+        running.wait(1.5)
+        (process,) = processes(os.getpid(), name)[:1]
+        process.kill()
+        began = time.monotonic()
+        with pytest.raises(EngineDiedError, match="Ray's own processes have ended"):
+            running.wait(60)
+        assert time.monotonic() - began < 10
+    outcome = running.outcome()
+    assert outcome.status == "failed"
+    assert 0 < resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained.total <= outcome.samples
+    assert not processes(os.getpid(), "ray::", "raylet", "gcs_server")
+
+
+@pytest.mark.timeout(480)
+def test_random_sequences_of_changes_and_faults_are_as_told(tmp_path: Path) -> None:
+    """Kills, hangs, pauses, cut links; the store, the driver and Ray's own processes: two sequences at a time."""
+    folders = [tmp_path / str(seed) for seed in range(500, 510)]
+    for folder in folders:
+        folder.mkdir()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            reports = list(pool.map(lambda folder: run_sequence(int(folder.name), folder), folders))
+    finally:
+        end_tree_of_children()
+    for report in reports:
+        assert report.ended, str(report)
+        assert report.wrong == 0, str(report)
+
+
+def end_tree_of_children() -> None:
+    for process in processes(os.getpid(), sys.executable):
+        end_tree(process.pid)
