@@ -31,6 +31,8 @@ NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
 """Where a machine has several addresses: the one that its Ray node was started with."""
 _RAY, _EMPTY = "ray", "empty"
 """Ray opens its own folder to all users; workers load code from the one in which it was started."""
+_CORE = ("raylet", "gcs_server")
+"""Without either of these nothing goes on."""
 _OBJECT_STORE_BYTES = 100 * 1024**2
 _ANSWER_S = 5.0
 _ENDS_S = 2.0
@@ -77,6 +79,7 @@ class Engine:
         self._owned = not self.ray.is_initialized()
         self._folder: Path | None = None
         self._quiet = contextlib.ExitStack()
+        self._core: list[psutil.Process] = []
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
         if any(other.address != address for other in _ours):
             raise EngineError(
@@ -115,12 +118,9 @@ class Engine:
         """Whether Ray's own processes still run; one that we did not start is taken to."""
         if not self._owned or not self.local:
             return bool(self.ray.is_initialized())
-        names = []
-        for process in self._processes():
-            with contextlib.suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    names.append(process.name())
-        return any("raylet" in name for name in names) and any("gcs_server" in name for name in names)
+        if len(self._core) < len(_CORE):  # looked for once: that takes a hundredth of a second
+            self._core = [process for process in self._processes() if _named(process, _CORE)]
+        return len(self._core) >= len(_CORE) and all(map(_runs, self._core))
 
     def stop(self) -> None:
         """Shut Ray down if we started it and nobody else of this process uses it, and remove its files."""
@@ -137,6 +137,7 @@ class Engine:
 
     def _take_over(self, other: Engine) -> None:
         self._strangers, self._folder, self._quiet = other._strangers, other._folder, other._quiet
+        self._core = other._core
         self._owned, other._owned = True, False
         other._folder, other._quiet = None, contextlib.ExitStack()
         self._join_group(other._group.pids() if other._group else ())
@@ -209,6 +210,18 @@ class Engine:
 
     def _processes(self) -> set[psutil.Process]:
         return set(_children()) - self._strangers
+
+
+def _named(process: psutil.Process, names: Iterable[str]) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(name in process.name() for name in names)
+    return False
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _end(processes: Iterable[psutil.Process]) -> None:

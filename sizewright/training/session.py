@@ -122,6 +122,7 @@ class Session:
                     lost=lambda: self._recovery.give_up(engine_died()),
                     limit_s=hang_s,
                 )
+                self._heartbeats.start()
         except BaseException:
             self.stop()
             raise
@@ -326,7 +327,6 @@ class Session:
         if not self._begun:
             self._begun = True
             self._ledger.start()
-            self._heartbeats.start()
             if self._snapshots.wanted:
                 self._open_keeper()
                 self._snapshots.start(lambda: not crew.paused)
