@@ -29,7 +29,7 @@ def snapshot(folder: Path) -> None:
     rows, dense = np.zeros((3, 4), np.float32), np.zeros((2, 1), np.float32)
     arrays = {"keys": np.arange(3), "weights": rows, "state": rows, "dense": dense, "dense_state": dense}
     with held(folder):
-        write_snapshot(folder, SnapshotInfo(Job().hash, 0, [], 3), arrays, lambda _: None)
+        write_snapshot(folder, SnapshotInfo(Job().hash, 3, []), arrays, lambda _: None)
 
 
 def log(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError, NotEnoughDataError
-from sizewright.redaction import redacted
+from sizewright.redaction import may_be_secret, redacted
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,40 @@ def test_errors_show_no_password_in_message_or_remedy() -> None:
     error = InputError("No http://u:pw@h.", "Start http://u:pw@h.")
     assert (str(error), error.args) == ("No http://u:***@h. Start http://u:***@h.", ("No http://u:***@h.",))
     assert NotEnoughDataError("At http://u:pw@h there are none.", 2).message == "At http://u:***@h there are none."
+
+
+SECRET_NAMES = (
+    "DB_PASSWORD", "DB_PASS", "PGPASSWORD", "MYSQL_PWD", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID",
+    "AWS_SESSION_TOKEN", "HF_TOKEN", "GITHUB_PAT", "GITLAB_TOKEN", "WANDB_API_KEY", "WANDB_KEY", "OPENAI_APIKEY",
+    "SLACK_WEBHOOK", "SENTRY_DSN", "DATABASE_URL", "REDIS_URL", "JWT", "SESSION_COOKIE", "SSH_KEY", "SSH_PRIVATE_KEY",
+    "ENCRYPTION_KEY", "SIGNING_KEY", "AZURE_STORAGE_KEY", "AZURE_SAS", "STORAGE_CONNECTION_STRING", "CONN_STR", "AUTH",
+    "BASIC_AUTH",
+    "BEARER", "clientSecret", "apiKey", "KEY_PASSPHRASE", "TLS_CERT", "LICENSE_KEY", "SALT", "PIN", "GOOGLE_CREDENTIALS",
+    "SERVICE_ACCOUNT_KEY", "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE",
+)  # fmt: skip
+SECRET_VALUES = (
+    "AKIAIOSFODNN7EXAMPLE", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "sk-1234567890abcdef", "xoxb-1234-abcdef",
+    "eyJhbGciOiJIUzI1NiJ9.e30.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abc", "postgresql://me:abc123@db/x",
+    "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1234",
+)  # fmt: skip
+PLAIN = {
+    "EPOCHS": "3", "MODE": "fast", "LAYERS": "hidden=64", "OMP_NUM_THREADS": "4",
+    "PYTHONPATH": "/opt/code/library1/x:2/y",
+    "TOKENIZER": "bert-base", "MAX_TOKENIZED": "512", "KEYBOARD": "us", "SORT_KEY": "user_id", "COMPASS": "north",
+    "DATA": "s3://bucket/criteo/day_0.parquet", "AUTHOR": "anna", "CHECKPOINT": "model-2026-11-25-final-version-of-it",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_variable_that_is_named_as_secrets_are_may_be_one(name: str) -> None:
+    assert may_be_secret(name, "x")
+
+
+@pytest.mark.parametrize("value", SECRET_VALUES)
+def test_a_value_that_has_the_form_of_a_key_may_be_one(value: str) -> None:
+    assert may_be_secret("SETTING", value)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_plain_setting_is_none(name: str) -> None:
+    assert not may_be_secret(name, PLAIN[name])

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sizewright.errors import InputError
+from sizewright.redaction import may_be_secret
 from sizewright.spec import Plan
 from sizewright.spec._base import checked_json
 from sizewright.spec._faults import explain_first
@@ -17,7 +18,6 @@ PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewr
 BASED = "sizewright/base"
 RECORDS = (APPLIED_AT, _PLAN, BASED)
 """Annotations that are for programs to read."""
-_SECRET = re.compile(r"passw|secret|token|credential|api_?key|access_?key|private", re.IGNORECASE)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
 _NAMES = (
     r"(?:\w*(?:passw(?:or)?d|secret|token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)|\w+[-_](?:pass|pwd))"
@@ -71,7 +71,7 @@ def without_secrets(plan: Plan) -> Plan:
     data = job.data.model_copy(update={"path": _shown(job.data.path)}) if job.data.path else job.data
     command = job.command
     if command:
-        env = {name: HIDDEN if _SECRET.search(name) else _shown(value) for name, value in command.env.items()}
+        env = {name: _shown_value(name, value) for name, value in command.env.items()}
         command = command.model_copy(update={"env": env, "run": tuple(map(_shown, command.run))})
     return plan.model_copy(update={"job": job.model_copy(update={"data": data, "command": command})})
 
@@ -95,6 +95,12 @@ def is_hidden(value: str) -> bool:
 
 def _run_of(plan: Plan) -> tuple[str, ...]:
     return plan.job.command.run if plan.job.command else ()
+
+
+def _shown_value(name: str, value: str) -> str:
+    """An address keeps what is no password in it."""
+    shown = _shown(value)
+    return HIDDEN if may_be_secret(name, shown) else shown
 
 
 def _shown(text: str) -> str:

@@ -336,7 +336,8 @@ class Session:
     def _settle(self) -> None:
         """Count what is lost: a report may come after the failure that it is of."""
         if self._begun and self._crew is not None and self._crew.routing is not None and not self._crew.servers.fill:
-            with contextlib.suppress(SizewrightError), self._lock:
+            # Not amid a snapshot, which is to have all that is counted as lost by then, and nothing else.
+            with contextlib.suppress(SizewrightError), self._lock, self._snapshots.lock:
                 self._account.settle()
 
     def _watched(self) -> list[Member | StoreProcess]:
