@@ -177,7 +177,7 @@ class Engine:
         for name in (_RAY, _EMPTY):
             (folder / name).mkdir()
         self._quiet.enter_context(_own_output(self.ray))
-        with _no_signals(self.ray), _elsewhere(folder / _EMPTY):
+        with _no_signals(self.ray), _loopback(self.ray), _elsewhere(folder / _EMPTY):
             self._init_ray(folder / _RAY)
         if stat.S_IMODE(folder.stat().st_mode) != 0o700:
             self.stop()
@@ -256,6 +256,22 @@ def _no_signals(ray: ModuleType) -> Iterator[None]:
             yield
     finally:
         utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker = takes, starts, joins
+
+
+@contextlib.contextmanager
+def _loopback(ray: ModuleType) -> Iterator[None]:
+    """What Ray starts meanwhile listens on the loopback interface alone. It does so where it knows no clusters."""
+    constants = ray._private.ray_constants
+    name, before = constants.ENABLE_RAY_CLUSTERS_ENV_VAR, constants.ENABLE_RAY_CLUSTER
+    given = os.environ.get(name)
+    constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(name)
+        if given is not None:
+            os.environ[name] = given
 
 
 @contextlib.contextmanager

@@ -158,3 +158,16 @@ def test_no_other_user_can_put_code_where_workers_load_it() -> None:
         assert os.listdir(folder) == []
     finally:
         running.stop()
+
+
+@pytest.mark.long
+def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
+    engine = Engine()
+    try:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        own = [each for each in processes if each.pid != os.getpid()]
+        heard = [link for each in own for link in each.net_connections("inet") if link.status == psutil.CONN_LISTEN]
+        assert heard
+        assert {link.laddr.ip.removeprefix("::ffff:") for link in heard} <= {"127.0.0.1", "::1"}
+    finally:
+        engine.stop()
