@@ -23,6 +23,7 @@ from sizewright.cli.options import (
     Text,
     Tracking,
     read_count,
+    read_seconds,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -49,6 +50,16 @@ def run(
     address: RayAddress = None,
     folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
     resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
+    hang_limit: Annotated[
+        float,
+        typer.Option(
+            "--hang-limit",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            show_default="30s",
+            help="Replace a replica that does not answer for so long. For jobs without a command.",
+        ),
+    ] = 30.0,
     samples: Samples = None,
     workers: Annotated[
         Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: how many workers.")
@@ -96,7 +107,7 @@ def run(
     given |= {"worker_memory": worker_memory, "ps_memory": ps_memory}
     loaded = _plan_or_job(plan, {name: size for name, size in given.items() if size is not None})
     job = loaded.job if isinstance(loaded, Plan) else loaded
-    options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume} | (
+    options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume, "hang_s": hang_limit} | (
         {"address": address} if address else {}
     )
     how = _tuning(tune, dry_run, decisions)

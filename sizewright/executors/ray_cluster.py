@@ -27,11 +27,18 @@ class RayExecutor(SessionExecutor):
         snapshot_s: float | None = 10.0,
         folder: str | Path | None = None,
         resume: str | Path | None = None,
+        hang_s: float = 30.0,
         timeout_s: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(
-            samples=samples, snapshot_s=snapshot_s, folder=folder, resume=resume, timeout_s=timeout_s, clock=clock
+            samples=samples,
+            snapshot_s=snapshot_s,
+            folder=folder,
+            resume=resume,
+            hang_s=hang_s,
+            timeout_s=timeout_s,
+            clock=clock,
         )
         self._options["address"] = address
 

@@ -62,7 +62,7 @@ class SessionExecutor:
     """Trains jobs in sessions of this process: a handle is of use only in the process that launched it.
 
     `samples` trains that many instead of the job's own; `folder` keeps snapshots, one every `snapshot_s` seconds,
-    for `resume`; `clock` counts seconds.
+    for `resume`; a replica that does not answer for `hang_s` is replaced; `clock` counts seconds.
     """
 
     name: str
@@ -77,6 +77,7 @@ class SessionExecutor:
         snapshot_s: float | None = 10.0,
         folder: str | Path | None = None,
         resume: str | Path | None = None,
+        hang_s: float = 30.0,
         timeout_s: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,7 +86,7 @@ class SessionExecutor:
         paths = {"folder": folder, "resume": resume}
         paths = {name: path if path is None else absolute(path) for name, path in paths.items()}
         self._options: dict[str, Any] = {"snapshot_s": snapshot_s, **paths}
-        self._options |= {"timeout_s": timeout_s, "recover": True}
+        self._options |= {"timeout_s": timeout_s, "hang_s": hang_s, "recover": True}
         self._clock = clock
         self._runs: dict[str, _Run] = {}
 
