@@ -56,7 +56,6 @@ def run(
             "--hang-limit",
             metavar="TIME",
             parser=read_seconds(1.0),
-            show_default="30s",
             help="Replace a replica that does not answer for so long. For jobs without a command.",
         ),
     ] = 30.0,

@@ -60,10 +60,12 @@ def test_a_plan_is_trained_to_its_end(call, plan, fake):
 
 
 def test_an_address_and_folders_reach_the_executor(call, plan, fake):
-    call("run", plan, "--address", "h:1", "--folder", "snaps", "--resume", "old", "--samples", 77)
+    call("run", plan, "--address", "h:1", "--folder", "snaps", "--resume", "old", "--samples", 77, "--hang-limit", "1m")
     assert fake.name == "ray"
     folders = {name: str(Path(name).absolute()) for name in ("snaps", "old")}
-    assert fake.options == {"address": "h:1", "folder": folders["snaps"], "resume": folders["old"], "samples": 77}
+    assert fake.options == {
+        "address": "h:1", "folder": folders["snaps"], "resume": folders["old"], "samples": 77, "hang_s": 60.0,
+    }  # fmt: skip
 
 
 def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_path):

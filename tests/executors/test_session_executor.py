@@ -118,6 +118,7 @@ def test_a_session_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
         "snapshot_s": 3.0,
         "resume": None,
         "timeout_s": 120.0,
+        "hang_s": 30.0,
         "recover": True,
     }
     every = LAUNCH.job.samples
