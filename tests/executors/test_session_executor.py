@@ -128,6 +128,7 @@ def test_a_session_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
         "snapshot_s": 10.0,
         "resume": os.path.abspath("snapshots"),
         "timeout_s": 5,
+        "hang_s": 30.0,
         "recover": True,
     }
     assert made == [local, ray | {"address": "h:1"}]
