@@ -68,7 +68,8 @@ import os, sys, time
 sys.stdin.readline()  # until it is in its group
 from sizewright.container import own_usage
 held = bytearray(os.urandom(1)) * (64 << 20)
-while time.process_time() < 0.5: pass
+enough = lambda used: used.throttled_s is not None and used.throttled_s > 0.05
+while time.process_time() < 0.5 or (not enough(own_usage()) and time.process_time() < 15): pass
 print(repr(own_usage()._asdict()))
 """
 
@@ -89,6 +90,6 @@ def test_it_tells_what_its_own_group_used_and_not_the_host() -> None:
     finally:
         tree.remove(grace_s=0.0)
     assert (used.cpu_limit, used.memory_limit_bytes) == (pytest.approx(0.4), 512 * MIB)
-    assert 0.3 < (used.cpu_s or 0) < 3.0
+    assert 0.3 < (used.cpu_s or 0) < 20.0
     assert (used.throttled_s or 0) > 0.05, "at 0.4 cores it was held back"
     assert 64 * MIB < (used.memory_peak_bytes or 0) < 200 * MIB
