@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -132,3 +133,14 @@ def test_it_listens_on_when_no_more_files_can_be_open() -> None:
             assert is_served(address)
         assert is_served(address)
         process.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_host_gets_a_challenge_and_nothing_else(listener: Listener) -> None:
+    """What it sends back is no proof: it is turned away, and whoever belongs there is served meanwhile."""
+    host, port = listener.address
+    script = f"exec 3<>/dev/tcp/{host}/{port}; head -c 32 <&3 | wc -c; head -c 101 /dev/zero >&3; wc -c <&3"
+    with subprocess.Popen(["bash", "-c", script], user=65534, group=65534, stdout=subprocess.PIPE, text=True) as other:
+        assert is_served(listener.address)
+        told, _ = other.communicate(timeout=30)
+    assert told.split() == ["32", "0"]
