@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import multiprocessing
 import os
 import random
 import resource
@@ -78,8 +79,8 @@ def simulated(details: dict[str, object]) -> Figures:
     first = choose(0, 200_000, 0)
     blocks = [(first + i, min(first + i + SEED_BLOCK, first + SCHEDULES)) for i in range(0, SCHEDULES, SEED_BLOCK)]
     bad: list[str] = []
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), max_tasks_per_child=4) as pool:
-        for found in pool.map(_schedules, blocks):
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=4) as pool:
+        for found in pool.imap(_schedules, blocks):
             bad += found
             for report in found:
                 print(report, flush=True)

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
 PARTS = {
     "elasticity": ["lost", "joining", "overhead", "efficiency", "profile", "auc"],
+    "faults": ["live", "hangs", "cuts", "flood"],
     "own_code": ["agreement", "answer"],
     "three_stages": ["decisions", "mix", "validation"],
 }
@@ -28,6 +29,7 @@ NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "report": ["matplotlib", "jinja2"],
     "retraining": ["mlflow"],
     "trial_efficiency": ["optuna"],
+    "faults": ["greenlet", "ray", "torch"],
     **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "three_stages"), ("ray", "torch")),
 }
 
