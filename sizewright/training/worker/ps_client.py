@@ -98,6 +98,7 @@ class PsClient:
         self._announced = routing
         self._stopped = False
         self._parts: list[_Part] = []
+        self._sent_on: dict[int, Link | None] = {}
         self._connect(routing, 30.0)
 
     @property
@@ -192,17 +193,23 @@ class PsClient:
             request = request._replace(dense_grads=dense.grads[part.dense])
         if pull is not None:
             request = request._replace(pull_tag=pull.tag, keys=pull.lookup.keys[part.pull])
+        link = self._links.get(server.id)
         try:
-            self._links[server.id].send(request)
-        except (OSError, KeyError):
-            self._lose(server.id)
+            if link is not None:
+                link.send(request)
+        except OSError:
+            self._lose(server.id, link)
+            link = None
+        self._sent_on[i] = link
 
     def _receive_part(self, i: int, rows: Floats, weights: Floats) -> tuple[int | None, float]:
         """The state of a server's reply, None where its link has broken, and when it came."""
         server, part = self.routing.servers[i], self._parts[i]
         arrived = time.perf_counter()
+        link = self._sent_on[i]  # not the present one: `announce` may have opened another, on which nothing was asked
+        if link is None:
+            return None, arrived
         try:
-            link = self._links[server.id]
             head = link.wait()
             arrived = time.perf_counter()
             if head.state == DONE:
@@ -213,8 +220,8 @@ class PsClient:
                     found = np.empty((len(part.pull), self.width), np.float32)
                     link.read(found, dense)
                     rows[part.pull] = found
-        except (OSError, KeyError):
-            self._lose(server.id)
+        except OSError:
+            self._lose(server.id, link)
             return None, arrived
         return head.state, arrived
 
@@ -252,8 +259,8 @@ class PsClient:
     def _take_up(self, routing: Routing) -> None:
         self.routing = routing
         stay = {server.id for server in routing.servers}
-        for server in [server for server in self._links if server not in stay]:
-            self._lose(server)
+        for server, link in [(server, link) for server, link in self._links.items() if server not in stay]:
+            self._lose(server, link)
         self._connect(routing, _ANSWER_S)
 
     def _connect(self, routing: Routing, answer_s: float) -> None:
@@ -273,11 +280,12 @@ class PsClient:
                     self.cuts += 1
                     self.cut_s += time.monotonic() - self._lost_at.pop(server.id)
 
-    def _lose(self, server: int) -> None:
+    def _lose(self, server: int, link: Link | None) -> None:
         with self._news:
-            link = self._links.pop(server, None)
-        if link is not None:
+            if link is None or self._links.get(server) is not link:
+                return
+            del self._links[server]
             self._lost_at[server] = time.monotonic()
-            link.close()
-            self._closed_bytes[0] += link.sent_bytes
-            self._closed_bytes[1] += link.received_bytes
+        link.close()
+        self._closed_bytes[0] += link.sent_bytes
+        self._closed_bytes[1] += link.received_bytes
