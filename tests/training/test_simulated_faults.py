@@ -38,7 +38,7 @@ def test_schedules_that_found_something_stay_mended(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_schedules_keep_their_promise() -> None:
-    for seed in range(1_000_000, 1_002_000):
+    for seed in range(1_000_000, 1_000_800):
         report = run_schedule(seed)
         assert not report.violations, str(report)
 
