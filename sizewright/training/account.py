@@ -62,9 +62,9 @@ class Account:
             if losses:
                 lost[server.name] = max(self._updates(loss.samples) for loss in losses)
                 self.losses += losses
+                self.updates_lost += lost[server.name]  # now: another server may die amid the next call
             if any(group.samples for group in missing):
                 crew.fleet.get([server.actor.write_off.remote(trained)])
-        self.updates_lost += sum(lost.values())
         return lost
 
     def _count(self, server: str, missing: AppliedGroup) -> list[Loss]:

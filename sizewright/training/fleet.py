@@ -54,7 +54,7 @@ class Member:
 
     @property
     def server(self) -> Server:
-        """A parameter server as the routing knows it; 0 is the keeper's number."""
+        """A parameter server as the routing knows it; 0 is the number of the store of snapshots."""
         assert self.address is not None
         return Server(self.index + 1, self.address)
 

@@ -189,13 +189,13 @@ class PsActor(Replica):
         )
         ps.arrived(version, SNAPSHOT_STORE)
 
-    def snapshot(self, keeper: Address, routing: Routing, *, polite: bool = True) -> None:
-        """Send the keeper what has changed since the last time, of what this server holds by the routing.
+    def snapshot(self, store: Address, routing: Routing, *, polite: bool = True) -> None:
+        """Send the store what has changed since the last time, of what this server holds by the routing.
 
         Rows that are on their way to it stay unread.
         """
         with self._snapshotting:
-            self._snapshot(keeper, routing, polite)
+            self._snapshot(store, routing, polite)
 
     def _snapshot(self, store: Address, routing: Routing, polite: bool) -> None:
         assert self._setup is not None

@@ -264,7 +264,7 @@ class Session:
         folder = absolute(folder)
         with self._change("checkpoint", folder):
             self._check_trains()
-            self._open_keeper()
+            self._open_store()
             self._snapshots.take_whole(folder, resume=True)
 
     def pids(self) -> dict[str, int]:
@@ -319,7 +319,7 @@ class Session:
     def _launch(self, allocation: Allocation, table_scale: float) -> None:
         crew = self._live
         if self._resume is not None and not self._begun:
-            self._open_keeper()
+            self._open_store()
             self._snapshots.load(self._resume)
         kept = self._snapshots.on and not crew.servers.fill
         crew.launch(allocation, table_scale, self._snapshots.restore if kept else None)
@@ -328,7 +328,7 @@ class Session:
             self._begun = True
             self._ledger.start()
             if self._snapshots.wanted:
-                self._open_keeper()
+                self._open_store()
                 self._snapshots.start(lambda: not crew.paused)
             if self._recover:
                 self._recovery.start()
@@ -350,7 +350,7 @@ class Session:
         if self._snapshots.folder is not None and self._snapshots.on and self.allocation is not None:
             self._snapshots.take_last()
 
-    def _open_keeper(self) -> None:
+    def _open_store(self) -> None:
         self._snapshots.open(self._live.first_dense)
 
     def _fill_reserve(self) -> None:

@@ -23,7 +23,7 @@ from sizewright.training.transport.listeners import SinkServer
 from sizewright.training.transport.peers import Peer
 
 SNAPSHOT_STORE = 0
-"""The keeper's number among the sources of a server; servers count from 1."""
+"""The store's number among the sources of a server; servers count from 1."""
 _CHUNK = 1 << 14
 
 

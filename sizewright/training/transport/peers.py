@@ -1,4 +1,4 @@
-"""How rows and dense weights travel between servers and to the keeper of snapshots: frames that are acknowledged."""
+"""How rows and dense weights travel between servers and to the store of snapshots: frames that are acknowledged."""
 
 from __future__ import annotations
 
