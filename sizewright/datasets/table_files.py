@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizewright.datasets import tables
+from sizewright.datasets.bounded_parquet import read_parquet
 from sizewright.errors import InputError, StoreError
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
@@ -176,18 +177,20 @@ def _read_json(text: str, path: Path, is_known: Callable[[str], bool]) -> Table:
     return Table(names, [Row(f"row {number}", each) for number, each in enumerate(records, 1)])
 
 
+_MOST_BYTES = 256 << 20
+"""Of a table of few rows, each of which becomes an object."""
+
+
 def _read_parquet(path: Path) -> Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-            # pandas writes its row labels as a column; they are no measurement.
-            names = [name for name in table.column_names if not name.startswith("__index_level_")]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise StoreError(f"{path} has more than one column {twice[0]!r}.", "Keep one of each.")
-            rows = _in_microseconds(table.select(names)).to_pylist()
+        table = read_parquet(path, _MOST_BYTES)
+        # pandas writes its row labels as a column; they are no measurement.
+        names = [name for name in table.column_names if not name.startswith("__index_level_")]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise StoreError(f"{path} has more than one column {twice[0]!r}.", "Keep one of each.")
+        rows = _in_microseconds(table.select(names)).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise StoreError(f"{path} is not a Parquet file that can be read: {reason}.", "Write it again.") from None

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from sizewright.datasets.bounded_parquet import read_parquet
 from sizewright.datasets.wrappings import DAMAGES, Reads, Text, check_of, opened, texts_in
 from sizewright.errors import InputError
 
@@ -42,7 +43,7 @@ def read_table(
     with _explained(path, what):
         text = _only_text(path, what, utf_16=True)
         if text.layers and text.layers[-1].kind == "parquet":
-            frame = pd.read_parquet(path)
+            frame: pd.DataFrame = read_parquet(path).to_pandas()
         else:
             with opened(str(path), text.layers) as stream:
                 if text.line[:2] in _UTF_16:
