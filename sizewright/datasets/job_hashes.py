@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sizewright.datasets.database import Database, Kind, metadata
 from sizewright.errors import InputError, StoreError
 from sizewright.spec import Job
+from sizewright.spec._json import loads
 from sizewright.spec.identity import HASH_VERSION
 
 _VERSION = "job_hash_version"
@@ -90,6 +91,6 @@ def _rename_runs(connection: sa.Connection, renamed: dict[str, str]) -> None:
         return
     found = sa.select(runs.c.number, runs.c.job_hash, runs.c.record).where(runs.c.job_hash.in_(renamed))
     for number, old, text in connection.execute(found).all():
-        record = json.loads(text) | {"job_hash": renamed[old]}
+        record = loads(text) | {"job_hash": renamed[old]}
         values = {"job_hash": renamed[old], "record": json.dumps(record, ensure_ascii=False)}
         connection.execute(runs.update().where(runs.c.number == number).values(values))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import StoreError
 from sizewright.redaction import redacted
+from sizewright.spec._json import loads
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class Prometheus:
     def _ask(self, kind: str, read: Callable[[dict[str, Any]], T], **parameters: object) -> list[T]:
         body = self._get(f"{self._base}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
         try:
-            answer = json.loads(body)
+            answer = loads(body)
             if answer["status"] != "success":
                 raise self._refusal(str(answer.get("error") or answer["status"]), 422)
             self._tell_warnings(answer)
@@ -243,7 +244,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     except (OSError, EOFError, zlib.error, HTTPException):
         return status
     try:
-        return str(json.loads(body)["error"])
+        return str(loads(body)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         line = _title(body) or next(iter(body.decode(errors="replace").strip().splitlines()), "")
     return f"{status}, {line[:120]}" if line and not line.startswith("<") else status

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sizewright.datasets.whole_files import write_whole
+from sizewright.spec._json import loads
 
 _VERSION = 1
 """To be raised when the same log is counted otherwise."""
@@ -35,7 +36,7 @@ class RowCache:
     def read(self) -> str | None:
         """Return the answer, or None where it is not known."""
         try:
-            told = json.loads(self._file().read_text(encoding="utf-8"))
+            told = loads(self._file().read_text(encoding="utf-8"))
             text = str(told["answer"])
             return text if told["sha256"] == _digest(text) else None
         except (OSError, ValueError, KeyError, TypeError):

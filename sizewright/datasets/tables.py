@@ -17,6 +17,7 @@ import pandas as pd
 from sizewright.datasets.bounded_parquet import read_parquet
 from sizewright.datasets.wrappings import DAMAGES, Reads, Text, check_of, opened, texts_in
 from sizewright.errors import InputError
+from sizewright.spec._json import loads
 
 _SEPARATORS = ",;\t|"
 _HEAD = 1 << 16
@@ -241,7 +242,7 @@ def _second(stream: Any) -> str:
 
 
 def json_records(
-    text: str, read: Callable[[str], Any] = json.loads, is_known: Callable[[str], bool] = lambda name: not _label(name)
+    text: str, read: Callable[[str], Any] = loads, is_known: Callable[[str], bool] = lambda name: not _label(name)
 ) -> list[dict[str, Any]]:
     """Return the records of a JSON text: a list of them, one a line, or in any form that pandas writes.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.spec._json import loads
 
 BUSY = (429, 500, 502, 503, 504)
 """Those after which the same may be asked again."""
@@ -20,7 +20,7 @@ def busy(error: Any) -> bool:
 def told(what: str, error: Any) -> SizewrightError:
     """Of an ApiException on the way to do `what`; fields are named where the server names them."""
     try:
-        status = json.loads(error.body)
+        status = loads(error.body)
         causes = (status.get("details") or {}).get("causes") or []
         fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
     except (TypeError, ValueError, AttributeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -12,6 +11,7 @@ from sizewright.executors.slurm_sizes import groups_of, rounded
 from sizewright.executors.slurm_step import EXIT_FILE, OUTPUT_FILE, REPLICA_FILE, own_command
 from sizewright.progress import Reading
 from sizewright.spec import Allocation, Group, Metrics, Plan, ReplicaMetrics, Role
+from sizewright.spec._json import loads
 from sizewright.spec.metrics import LimitedBy
 from sizewright.training.command.reports import Reports
 
@@ -146,7 +146,7 @@ def _runs(folder: Path) -> bool:
 
 def _limited_by(folder: Path) -> LimitedBy:
     try:
-        told = json.loads(_text(folder / REPLICA_FILE))["limited_by"]
+        told = loads(_text(folder / REPLICA_FILE))["limited_by"]
     except (ValueError, KeyError, TypeError):
         return "none"
     return told if told in get_args(LimitedBy) else "none"

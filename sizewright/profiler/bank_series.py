@@ -25,6 +25,7 @@ from sizewright.profiler.measure import Timing
 from sizewright.profiler.quiet import MOST_OTHER_CORES, QuietMeasure
 from sizewright.profiler.series import Measure, is_at, run_series
 from sizewright.profiler.spread import QueuePlanner
+from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 
 STORE, HOST = "trials.db", "host.json"
@@ -180,7 +181,7 @@ def _check_folder(folder: Path, resume: bool) -> dict[str, Any]:
             return here
         if not resume:
             raise StoreError(f"{folder} holds a bank already.", "Go on with --resume, or name another folder.")
-        before = dict(json.loads(told.read_text(encoding="utf-8")))
+        before = dict(loads(told.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{folder} cannot be used for a bank: {error}.", "Name a folder that is new.") from None
     differs = [key for key, value in {**here, "name": platform.node()}.items() if before.get(key) != value]

@@ -13,6 +13,7 @@ from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
+from sizewright.spec._json import loads
 
 _CACHE_VARIABLE = "XDG_CACHE_HOME"
 
@@ -43,7 +44,7 @@ def champion_prior(uri: str) -> InUse:
 
 def _without(last_good: Path, error: RegistryError) -> InUse:
     try:
-        told = json.loads(last_good.read_text(encoding="utf-8"))
+        told = loads(last_good.read_text(encoding="utf-8"))
         prior = LearnedPrior.from_json(told["prior"], told["source"])
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return InUse(LearnedPrior.load(), f"{error.message} None was used here before; the shipped prior is used.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import yaml
 
 from sizewright.errors import InputError
+from sizewright.spec._json import loads
 
 _MERGE = "tag:yaml.org,2002:merge"
 _BY_MARK = (  # the longer mark first: that of UTF-32 begins with that of UTF-16
@@ -216,8 +216,8 @@ def read_yaml(text: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, KeyTwiceError among them, or RecursionError."""
-    return json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, text))
+    """The value of a JSON text. Raises ValueError, KeyTwiceError among them."""
+    return loads(text, lambda pairs: _object(pairs, text))
 
 
 def _object(pairs: list[tuple[str, Any]], text: str) -> dict[str, Any]:

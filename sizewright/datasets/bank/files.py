@@ -18,6 +18,7 @@ from sizewright.datasets.whole_files import write_whole
 from sizewright.errors import StoreError
 from sizewright.spec import Job
 from sizewright.spec._faults import explain_first
+from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 
 SHIPPED = Path(__file__).parent / "measured"
@@ -79,7 +80,7 @@ def load_bank(folder: str | Path | None = None) -> Bank:
 
 def _card(folder: Path) -> Card:
     try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = loads((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreError(f"There is no bank at {folder}: {CARD} is missing.", _AGAIN) from None
     except (OSError, ValueError) as error:

@@ -24,6 +24,7 @@ from sizewright.models.prior.rows import Rows, as_rows, fitted
 from sizewright.models.prior.sound import beyond_quota, sound
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
+from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count
 
@@ -177,7 +178,7 @@ class LearnedPrior:
         """As `to_json` wrote it; `name` is what errors call it. Raises StoreError when it is damaged or of another
         version."""
         try:
-            record = json.loads(text)
+            record = loads(text)
         except ValueError as error:
             raise StoreError(f"The prior {name} cannot be read: {error}.", _LEARN) from None
         version = record.get("version") if isinstance(record, dict) else None

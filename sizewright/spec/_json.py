@@ -1,0 +1,15 @@
+"""JSON that others have written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+
+def loads(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a text. Raises JSONDecodeError also where it is nested deeper than can be read."""
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except RecursionError:
+        raise json.JSONDecodeError("lists or objects are nested too deeply", "", 0) from None
