@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -15,13 +16,13 @@ import numpy as np
 import psutil
 import pytest
 
-from sizewright.errors import EngineDiedError
 from sizewright.spec import Allocation
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
 from sizewright.training.session import Session
 from sizewright.training.snapshot_files import resumed_info
 from tests.helpers.live import cut_link, end_tree, processes, run_sequence
 
+ROOT = Path(__file__).resolve().parents[2]
 SAMPLES, AT = 400_000, Allocation.of(2, 2, 0.3, 0.2, 32)
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd")]
 
@@ -56,7 +57,7 @@ def test_links_that_are_cut_open_again_lose_nothing_and_are_told(tmp_path: Path)
 
 def test_a_driver_that_is_killed_goes_on_without_a_sample_twice(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.helpers.live", str(tmp_path), "60000", "1"]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as driver:
+    with subprocess.Popen(command, cwd=ROOT) as driver:
         kept = tmp_path / "kept"
         while len(list(kept.glob("snapshot-*"))) < 2:
             time.sleep(0.05)
@@ -95,21 +96,40 @@ def test_a_replica_that_is_stopped_is_replaced_within_the_limit(role: str, tmp_p
     assert (found != trained).sum() <= 32 * outcome.updates_lost
 
 
+RAY_GONE = """
+import json, os, sys, time
+from pathlib import Path
+from sizewright.errors import EngineDiedError
+from tests.helpers.live import processes
+from tests.training.test_live_faults import AT, session
+
+with session(Path(sys.argv[2])) as running:
+    running.scale(AT)
+    running.wait(1.5)
+    processes(os.getpid(), sys.argv[1])[0].kill()
+    began = time.monotonic()
+    try:
+        running.wait(60)
+    except EngineDiedError as error:
+        told = str(error)
+    noticed_s = time.monotonic() - began
+outcome = running.outcome()
+left = [each.name() for each in processes(os.getpid(), "ray::", "raylet", "gcs_server")]
+print(json.dumps([told, noticed_s, outcome.status, outcome.samples, left]), flush=True)
+"""
+
+
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_a_ray_that_has_gone_ends_the_session_within_seconds(name: str, tmp_path: Path) -> None:
-    with session(tmp_path) as running:
-        running.scale(AT)
-        running.wait(1.5)
-        (process,) = processes(os.getpid(), name)[:1]
-        process.kill()
-        began = time.monotonic()
-        with pytest.raises(EngineDiedError, match="Ray's own processes have ended"):
-            running.wait(60)
-        assert time.monotonic() - began < 10
-    outcome = running.outcome()
-    assert outcome.status == "failed"
-    assert 0 < resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained.total <= outcome.samples
-    assert not processes(os.getpid(), "ray::", "raylet", "gcs_server")
+    """In a process of its own: Ray itself may end the one that loses it, a minute later."""
+    command = [sys.executable, "-c", RAY_GONE, name, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told, noticed_s, status, samples, left = json.loads(done.stdout.splitlines()[-1])
+    assert "Ray's own processes have ended" in told
+    assert noticed_s < 10
+    assert (status, left) == ("failed", [])
+    assert 0 < resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained.total <= samples
 
 
 @pytest.mark.timeout(480)
