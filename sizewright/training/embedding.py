@@ -186,8 +186,8 @@ class EmbeddingStore:
 
     def remove(self, keys: Keys) -> None:
         """Forget distinct keys that are known."""
-        slots = self._index.find(keys)
-        self._keep(slots[slots >= 0])
+        if self._kept is not None:
+            self._keep(self._index.find(keys))
         self._unread[self._index.remove(keys)] = 0
 
     @property

@@ -78,10 +78,6 @@ class SampleRanges:
         """Return the samples that are not in the other set."""
         return SampleRanges((a, b) for start, end in self for a, b in other.gaps(start, end))
 
-    def intersection(self, other: SampleRanges) -> SampleRanges:
-        """Return the samples of both sets."""
-        return self.minus(self.minus(other))
-
     def gaps(self, start: int, end: int) -> list[Range]:
         """Return the ranges of [start, end) that are not in the set."""
         low, high = bisect_right(self._ends, start), bisect_left(self._starts, end)
