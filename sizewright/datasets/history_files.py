@@ -172,8 +172,6 @@ def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     try:
         whole = read_json(text)
-    except RecursionError:
-        raise StoreError(f"{path} holds lists in lists without end.", "Export it again.") from None
     except KeyTwiceError as error:
         raise StoreError(f"{path}: {error}.", "Keep one of them.") from None
     except ValueError as error:

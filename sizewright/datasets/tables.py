@@ -82,8 +82,6 @@ def _explained(path: Path, what: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise InputError(f"No {what} at {path}.", "Check the path.") from None
-    except RecursionError:
-        raise InputError(f"Cannot read the {what} {path}: it holds lists in lists without end.", "Check it.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"Cannot read the {what} {path}: {error}.", "Save it as text in UTF-8.") from None
     except (*DAMAGES, ValueError, csv.Error) as error:  # pandas' and pyarrow's are ValueErrors

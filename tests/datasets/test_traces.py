@@ -250,7 +250,7 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         (b"PAR1xx", "Cannot read the trace"),
         (b'[{"a": 1}, 3]', "no list of records"),
         (b'[{"a": 1}', "Cannot read the trace"),
-        (b"[" * 50_000, "lists in lists"),
+        (b"[" * 50_000, "nested too deeply"),
         (b'{"a": 1}', "its columns are a"),
         (b"<html><title>Sign in</title>", "is a web page or XML, not a trace"),
         ("arrived_s,duration_s".encode("utf-16"), "it is empty"),
