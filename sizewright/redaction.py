@@ -1,9 +1,13 @@
-"""What a text loses before anybody sees it: passwords in URLs, and characters that would steer a terminal."""
+"""What a text loses before anybody sees it: secrets, and characters that would steer a terminal."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
+HIDDEN = "hidden"
+"""What stands in place of the value of a variable that may be a secret."""
+_MARK = "***"
 _USER_INFO = re.compile(
     r"(?<=://)(?P<user>[^/?#\s:@]*):"
     r"(?:[^/?#\s]*@"  # up to the last @ of the authority
@@ -33,12 +37,40 @@ def steers(text: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """Return the text with every password of its URLs replaced by `***`.
+    """Return the text with `***` in place of what may be a secret in it.
+
+    That is the password of a URL, the value of a flag, a variable or a quoted key that is named as secrets are, what
+    follows `bearer`, and words that begin as the keys of known services do. `$NAME` is no value.
 
     >>> redacted("http://alice:s3cret@prometheus:9090 refuses")
     'http://alice:***@prometheus:9090 refuses'
+    >>> redacted("python train.py --api-key=abc --epochs=3")
+    'python train.py --api-key=*** --epochs=3'
     """
-    return _PARAMETER.sub(r"\g<name>***", _USER_INFO.sub(r"\g<user>:***@", text)) if "://" in text else text
+    if "://" in text:
+        text = _PARAMETER.sub(rf"\g<name>{_MARK}", _USER_INFO.sub(rf"\g<user>:{_MARK}@", text))
+    for pattern in (_ASSIGNED, _FLAGGED, _QUOTED):
+        text = pattern.sub(_without_value, text)
+    return _KNOWN_WORD.sub(_MARK, _BEARER.sub(rf"\g<before>{_MARK}", text))
+
+
+def hide_in_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command with `***` in place of what may be a secret in them."""
+    before = ""
+    for word in words:
+        yield _MARK if _FLAG.fullmatch(before) and may_be_secret(before, "") and _VALUE.match(word) else redacted(word)
+        before = word
+
+
+def has_hidden(words: Sequence[str]) -> bool:
+    """Return whether words were written down without a secret."""
+    return any(_MARK in word for word in words)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    if not may_be_secret(match["name"], ""):
+        return match[0]
+    return match[0][: match.start("value") - match.start()] + _MARK + match[0][match.end("value") - match.start() :]
 
 
 def may_be_secret(name: str, value: str) -> bool:
@@ -49,7 +81,8 @@ def may_be_secret(name: str, value: str) -> bool:
     """
     words = set(_WORD.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()))
     joined = "_".join(_WORD.findall(name.lower()))
-    return bool(words & _SECRET_WORDS) or bool(_SECRET_NAME.search(joined)) or _looks_random(value)
+    named = bool(words & _SECRET_WORDS) or bool(_SECRET_NAME.search(joined))
+    return (named and not _ABOUT_SECRETS.search(joined)) or _looks_random(value)
 
 
 def _looks_random(value: str) -> bool:
@@ -73,10 +106,23 @@ _SECRET_NAME = re.compile(
     r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb|write|read)_?key(?:_|$)"
     r"|conn(?:ection)?_?str(?:ing)?|(?:database|db|redis|mongo|mongodb|amqp|broker|postgres|mysql|sentry|slack)_ur[il]"
 )
+_ABOUT_SECRETS = re.compile(r"_(?:file|path|dir|folder|limit|length|count|ttl)$|^(?:max|min|num|n)_(?:\w+_)?tokens?$")
 _KNOWN_FORM = re.compile(
     r"-----BEGIN |^(?:AKIA|ASIA)[A-Z0-9]{12,}|^gh[pousr]_|^github_pat_|^glpat-|^xox[a-z]-|^sk-|^hf_|^eyJ[\w-]+\.|^AIza"
     r"|\bbearer\s+\S|://[^/@\s]+:[^/@\s]+@",
     re.IGNORECASE,
+)
+_KNOWN_WORD = re.compile(
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}|xox[a-z]-[\w-]{8,}"
+    r"|sk-[\w-]{16,}|hf_\w{16,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
+)
+_VALUE = re.compile(r"'[^']+'|\"[^\"]+\"|(?![-$])(?=[^\s'\"]*\w)[^\s'\"]+")
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+_ASSIGNED = re.compile(rf"(?<![\w.$?&;/-])(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)=(?P<value>{_VALUE.pattern})")
+_FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(?P<value>{_VALUE.pattern})")
+_QUOTED = re.compile(r"(?P<q>['\"])(?P<name>[\w.-]+)(?P=q)\s*:\s*(?P<w>['\"])(?P<value>[^'\"]+)(?P=w)")
+_BEARER = re.compile(
+    r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+)[^\s$'\"*]+", re.IGNORECASE
 )
 _ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
 _MIXED = 10

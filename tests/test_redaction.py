@@ -26,6 +26,16 @@ from sizewright.redaction import may_be_secret, redacted
         ("http://host:9090 of a@b.c", "http://host:9090 of a@b.c"),
         ("sqlite:///models.db", "sqlite:///models.db"),
         ("s3cret@host, but no URL", "s3cret@host, but no URL"),
+        ("train --api-key=abc --epochs=3", "train --api-key=*** --epochs=3"),
+        ("train --db-token 'a b' --epochs 3", "train --db-token *** --epochs 3"),
+        ("['train', '--db-token', 'a b', '-v']", "['train', '--db-token', ***, '-v']"),
+        ("API_TOKEN=abc123 train", "API_TOKEN=*** train"),
+        ("curl -H 'Authorization: Bearer abc123' x", "curl -H 'Authorization: Bearer ***' x"),
+        ('{"password": "abc", "mode": "fast"}', '{"password": "***", "mode": "fast"}'),
+        ("it said AKIAIOSFODNN7EXAMPLE, and ended", "it said ***, and ended"),
+        ("train --password=$PASSWORD --token-file /x --secret --epochs=3 --max-tokens=512 --bypass=1 --passes 3",) * 2,
+        ("create secret generic ctr --from-literal=DB_PASSWORD=...",) * 2,
+        ("the tokens of --executor are many; pass --store FILE",) * 2,
     ],
 )
 def test_passwords_are_replaced_and_nothing_else(text: str, shown: str) -> None:
@@ -67,6 +77,7 @@ SECRET_VALUES = (
 PLAIN = {
     "EPOCHS": "3", "MODE": "fast", "LAYERS": "hidden=64", "OMP_NUM_THREADS": "4",
     "PYTHONPATH": "/opt/code/library1/x:2/y",
+    "TOKEN_FILE": "/run/token", "MAX_TOKENS": "512",
     "TOKENIZER": "bert-base", "MAX_TOKENIZED": "512", "KEYBOARD": "us", "SORT_KEY": "user_id", "COMPASS": "north",
     "DATA": "s3://bucket/criteo/day_0.parquet", "AUTHOR": "anna", "CHECKPOINT": "model-2026-11-25-final-version-of-it",
 }  # fmt: skip

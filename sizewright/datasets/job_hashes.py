@@ -74,6 +74,8 @@ def _old_jobs(connection: sa.Connection) -> Iterator[tuple[str, Job]]:
 
 
 def _rename(connection: sa.Connection) -> None:
+    if connection.dialect.name == "sqlite":  # older descriptions held values of variables: none stays in a free page
+        connection.execute(sa.text("PRAGMA secure_delete = ON"))
     jobs, trials = metadata.tables["jobs"], metadata.tables["trials"]
     renamed = dict(_old_jobs(connection))
     for old, job in renamed.items():
@@ -92,5 +94,7 @@ def _rename_runs(connection: sa.Connection, renamed: dict[str, str]) -> None:
     found = sa.select(runs.c.number, runs.c.job_hash, runs.c.record).where(runs.c.job_hash.in_(renamed))
     for number, old, text in connection.execute(found).all():
         record = loads(text) | {"job_hash": renamed[old]}
+        if job := read_job(json.dumps(record.get("job"))):
+            record["job"] = loads(job.model_dump_json())
         values = {"job_hash": renamed[old], "record": json.dumps(record, ensure_ascii=False)}
         connection.execute(runs.update().where(runs.c.number == number).values(values))

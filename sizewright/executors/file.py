@@ -9,7 +9,7 @@ import yaml
 
 from sizewright.errors import InputError
 from sizewright.executors.manifest import to_yaml
-from sizewright.executors.plan_notes import check_no_secrets, without_secrets
+from sizewright.executors.plan_notes import check_no_secrets
 from sizewright.executors.render_only import RenderOnly
 from sizewright.spec import Plan
 from sizewright.spec._base import parse
@@ -28,9 +28,9 @@ class FileExecutor(RenderOnly):
         self._format = format
 
     def render(self, plan: Plan) -> str:
-        """All of it, but values of variables that look like secrets. Raises InputError for one in a command's words."""
+        """All of it, but values of variables. Raises InputError for one in a command's words."""
         check_no_secrets(plan)
-        told = without_secrets(plan).model_dump(mode="json", exclude_none=True)
+        told = plan.model_dump(mode="json", exclude_none=True)
         if self._format == "json":
             return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
         return to_yaml([f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}"], told)

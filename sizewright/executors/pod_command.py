@@ -6,13 +6,14 @@ A replica's number is known to the platform alone: it is a label of the pod, whi
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizewright.errors import InputError
-from sizewright.executors.plan_notes import is_hidden, without_secrets
 from sizewright.spec import Deploy, Group, Job, Plan, Role
 from sizewright.spec.command import Rendezvous
+from sizewright.spec.withheld import split, with_values
 from sizewright.training.command.rendezvous import fill, placeholders
 
 _INDEX = "$(SIZEWRIGHT_INDEX)"
@@ -65,8 +66,7 @@ def start(plan: Plan, role: Role, group: Group, finds: Finds, label: str | None)
     job, command = plan.job, plan.job.command
     if command is None:
         return Start(list(job.deploy.command), [])
-    shown = without_secrets(plan).job.command
-    assert shown is not None
+    plain, secret = split(command.env)
     values = placeholders(job, plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu,
                           role, _INDEX, plan.target.batch_size)  # fmt: skip
     words = [fill(_kept(word), values) for word in command.run] if starts_command(job) else [*job.deploy.command]
@@ -75,8 +75,8 @@ def start(plan: Plan, role: Role, group: Group, finds: Finds, label: str | None)
     told |= {"OMP_NUM_THREADS": str(-(-group.cpu // 1)).partition(".")[0], "PYTHONUNBUFFERED": "1"}
     if finds.host and command.rendezvous not in finds.gives:
         told |= _rendezvous(plan, role, finds.host)
-    told |= {name: fill(_kept(value), values) for name, value in command.env.items()}
-    secret = {name for name, value in shown.env.items() if is_hidden(value)}
+    known = with_values(plain, os.environ)
+    told |= {name: fill(_kept(known.get(name, "")), values) for name in command.env}
     needs_index = any(_INDEX in text for text in (*words, *told.values()))
     if needs_index and not label:
         raise InputError(
@@ -100,8 +100,7 @@ def start(plan: Plan, role: Role, group: Group, finds: Finds, label: str | None)
 
 def secrets(plan: Plan) -> Sequence[str]:
     """Names of variables whose values are in no manifest."""
-    shown = without_secrets(plan).job.command
-    return [name for name, value in shown.env.items() if is_hidden(value)] if shown else []
+    return list(split(plan.job.command.env)[1]) if plan.job.command else []
 
 
 def _from_secret(job: Job, name: str) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from sizewright.errors import InputError, StoreError
-from sizewright.executors.plan_notes import is_hidden
+from sizewright.errors import StoreError
 from sizewright.spec import Change, Outcome, Plan
 from sizewright.spec._base import Record, checked_json
 from sizewright.spec._faults import explain_first
@@ -154,27 +153,3 @@ class SlurmJobs:
                 f"{self.folder} cannot be used for Slurm's jobs: {error}.",
                 "Pass a folder that all nodes share as `folder`.",
             ) from None
-
-
-def check_secrets(plan: Plan, shown: Plan, env: dict[str, str]) -> dict[str, str]:
-    """What the environment of a submission has besides: values that a plan in a script does not tell.
-
-    Raises InputError for those that nobody has told, or that a script would have to tell.
-    """
-    given, hidden = plan.job.command, shown.job.command
-    if given is None or hidden is None:
-        return {}
-    if given.run != hidden.run:
-        raise InputError(
-            "The command's words have a password in an address, which a script would tell to all.",
-            "Put the address into a variable of command.env.",
-        )
-    secret = {name: value for name, value in given.env.items() if is_hidden(hidden.env[name])}
-    for name, value in list(secret.items()):
-        if is_hidden(value):  # it comes from a plan that was written down
-            del secret[name]
-            if name not in env:
-                raise InputError(
-                    f"The value of {name} is hidden in the plan, and the environment has none.", f"Set {name}."
-                )
-    return secret

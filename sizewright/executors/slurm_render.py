@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sizewright.errors import InputError
-from sizewright.executors.plan_notes import check_no_secrets, without_secrets
+from sizewright.executors.plan_notes import check_no_secrets
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.repeated_sizes import Change, repeated_in_script
 from sizewright.executors.slots import BATCH_SIZE_ENV, Slot
 from sizewright.executors.slurm_script import SlurmScript
 from sizewright.executors.slurm_sizes import groups_of, regrouped, rounded, whole_cores
-from sizewright.executors.slurm_step import PLAN
+from sizewright.executors.slurm_step import ENV, PLAN
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan
 from sizewright.spec._base import checked, checked_json
 from sizewright.spec._faults import explain_first
 from sizewright.spec._text_files import read_text
 from sizewright.spec.units import format_count
+from sizewright.spec.withheld import split, with_values
 
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
+_ENV_MARK = f'[ -n "${{{ENV}:-}}" ] || export {ENV}='
+_VALUES = TypeAdapter(dict[str, str])
 _STEP = "sizewright.executors.slurm_step"
 
 
@@ -159,18 +164,24 @@ def _plan_of(script: SlurmScript) -> Plan:
 
 
 def _told_plan(text: str) -> Plan:
-    told = [line.removeprefix(_MARK) for line in text.split("\n") if line.startswith(_MARK)]
-    if len(told) != 1:
+    told, env = _marked(text, _MARK), _marked(text, _ENV_MARK)
+    if len(told) != 1 or len(env) > 1:
         raise InputError(
             "The script carries no plan of Sizewright's.", "Pass one that `sizewright recommend --out` wrote."
         )
     try:
-        return checked_json(Plan, "".join(shlex.split(told[0])))
+        plan = checked_json(Plan, "".join(shlex.split(told[0])))
+        values = _VALUES.validate_json("".join(shlex.split(env[0]))) if env else {}
+        return plan.model_copy(update={"job": plan.job.with_known_values(values)})
     except ValidationError as error:
         said = explain_first(error)
     except ValueError as error:
         said = str(error)
     raise InputError(f"The plan in the script cannot be read: {said}.", "Render it anew.")
+
+
+def _marked(text: str, mark: str) -> list[str]:
+    return [line.removeprefix(mark) for line in text.split("\n") if line.startswith(mark)]
 
 
 def _minimal(plan: Plan, groups: Sequence[Group]) -> Iterator[str]:
@@ -189,6 +200,8 @@ def _minimal(plan: Plan, groups: Sequence[Group]) -> Iterator[str]:
         yield "#SBATCH hetjob"
     yield ""
     yield "set -euo pipefail"
-    yield f"{_MARK}{shlex.quote(without_secrets(plan).model_dump_json(exclude_defaults=True))}"
+    yield f"{_MARK}{shlex.quote(plan.model_dump_json(exclude_defaults=True))}"
+    if plan.job.command and (plain := split(plan.job.command.env)[0]):
+        yield f"{_ENV_MARK}{shlex.quote(json.dumps(with_values(plain, os.environ)))}"
     yield f'exec "${{SIZEWRIGHT_PYTHON:-python}}" -m {_STEP}'
     yield ""

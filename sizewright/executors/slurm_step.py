@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sizewright.container import own_usage
-from sizewright.executors.plan_notes import is_hidden
+from sizewright.errors import InputError
 from sizewright.executors.slurm_cli import SlurmCli
 from sizewright.executors.slurm_sizes import groups_of, regrouped, whole_cores
 from sizewright.progress import VARIABLE
@@ -27,6 +27,8 @@ from sizewright.spec.command import Command
 from sizewright.training.command.rendezvous import Seat, make_start
 
 PLAN, FOLDER = "SIZEWRIGHT_PLAN", "SIZEWRIGHT_RUN"
+ENV = "SIZEWRIGHT_ENV"
+"""Values of plain settings as JSON: no plan has them. What may be a secret is in the submitter's environment."""
 PLAN_FILE, REPLICA_FILE, EXIT_FILE, OUTPUT_FILE = "plan.json", "replica.json", "exit", "output"
 _SEATS, _ASKED_FILE = "SIZEWRIGHT_SEATS", "asked-to-end"
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -95,16 +97,18 @@ def become(role: Role, first: int) -> None:
     sizes = {(r, first + i): group for r, first, group in groups_of(plan) for i in range(group.replicas)}
     seats = [Seat(r, n, _size(sizes[r, n]), host, port) for r, n, host, port in _told_seats()]
     me = next(s for s in seats if (s.role, s.number) == (role, first + int(os.environ["SLURM_PROCID"])))
-    command = own_command(plan.job)
+    try:
+        command = own_command(plan.job).with_values(os.environ | json.loads(os.environ.get(ENV, "{}")))
+    except InputError as error:
+        raise SystemExit(str(error)) from None
     start = make_start(plan.job.model_copy(update={"command": command}), seats, me, plan.target.batch_size)
     told = Path(os.environ[FOLDER]).absolute() / me.name
     told.mkdir(parents=True, exist_ok=True)
     for stale in (EXIT_FILE, _ASKED_FILE):  # of a start that Slurm has put into its queue again
         (told / stale).unlink(missing_ok=True)
     _tell(told / REPLICA_FILE, me)
-    env = {name: value for name, value in start.env.items() if not is_hidden(value)}  # those come from its submitter
     os.chdir(command.folder)
-    env |= {VARIABLE: str(told), "SIZEWRIGHT_TASK": str(told)}
+    env = start.env | {VARIABLE: str(told), "SIZEWRIGHT_TASK": str(told)}
     os.execve("/bin/sh", ["sh", "-c", _SHELL, "sh", *start.words], os.environ | env)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -9,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sizewright.errors import EngineError, SizewrightError
-from sizewright.executors.plan_notes import without_secrets
 from sizewright.executors.slurm_cli import SlurmCli, SlurmJob
-from sizewright.executors.slurm_jobs import SlurmJobs, SlurmRecord, Start, check_secrets
+from sizewright.executors.slurm_jobs import SlurmJobs, SlurmRecord, Start
 from sizewright.executors.slurm_render import COMMENT
 from sizewright.executors.slurm_script import SlurmScript
-from sizewright.executors.slurm_step import FOLDER, PLAN_FILE, own_command
+from sizewright.executors.slurm_step import ENV, FOLDER, PLAN_FILE, own_command
 from sizewright.spec import Plan
+from sizewright.spec.withheld import split, with_values
 from sizewright.training.command.session import RESTARTS_VARIABLE
 
 _GONE_S, _POLL_S = 180.0, 0.25
@@ -35,8 +36,8 @@ class SlurmSubmitter:
     def prepare(self, record: SlurmRecord, plan: Plan, script: str) -> SlurmRecord:
         """All that a start needs is written down, so that it can be submitted whatever happens next."""
         number = len(record.starts)
-        shown, text = without_secrets(plan), _with_notes(script, plan, self._jobs.start_folder(record, number))
-        self._jobs.write(record, number, {PLAN_FILE: shown.model_dump_json(exclude_defaults=True), _SCRIPT: text})
+        text = _with_notes(script, plan, self._jobs.start_folder(record, number))
+        self._jobs.write(record, number, {PLAN_FILE: plan.model_dump_json(exclude_defaults=True), _SCRIPT: text})
         record = record.model_copy(update={"submitting": plan.id})
         self._jobs.save(record)
         return record
@@ -53,7 +54,7 @@ class SlurmSubmitter:
                 raise error from None
             if not slurm_id:
                 raise
-        return self._with_start(record, Start(slurm_id=slurm_id, plan=without_secrets(plan), at_s=since_s))
+        return self._with_start(record, Start(slurm_id=slurm_id, plan=plan, at_s=since_s))
 
     def resubmit(self, record: SlurmRecord, plan: Plan) -> SlurmRecord:
         """Its last start once more, as it was; `plan` knows the secrets."""
@@ -112,7 +113,9 @@ class SlurmSubmitter:
     def _env(self, record: SlurmRecord, plan: Plan) -> dict[str, str]:
         number = len(record.starts)
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB"))}
-        env |= check_secrets(plan, without_secrets(plan), env)
+        if plan.job.command:
+            plain, secret = split(plan.job.command.env)
+            env |= with_values(secret, env) | {ENV: json.dumps(with_values(plain, env))}
         folder = self._jobs.start_folder(record, number)
         return env | {FOLDER: str(folder), RESTARTS_VARIABLE: str(number), "SIZEWRIGHT_PYTHON": sys.executable}
 

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
 from sizewright.errors import InputError, JobError, RecordError
+from sizewright.redaction import redacted
 from sizewright.spec._faults import Place, by_place, explain_all, explain_first, name_place
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import (
@@ -64,6 +65,9 @@ class Record(BaseModel):
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
             raise _record_error(cls, error) from None
+
+    def __repr__(self) -> str:
+        return redacted(super().__repr__())
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:

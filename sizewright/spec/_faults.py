@@ -52,7 +52,8 @@ def explain(fault: ErrorDetails) -> str:
     hint = ""
     if fault["type"] == "string_type" and isinstance(fault["input"], (int, float)):
         hint = "; put it in quotes"
-    return f"must be {_expected(fault)}, got {_shown(fault['input'])}{hint}"
+    got = "" if "env" in fault["loc"] else f", got {_shown(fault['input'])}"  # that may be a secret
+    return f"must be {_expected(fault)}{got}{hint}"
 
 
 def explain_first(error: ValidationError, data: Any = None) -> str:

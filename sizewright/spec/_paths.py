@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from pathlib import Path
 
 
@@ -36,3 +37,11 @@ def folder_of(file: str | Path) -> str:
     """Return the folder from which paths in a file count; of a pipe it is the working folder."""
     path = absolute(file)
     return os.path.dirname(path) if os.path.isfile(path) else os.getcwd()
+
+
+_ABSOLUTE = re.compile(r"""(?<![^\s=:,;'"(\[])~?/(?!/)[^\s:,;'")\]]*""")
+
+
+def without_folders(text: str) -> str:
+    """Return the text with every absolute path in it cut to its last part."""
+    return _ABSOLUTE.sub(lambda path: path.group().rstrip("/").rpartition("/")[2] or "/", text)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, field_validator, model_validator
 
+from sizewright.redaction import HIDDEN
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import Shorthand
 from sizewright.spec.units import GIB, Bytes, Cores, Seconds
+from sizewright.spec.withheld import Words, check_words, with_values, written_value
 
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]
 PLACEHOLDERS = ("batch_size", "samples", "workers", "ps", "cores", "role", "index")
@@ -70,9 +73,11 @@ class Command(Record):
 
     In the words of `run`, and in the values of `env`, {batch_size}, {samples}, {workers}, {ps}, {cores}, {role} and
     {index} are replaced; the environment has them too, as SIZEWRIGHT_BATCH_SIZE and so on.
+
+    What may be a secret, and values of `env`, are in no dump of this record (`sizewright.spec.withheld`).
     """
 
-    run: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(description="words of a command, or one string")
+    run: Annotated[Words, BeforeValidator(_split)] = Field(description="words of a command, or one string")
     rendezvous: Rendezvous = Field(
         default="torchrun",
         description="what replicas are told of each other: torchrun's variables (workers only), TF_CONFIG, "
@@ -80,7 +85,12 @@ class Command(Record):
     )
     chief: Side | None = None
     evaluator: Side | None = None
-    env: dict[str, str] = Field(default={}, description="of its environment, besides what is there")
+    env: dict[str, str] = Field(
+        default={},
+        repr=False,
+        json_schema_extra={"additionalProperties": {"type": ["string", "null"]}},
+        description="of its environment, besides what is there; a name without a value is taken from where it starts",
+    )
     folder: str = Field(default=".", description="where it runs; relative to the job file")
     progress: Annotated[Progress, _BY_SOURCE] = Progress()
     start_s: Seconds = Field(default=180.0, gt=0, description="its first report comes within so long")
@@ -98,6 +108,23 @@ class Command(Record):
         if self.rendezvous == "torchrun" and self.chief:
             raise ValueError("torchrun has no chief: rank 0 is one; use rendezvous tf_config or hosts")
         return self
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _name_alone(cls, env: Any) -> Any:
+        return {k: HIDDEN if v is None else v for k, v in env.items()} if isinstance(env, Mapping) else env
+
+    @field_serializer("env")
+    def _written_env(self, env: dict[str, str]) -> dict[str, str]:
+        return {name: written_value(name, value) for name, value in env.items()}
+
+    def with_values(self, environ: Mapping[str, str]) -> Command:
+        """Return the command as it can start: values that its record withholds are taken from `environ`.
+
+        Raises InputError for what is not there, and for words that were written down without a secret.
+        """
+        check_words("command.run", self.run)
+        return self.model_copy(update={"env": with_values(self.env, environ)})
 
     @property
     def may_have_ps(self) -> bool:

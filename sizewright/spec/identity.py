@@ -1,29 +1,28 @@
 """Which job a job is: the hash of what is trained and how, on whichever machine, in whichever folder, by whomever.
 
 Data is known by its format and the names of its files as they are written, without their folder; a command by its
-words, with absolute paths cut to their last part. Named tables and an equal list of rows are the same tables.
+words and the values of its plain settings, with absolute paths cut to their last part; of what may be a secret the name
+alone counts. Named tables and an equal list of rows are the same tables.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from sizewright.spec._paths import absolute
+from sizewright.spec._paths import absolute, without_folders
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 
 if TYPE_CHECKING:
     from sizewright.spec.job import Job
     from sizewright.spec.model import Tables
 
-HASH_VERSION = 2
-"""Version 1 held absolute paths, and the rows of tables as they were written."""
+HASH_VERSION = 3
+"""Version 1 held absolute paths, and the rows of tables as they were written; version 2 all values of variables."""
 _PATIENCE = ("start_s", "silent_s", "grace_s")
 _SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None}
-_ABSOLUTE = re.compile(r"""(?<![^\s=:,;'"(\[])~?/(?!/)[^\s:,;'")\]]*""")
 
 
 def describe(job: Job) -> dict[str, Any]:
@@ -31,8 +30,7 @@ def describe(job: Job) -> dict[str, Any]:
     described = _described(job)
     if command := described.get("command"):
         del command["folder"]
-        command["run"] = [_without_folders(word) for word in command["run"]]
-        command["env"] = {name: _without_folders(value) for name, value in command["env"].items()}
+        command["run"] = [without_folders(word) for word in command["run"]]
     if job.data.path:
         described["data"]["path"] = _file_names(job.data.path)
     if not job.command:
@@ -41,15 +39,17 @@ def describe(job: Job) -> dict[str, Any]:
 
 
 def hashes(job: Job) -> tuple[str, ...]:
-    """Return the hash of today, and that of version 1 where it is another: trials may be kept under it."""
-    first = _described(job)
-    if command := first.get("command"):
-        command["folder"] = absolute(command["folder"])
+    """Return the hash of today, and those of older versions where they are others: trials may be kept under them."""
+    first, second = _described(job), describe(job)
+    if job.command:
+        first["command"] |= {"folder": absolute(job.command.folder), "run": job.command.run, "env": job.command.env}
+        second["command"]["run"] = [without_folders(word) for word in job.command.run]
+        second["command"]["env"] = {name: without_folders(value) for name, value in job.command.env.items()}
     if job.data.path:
         first["data"]["path"] = absolute(job.data.path)
     if not job.command and (isinstance(job.model.tables.rows, str) or job.model.tables.rows == FIRST_CRITEO_ROWS):
         first["model"]["tables"]["rows"] = _rows(job.model.tables)  # the name stood for other rows then
-    return tuple(dict.fromkeys(_digest(each) for each in (describe(job), first)))
+    return tuple(dict.fromkeys(_digest(each) for each in (describe(job), second, first)))
 
 
 def differences(one: Job, other: Job) -> dict[str, tuple[Any, Any]]:
@@ -87,10 +87,6 @@ def _file_names(path: str) -> str:
     parts = PurePath(path).parts
     first = next((i for i, part in enumerate(parts) if {"*", "?"} & set(part)), len(parts) - 1)
     return "/".join(parts[first:])
-
-
-def _without_folders(text: str) -> str:
-    return _ABSOLUTE.sub(lambda path: path.group().rstrip("/").rpartition("/")[2] or "/", text)
 
 
 def _digest(described: dict[str, Any]) -> str:

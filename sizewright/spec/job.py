@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
+from sizewright.redaction import redacted
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
@@ -17,6 +19,7 @@ from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
+from sizewright.spec.withheld import Words, filled
 
 _CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
 MOST_SAMPLES = 10**18
@@ -44,6 +47,10 @@ class Data(Record):
     max_broken_share: Number = Field(
         default=0.01, ge=0, le=1, description="share of broken rows above which a log is refused"
     )
+
+    @field_serializer("path")
+    def _written_path(self, path: str | None) -> str | None:
+        return path and redacted(path)
 
     @model_validator(mode="after")
     def _path_for_logs(self) -> Data:
@@ -85,7 +92,7 @@ class Deploy(Record):
     """What a manifest needs to know of the container; used by executors that render one."""
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
-    command: tuple[str, ...] = Field(default=("python", "train.py"), description="words that start a replica")
+    command: Words = Field(default=("python", "train.py"), description="words that start a replica")
     folder: str | None = Field(
         default=None, pattern=r"^/", description="where the container starts it; absent: the image's own folder"
     )
@@ -206,6 +213,13 @@ class Job(Record):
         tables = self.model.tables.model_copy(update={"counted": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
 
+    def with_known_values(self, environ: Mapping[str, str]) -> Job:
+        """The same job with those values of `environ` that its record withheld."""
+        if not self.command:
+            return self
+        env = filled(self.command.env, environ)
+        return self.model_copy(update={"command": self.command.model_copy(update={"env": env})})
+
     def with_samples(self, samples: int) -> Job:
         """The same job over another number of samples."""
         return self.model_copy(update={"training": self.training.model_copy(update={"samples": samples})})
@@ -217,4 +231,5 @@ class Job(Record):
     def with_objective(self, objective: str | None, deadline: str | None = None) -> Job:
         """The same job with another objective, deadline, or both. Raises JobError for one that cannot be."""
         change = {"objective": objective or "deadline"} | ({"deadline": deadline} if deadline else {})
-        return parse(Job, self.model_dump(by_alias=True) | change, OPTIONS)
+        changed = parse(Job, self.model_dump(by_alias=True) | change, OPTIONS)
+        return changed.model_copy(update={"command": self.command, "deploy": self.deploy})  # which no dump has whole

@@ -68,7 +68,7 @@ def test_an_old_store_is_renamed_once_and_answers_the_job_of_any_folder(path: Pa
     with TrialStore(path, create=False) as store:
         answers(store)
     with sqlite3.connect(path) as connection:
-        assert dict(connection.execute("SELECT key, value FROM sizewright_meta"))["job_hash_version"] == "2"
+        assert dict(connection.execute("SELECT key, value FROM sizewright_meta"))["job_hash_version"] == "3"
         assert {row[0] for row in connection.execute("SELECT hash FROM jobs")} == {ANN.hash}
         assert {row[0] for row in connection.execute("SELECT job_hash FROM trials")} == {
             ANN.hash, OTHER.hashes[1], None,
@@ -103,8 +103,8 @@ def test_a_renaming_that_breaks_off_leaves_the_store_as_it_was(path: Path, monke
 def test_hashes_of_a_newer_version_are_refused(path: Path) -> None:
     TrialStore(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE sizewright_meta SET value = '3' WHERE key = 'job_hash_version'")
-    with pytest.raises(StoreError, match=r"newer Sizewright \(hashes of jobs of version 3"):
+        connection.execute("UPDATE sizewright_meta SET value = '4' WHERE key = 'job_hash_version'")
+    with pytest.raises(StoreError, match=r"newer Sizewright \(hashes of jobs of version 4"):
         TrialStore(path)
 
 
@@ -129,3 +129,34 @@ def test_an_old_store_in_postgresql_is_renamed_by_one_of_several_who_open_it(tmp
             for store in readers.map(lambda _: TrialStore(url, create=False), range(4)):
                 answers(store)
                 store.close()
+
+
+def test_values_of_variables_leave_an_old_store(tmp_path: Path) -> None:
+    """The second version kept them: they go from the rows and from the pages of the file."""
+    path = tmp_path / "old.db"
+    env = {"DB_PASSWORD": "s3cret-of-ours", "MODE": "plain-of-ours"}
+    job = Job.model_validate({"name": "own", "command": {"run": "python t.py", "env": env}})
+    before = job.hashes[1]
+    with TrialStore(path) as store:
+        store.add(Trial(workers=1, ps=1, throughput=100.0, job_hash=before))
+        store.history.add([FinishedJob(id="a", name="own", job=job, outcome=Outcome(status="finished"))])
+    assert "of-ours" not in path.read_text("latin-1")  # nor does a new one hold them
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE sizewright_meta SET value = '2' WHERE key = 'job_hash_version'")
+        description = json.loads(job.model_dump_json(by_alias=True))
+        description["command"]["env"] = env
+        connection.execute("UPDATE jobs SET hash = ?, description = ?", (before, json.dumps(description)))
+        record = json.loads(connection.execute("SELECT record FROM finished_jobs").fetchone()[0])
+        record["job"]["command"]["env"] = env
+        record["job_hash"] = before
+        connection.execute("UPDATE finished_jobs SET job_hash = ?, record = ?", (before, json.dumps(record)))
+    assert path.read_text("latin-1").count("s3cret-of-ours") == 2
+    with TrialStore(path) as store:
+        assert [trial.job_hash for trial in store.trials(job=job)] == [job.hash]
+        (run,) = store.history.finished(job=job)
+        assert run.job
+        assert run.job.hash == job.hash
+        assert list(run.job.command.env) == list(env)
+        assert list(store.history.jobs()) == [job.hash]
+    for file in tmp_path.iterdir():
+        assert "of-ours" not in file.read_text("latin-1")

@@ -13,7 +13,6 @@ from sizewright.errors import EngineError, InputError, UnsupportedError
 from sizewright.executors import get_executor
 from sizewright.executors.slurm import SlurmExecutor
 from sizewright.executors.slurm_cli import SlurmJob, _bytes, _seconds
-from sizewright.executors.slurm_jobs import check_secrets
 from sizewright.executors.slurm_step import as_given, seats_of
 from sizewright.spec import Allocation, Gpu, Group, Handle, Job, Plan
 from sizewright.spec.command import Command
@@ -120,16 +119,25 @@ def test_a_plan_that_keeps_is_not_rendered() -> None:
         SlurmExecutor().render(plan(kind="keep"))
 
 
-def test_secrets_are_in_no_script_and_come_from_the_environment() -> None:
-    command = JOB.command.model_copy(update={"env": {"DB_PASSWORD": "s3cret", "MODE": "fast"}})  # type: ignore[union-attr]
+def test_a_script_carries_plain_settings_and_no_secret() -> None:
+    command = JOB.command.model_copy(update={"env": {"DB_PASSWORD": "s3cret", "MODE": "it's fast"}})  # type: ignore[union-attr]
     made = plan(job=JOB.model_copy(update={"command": command}))
     text = SlurmExecutor().render(made)
     assert "s3cret" not in text
-    read = SlurmExecutor().parse(text)
-    assert check_secrets(made, read, {}) == {"DB_PASSWORD": "s3cret"}
-    assert check_secrets(read, read, {"DB_PASSWORD": "there"}) == {}
-    with pytest.raises(InputError, match="DB_PASSWORD is hidden"):
-        check_secrets(read, read, {})
+    read = SlurmExecutor().parse(text).job
+    assert read.command
+    assert read.command.env == {"DB_PASSWORD": "hidden", "MODE": "it's fast"}
+    assert read.hash == made.job.hash
+    assert SlurmExecutor().render(plan(job=read)) == text
+
+
+def test_a_plan_whose_plain_settings_nobody_knows_makes_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = JOB.command.model_copy(update={"env": {"MODE": "fast"}})  # type: ignore[union-attr]
+    written = plan(job=Job.model_validate_json(JOB.model_copy(update={"command": command}).model_dump_json()))
+    with pytest.raises(InputError, match="the environment lacks MODE"):
+        SlurmExecutor().render(written)
+    monkeypatch.setenv("MODE", "fast")
+    assert '"MODE": "fast"' in SlurmExecutor().render(written)
 
 
 def test_without_slurm_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,18 @@ def test_hashes_of_the_first_version_are_known_from_the_same_place(
     assert command("python /srv/train.py", "/srv").hashes[1] == "dbffe1a60aae"
 
 
+def test_of_a_secret_the_name_alone_counts_and_of_a_plain_setting_the_value() -> None:
+    a, b = command("python a.py", MODE="fast", DB_PASSWORD="1"), command("python a.py", MODE="fast", DB_PASSWORD="2")
+    assert a.hash == b.hash != command("python a.py", MODE="slow", DB_PASSWORD="1").hash
+    assert a.hash != command("python a.py", MODE="fast").hash
+
+
+def test_hashes_of_the_second_version_are_known() -> None:
+    env = {"MODE": "fast", "DB_PASSWORD": "s3cret", "DATA": "/mnt/x/clicks"}
+    job = command("python /srv/train.py --db=postgres://me:pw@h/d", "/srv", **env)
+    assert job.hashes[1:] == ("ff361f31029c", "ce532d4f2237")  # as an older Sizewright computed them
+
+
 def test_old_criteo_jobs_keep_their_hash_whatever_the_name_stands_for_today(monkeypatch: pytest.MonkeyPatch) -> None:
     by_name, by_list = tables(rows="criteo-kaggle"), tables(rows=FIRST_CRITEO_ROWS)
     first = "6119d3ac283d"

@@ -316,7 +316,7 @@ def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None
         ("bounds: {worker: {replicas: [1, 2, 3]}}", "'bounds.worker.replicas' must be a list of at most 2 values"),
         ("bounds: {worker: {memory_bytes: [1Gi, much]}}", "'bounds.worker.memory_bytes[1]': 'much' is not an amount"),
         ("bounds: 3", "'bounds' must be a mapping of keys and values, got 3"),
-        ("command: {run: x, env: {A: 1}}", "'command.env.A' must be text, got 1; put it in quotes"),
+        ("command: {run: x, env: {A: 1}}", "'command.env.A' must be text; put it in quotes"),
         ("training: {batch_size: true}", "'training.batch_size': true is not a whole number"),
         ("training: {batch_size: 1.5}", "'training.batch_size' must be a whole number, got 1.5"),
         ("data: {max_broken_share: 2}", "'data.max_broken_share' must be at most 1, got 2"),

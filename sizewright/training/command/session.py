@@ -33,13 +33,16 @@ class CommandSession:
     context manager: leaving it ends every process and removes every control group. Logs are kept in a folder below
     `logs`.
 
+    Raises InputError where a value of `command.env` is withheld and not in the environment.
+
     In trials (`trial`) the environment says so, ends are quick, and logs of starts that went well are removed.
     """
 
     def __init__(self, job: Job, *, address: str | None = None, logs: str | Path = LOGS, trial: bool = False) -> None:
-        self.job = job.with_absolute_path()
-        assert self.job.command is not None
-        self._command, self._trial = self.job.command, trial
+        assert job.command is not None
+        command = job.command.with_values(os.environ)
+        self.job = job.model_copy(update={"command": command}).with_absolute_path()
+        self._command, self._trial = command, trial
         name = f"sizewright-{os.getpid()}-{secrets.token_hex(2)}"
         self._address = address
         self._logs = Path(absolute(logs)) / f"{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

@@ -1,0 +1,93 @@
+"""No dump of a job holds a secret, nor the value of a variable; where it starts they come from the environment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_redaction import SECRET_NAMES, SECRET_VALUES
+
+import sizewright as sw
+from sizewright.errors import InputError
+from sizewright.spec import Allocation, Job, Plan
+from sizewright.spec.command import Command
+from sizewright.spec.withheld import filled, is_withheld, split, with_values
+
+ENV = {"MODE": "fast", "DB_PASSWORD": "s3cret", "STORE": "postgresql://me:s3cret@db/x", "INDEX": "{index}"}
+JOB = Job(name="own", command=Command(run=("python", "t.py", "--db-token", "s3cret"), env=ENV))
+VALUES = st.dictionaries(st.text("ABC_TOKEN", min_size=1), st.text(max_size=20).filter(lambda v: not is_withheld(v)))
+
+
+def test_a_record_comes_back_with_names_and_the_same_hash() -> None:
+    read = Job.model_validate_json(JOB.model_dump_json())
+    assert read.command
+    assert list(read.command.env) == list(ENV)
+    assert not set(read.command.env.values()) & set(ENV.values())
+    assert read.command.run == ("python", "t.py", "--db-token", "***")
+    assert read.hash == JOB.hash
+    assert read.model_dump() == JOB.model_dump()
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_no_form_of_a_job_or_plan_shows_a_secret(name: str) -> None:
+    job = Job(command=Command(run=("train", f"--{name.lower()}=s3cret"), env={name: "s3cret", "FREE": "plain-value"}))
+    plan = Plan(id="p", kind="launch", job=job, target=Allocation.of(1, 0, 1.0, 0.0, 64), reason="x")
+    for record in (job, plan):
+        for text in (
+            record.model_dump_json(),
+            record.to_yaml() if record is plan else "",
+            repr(record),
+            str(record.model_dump()),
+        ):
+            assert "s3cret" not in text
+            assert "plain-value" not in text
+
+
+@pytest.mark.parametrize("value", SECRET_VALUES)
+def test_a_value_with_the_form_of_a_key_leaves_its_name_alone(value: str) -> None:
+    assert Command(run=("t",), env={"FREE": value}).model_dump()["env"] == {"FREE": "hidden"}
+
+
+@given(VALUES)
+def test_what_was_written_down_starts_with_the_same_values(env: dict[str, str]) -> None:
+    command = Command(run=("t",), env=env)
+    written = Command.model_validate_json(command.model_dump_json())
+    assert written.with_values(env).env == command.with_values({}).env == env
+    plain, secret = split(env)
+    assert split(written.env)[0].keys() == plain.keys()
+    assert {**plain, **secret} == env
+
+
+def test_what_the_environment_lacks_is_one_sentence() -> None:
+    written = Job.model_validate_json(JOB.model_dump_json()).command
+    assert written
+    with pytest.raises(InputError, match="the environment lacks DB_PASSWORD, STORE") as caught:
+        with_values(written.env, {"MODE": "fast", "INDEX": "{index}"})
+    assert caught.value.remedy.endswith("export DB_PASSWORD=... STORE=...")
+    with pytest.raises(InputError, match="MODE has another value in the environment"):
+        with_values(written.env, ENV | {"MODE": "slow"})
+    with pytest.raises(InputError, match=r"A secret was in the words of command.run.*--db-token \*\*\*"):
+        written.with_values(ENV)
+
+
+def test_a_name_without_a_value_is_taken_from_the_environment() -> None:
+    job = sw.load_job({"command": {"run": "python t.py", "env": {"WANDB_API_KEY": None}}})
+    assert job.command
+    assert job.command.with_values({"WANDB_API_KEY": "k"}).env == {"WANDB_API_KEY": "k"}
+    assert job.hash == sw.load_job({"command": {"run": "python t.py", "env": {"WANDB_API_KEY": "k"}}}).hash
+
+
+def test_another_value_of_a_plain_setting_is_not_taken() -> None:
+    written = Command.model_validate_json(Command(run=("t",), env={"MODE": "fast"}).model_dump_json()).env
+    assert filled(written, {"MODE": "slow"}) == written
+    assert filled(written, {"MODE": "fast"}) == {"MODE": "fast"}
+
+
+def test_a_change_of_the_objective_keeps_the_values() -> None:
+    assert JOB.with_objective("cost").command == JOB.command
+
+
+def test_a_wrong_value_of_a_variable_is_not_shown() -> None:
+    with pytest.raises(InputError) as caught:
+        sw.load_job({"command": {"run": "t", "env": {"API_KEY": ["s3cret"], "N": 5}}})
+    assert "'command.env.API_KEY' must be text; 'command.env.N' must be text; put it in quotes" in str(caught.value)
