@@ -1,4 +1,5 @@
-"""Exactly once under failures: simulated schedules, live sequences, hangs, cut links, damaged snapshots, strangers."""
+"""Exactly once under failures: simulated schedules, live sequences, hangs, cut links, damaged snapshots, strangers; and
+secrets, which nothing shows."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from benchmarks import elasticity
 from benchmarks._report import choose, finish
+from benchmarks._secrets import Hunt
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation, Job
 from sizewright.testing.audit import AuditProgram, audit_job
@@ -42,6 +44,8 @@ TARGETS = {
     "damages_silent": "0",
     "damages_tracebacks": "0",
     "flood_throughput": "≥ 0.9",
+    "secrets_tried": "≥ 40",
+    "secrets_shown": "0",
     "train_efficiency": "≥ 0.95",
     "steady_overhead": "≥ 0.97",
 }
@@ -64,6 +68,7 @@ def main() -> None:
         "cuts": cuts,
         "damages": damages,
         "flood": flood,
+        "secrets": secrets,
         "steady": steady,
     }
     wanted = sys.argv[1:] or choose(list(parts), list(parts), ["simulated", "damages"])
@@ -288,6 +293,14 @@ def _rate(session: Session) -> float:
     first, began = session.observe().samples_trained, time.monotonic()
     session.wait(FLOOD_S)
     return (session.observe().samples_trained - first) / (time.monotonic() - began)
+
+
+def secrets(details: dict[str, object]) -> Figures:
+    """Secrets wherever a user may put one; nothing that is kept or printed holds them."""
+    with tempfile.TemporaryDirectory() as folder:
+        tried, found = Hunt(Path(folder)).run(trials=choose(4, 3, 3))
+    details["secrets_found"] = found
+    return {"secrets_tried": tried, "secrets_shown": len(found)}
 
 
 def steady(details: dict[str, object]) -> Figures:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.manifest import to_yaml
+from sizewright.executors.plan_notes import check_no_secrets
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec._paths import absolute
 
@@ -177,7 +178,9 @@ class SessionExecutor:
         return run.outcome
 
     def render(self, plan: Plan) -> str:
-        """The plan as YAML, of whatever kind; `load_plan` reads it back."""
+        """The plan as YAML, of whatever kind; `load_plan` reads it back. Raises InputError for a secret in a command's
+        words."""
+        check_no_secrets(plan)
         return to_yaml(self._header(plan), plan.model_dump(mode="json", exclude_none=True))
 
     def change_cost(self, plan: Plan) -> ChangeCost:
