@@ -34,7 +34,7 @@ def plans(draw: st.DrawFn, *, most_groups: int = 1, sides: bool = True, kind: st
         name=draw(_NAMES),
         training=Training(batch_size=draw(st.integers(1, 10**6)), samples=draw(st.integers(1, 10**12))),
         deploy=Deploy(
-            image=draw(_TEXT), command=draw(_WORDS), namespace=draw(_NAMES),
+            image=draw(_TEXT.filter(lambda text: "{" not in text)), command=draw(_WORDS), namespace=draw(_NAMES),
             priority_class=draw(st.none() | st.just("high")),
         ),
     )  # fmt: skip
