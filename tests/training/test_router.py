@@ -288,3 +288,11 @@ def test_only_a_later_routing_is_news_and_gone_servers_are_cut() -> None:
     world.router.announce(old)
     exchange(world, [1, 2, 3])
     assert world.router.routing is world.routing
+
+
+def test_a_server_that_leaves_and_comes_back_was_not_cut_off() -> None:
+    world = World(2, iter(()))
+    both = world.routing
+    world.router._take_up(both.with_servers(both.servers[:1]))
+    world.router._take_up(both)
+    assert (world.router.cuts, world.router.cut_s) == (0, 0.0)

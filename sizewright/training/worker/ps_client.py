@@ -261,6 +261,8 @@ class PsClient:
         stay = {server.id for server in routing.servers}
         for server, link in [(server, link) for server, link in self._links.items() if server not in stay]:
             self._lose(server, link)
+        with self._news:  # a server that leaves was not cut off, though it may come back by the same number
+            self._lost_at = {server: at_s for server, at_s in self._lost_at.items() if server in stay}
         self._connect(routing, _ANSWER_S)
 
     def _connect(self, routing: Routing, answer_s: float) -> None:
