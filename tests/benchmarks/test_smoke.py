@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
 PARTS = {
     "elasticity": ["lost", "joining", "overhead", "efficiency", "profile", "auc"],
-    "faults": ["live", "hangs", "cuts", "flood"],
+    "faults": ["live", "hangs", "cuts", "flood", "secrets"],
     "own_code": ["agreement", "answer"],
     "three_stages": ["decisions", "mix", "validation"],
 }
