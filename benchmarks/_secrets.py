@@ -71,8 +71,8 @@ class Hunt:
         self._sizewright("report", "own.yaml")
         for url in ("postgresql://me:{mixed}@localhost:1/x", "postgresql://localhost:1/x?user=me&password={mixed}"):
             self._sizewright("recommend", "own.yaml", "--store", self._secret(url), fails="cannot be used")
-        for words in (("models", "list", "--tracking-uri"), ("history", "prometheus")):
-            self._sizewright(*words, self._secret("http://me:{mixed}@localhost:1"), fails="localhost:1")
+        for verb in (("models", "list", "--tracking-uri"), ("history", "prometheus")):
+            self._sizewright(*verb, self._secret("http://me:{mixed}@localhost:1"), fails="localhost:1")
         (self._folder / "wrong.yaml").write_text(
             f"command: {{run: x, env: {{API_KEY: [{self._secret('{mixed}')}]}}}}\n"
         )

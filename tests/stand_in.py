@@ -12,7 +12,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,6 +60,8 @@ class StandIn:
         self.asked: list[str] = []
         self.lock = threading.RLock()
         self._faults: list[list[Any]] = []
+        self.odd: Callable[[str, str, Any], Any] = lambda method, path, told: told
+        """What is answered in place of an answer."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -219,6 +221,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 stand.trip(method, url.path)
                 told = self._find(method, url.path.strip("/").split("/"), query, json.loads(body or "{}"))
                 if told is not None:
+                    told = stand.odd(method, url.path, told)
                     text = isinstance(told, str)
                     self._send(200, told if text else json.dumps(told), "text/plain" if text else "application/json")  # type: ignore[arg-type]
             except RefusedError as refused:

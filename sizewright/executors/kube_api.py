@@ -13,10 +13,13 @@ from typing import Any, TypeVar
 
 from sizewright.errors import EngineError, InputError, MissingExtraError
 from sizewright.executors.kube_faults import busy, told
+from sizewright.executors.kube_objects import as_items, as_object, foreign
 
 MANAGER = "sizewright"
 T = TypeVar("T")
 _TRIES, _FIRST_WAIT_S = 4, 0.5
+_ODD = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What the client library raises for answers that it does not expect."""
 
 
 class KubeApi:
@@ -46,7 +49,8 @@ class KubeApi:
         """The object; None where there is none."""
         resource = self._resource(api_version, kind)
         what = f"read {kind} {namespace}/{name}"
-        return _plain(self._ask(what, lambda: resource.get(name=name, namespace=namespace, **self._within)))
+        found = self._ask(what, lambda: resource.get(name=name, namespace=namespace, **self._within))
+        return None if found is None else as_object(kind, _plain(found), what)
 
     def apply(self, document: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Server-side apply; fields that the kind does not have are refused. Raises InputError where others own a field
@@ -59,7 +63,7 @@ class KubeApi:
         found = self._ask(what, lambda: resource.server_side_apply(body=dict(document), **options, **self._within))
         if found is None:
             raise InputError(f"Cannot {what}: there is no namespace {meta['namespace']}.", "Make it, or name another.")
-        return _plain(found) or {}
+        return as_object(kind, _plain(found), what)
 
     def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
         """With its pods; nothing, where it is gone."""
@@ -78,7 +82,7 @@ class KubeApi:
             return []
         what = f"list {kind}s in {namespace}"
         found = self._ask(what, lambda: resource.get(namespace=namespace, label_selector=selector, **self._within))
-        return list((_plain(found) or {}).get("items", []))
+        return [] if found is None else as_items(kind, _plain(found), what)
 
     def watch(self, api_version: str, kind: str, namespace: str, name: str, for_s: float) -> Iterator[dict[str, Any]]:
         """The object whenever it changes, for so long or until it is deleted. Where the server ends a watch or falls
@@ -94,8 +98,8 @@ class KubeApi:
             for event in watcher.stream(resource.get, **which, **until):
                 if event["type"] == "DELETED":
                     return
-                yield event["raw_object"]
-        except (ApiException, HTTPError, OSError):
+                yield as_object(kind, event["raw_object"], f"watch {kind} {namespace}/{name}")
+        except (ApiException, HTTPError, OSError, EngineError, *_ODD):
             return  # whoever watches looks again
         finally:
             watcher.stop()
@@ -124,8 +128,9 @@ class KubeApi:
         group, _, version = api_version.rpartition("/")
         prefix = "apis" if group else "api"
         client, path = self._dynamic, f"/{prefix}/{api_version}"
-        served = self._ask(f"see what is in {api_version}", lambda: client.request("GET", path, **self._within))
-        for each in (_plain(served) or {}).get("resources", []):
+        what = f"see what is in {api_version}"
+        served = self._ask(what, lambda: client.request("GET", path, **self._within))
+        for each in [] if served is None else as_items(kind, _plain(served), what, "resources"):
             if each["kind"] == kind and "/" not in each["name"]:
                 told = {"namespaced": each["namespaced"], "verbs": each["verbs"], "name": each["name"]}
                 return Resource(prefix, group, version, kind, client=client, **told)
@@ -151,12 +156,15 @@ class KubeApi:
                     message = f"The API server did not answer when asked to {what}: {error}"
                     remedy = "See that it can be reached; ask again before anything else, it may have been done."
                     raise EngineError(f"{message.rstrip('.')}.", remedy) from None
+            except _ODD as error:  # the client library does not expect what came
+                raise foreign(what, f"{type(error).__name__}: {error}") from None
             self._sleep(_FIRST_WAIT_S * 2 ** (_TRIES - 1 - left))
         return None
 
 
-def _plain(found: Any) -> dict[str, Any] | None:
-    return None if found is None else dict(found.to_dict())
+def _plain(found: Any) -> Any:
+    """An answer as JSON has it; a text where it was none."""
+    return found.to_dict() if hasattr(found, "to_dict") else found
 
 
 def _connect(kubeconfig: str | None, context: str | None) -> Any:
