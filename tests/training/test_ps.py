@@ -379,6 +379,23 @@ def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_fr
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
+def test_a_worker_that_is_forgotten_while_it_waits_to_join_is_no_member() -> None:
+    """Else all later rounds would wait for it for ever."""
+    ps, clients = make_ps(sync=True), [Client(1), Client(3)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    assert early.waits()
+    newcomer = Asking(ps, Client(2), request(keys=[1], tag=1))
+    assert newcomer.waits()
+    ps.forget(2)
+    assert ps.exchange(clients[1], request(push_tag=1, grads=minus(1))).state == DONE
+    assert early.reply().state == DONE
+    newcomer._thread.join(10)
+    assert isinstance(newcomer.outcome[0], ConnectionError)
+    assert ps.sync.members == {1, 3}
+
+
 def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went() -> None:
     ps, client = make_ps(dense=4), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
