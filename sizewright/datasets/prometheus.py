@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import logging
 import re
@@ -12,19 +11,20 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPException, IncompleteRead
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, model_validator
 
 from sizewright.errors import StoreError
 from sizewright.redaction import redacted
 from sizewright.spec._json import loads
+from sizewright.spec.units import format_bytes
 
 Floats = NDArray[np.float64]
-T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 _MOST_POINTS = 10_000  # Prometheus answers at most 11,000 a series
@@ -42,6 +42,43 @@ _REMEDIES = {
     504: "Ask for less (a shorter time, a longer step), or try again later.",
 }  # fmt: skip
 _EXPORTED = "exported_"
+_MOST_BYTES = 256 << 20
+"""Of one answer, unpacked."""
+
+
+class _Form(BaseModel):
+    """Keys that are not known here are no fault: servers and proxies add theirs."""
+
+
+class _Answer(_Form):
+    status: str
+    error: str | None = None
+    warnings: list[str] | None = None
+    isPartial: bool = False  # noqa: N815
+
+
+class _One(_Form):
+    """One series: `value` in a vector, `values` in a matrix, or histograms, of which nothing is read."""
+
+    metric: dict[str, str]
+    value: tuple[float, float] | None = None
+    values: list[tuple[float, float]] | None = None
+    histogram: Any = None
+    histograms: Any = None
+
+    @model_validator(mode="after")
+    def _has_values(self) -> _One:
+        if all(each is None for each in (self.value, self.values, self.histogram, self.histograms)):
+            raise ValueError("it has no values")
+        return self
+
+
+class _Result(_Form):
+    result: list[_One] | None
+
+
+class _Found(_Form):
+    data: _Result
 
 
 class Series(NamedTuple):
@@ -95,12 +132,13 @@ class Prometheus:
 
     def instant(self, query: str) -> list[Instant]:
         """What a query gives now; series that ended are not among it."""
-        return [one for one in self._ask("query", _instant, query=query) if one is not None]
+        found = self._ask("query", query=query)
+        return [Instant(one.metric, one.value[1]) for one in found if one.value is not None]
 
     def _range(self, query: str, first: float, last: float, step_s: float) -> list[Series]:
         """One piece; in halves where it is too much at once."""
         try:
-            return self._ask("query_range", _series, query=query, start=first, end=last, step=step_s)
+            return [_series(one) for one in self._ask("query_range", query=query, start=first, end=last, step=step_s)]
         except _TooMuchError:
             steps = int((last - first) // step_s)
             if steps < _FEWEST_POINTS:
@@ -108,25 +146,29 @@ class Prometheus:
         middle = first + steps // 2 * step_s
         return [*self._range(query, first, middle, step_s), *self._range(query, middle + step_s, last, step_s)]
 
-    def _ask(self, kind: str, read: Callable[[dict[str, Any]], T], **parameters: object) -> list[T]:
+    def _ask(self, kind: str, **parameters: object) -> list[_One]:
         body = self._get(f"{self._base}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
         try:
-            answer = loads(body)
-            if answer["status"] != "success":
-                raise self._refusal(str(answer.get("error") or answer["status"]), 422)
+            told = loads(body)
+            answer = _Answer.model_validate(told)
+            if answer.status != "success":
+                raise self._refusal(answer.error or answer.status, 422)
             self._tell_warnings(answer)
-            return [read(one) for one in answer["data"]["result"] or []]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return _Found.model_validate(told).data.result or []
+        except ValueError as error:
             raise self._foreign(body, error) from None
 
     def _get(self, url: str) -> bytes:
         try:
             opener = urllib.request.build_opener(_SameHost)
             with opener.open(urllib.request.Request(url, headers=self._headers), timeout=_TIMEOUT_S) as answer:
-                return _unpacked(answer.read())
+                packed = answer.read(_MOST_BYTES + 1)
+                if answer.length and len(packed) <= _MOST_BYTES:
+                    raise EOFError
+            body = _unpacked(packed)
         except urllib.error.HTTPError as error:
             raise self._refusal(_reason(error), error.code) from None
-        except (IncompleteRead, EOFError, zlib.error, gzip.BadGzipFile):
+        except (IncompleteRead, EOFError, zlib.error):
             raise StoreError(f"The answer of Prometheus at {self.url} is cut short.", "Try again.") from None
         except TimeoutError:
             raise self._silent(f"nothing came for {_TIMEOUT_S:g} s") from None
@@ -140,6 +182,11 @@ class Prometheus:
             if isinstance(reason, ssl.SSLError):
                 raise StoreError(f"{self.url} does not speak TLS.", "Write http:// instead of https://.") from None
             raise self._silent(str(reason)) from None
+        if len(body) > _MOST_BYTES:
+            raise _TooMuchError(
+                f"Prometheus at {self.url} sends more than {format_bytes(_MOST_BYTES)} at once.", _REMEDIES[422]
+            )
+        return body
 
     def _silent(self, reason: str) -> StoreError:
         return StoreError(f"Prometheus at {self.url} does not answer: {reason.rstrip('.')}.", "Check the URL.")
@@ -163,10 +210,10 @@ class Prometheus:
             what, remedy = f"it says {shown!r}" if shown else "the answer is empty", "Check the URL."
         return StoreError(f"What answers at {self.url} is no Prometheus: {what}.", remedy)
 
-    def _tell_warnings(self, answer: dict[str, Any]) -> None:
+    def _tell_warnings(self, answer: _Answer) -> None:
         """Warnings of the server are passed on once. Raises StoreError where it has only a part of the data."""
-        warnings = [str(each) for each in answer.get("warnings") or []]
-        if answer.get("isPartial"):
+        warnings = answer.warnings or []
+        if answer.isPartial:
             why = f": {'; '.join(warnings)}" if warnings else ""
             raise StoreError(
                 f"Prometheus at {self.url} gives only a part of its data{why}.",
@@ -202,21 +249,10 @@ def _pieces(start: float, end: float, step_s: float) -> Iterator[tuple[float, fl
         start = last + step_s
 
 
-def _series(answer: dict[str, Any]) -> Series:
-    labels = dict(answer["metric"])
-    if "value" in answer:
-        values = [answer["value"]]
-    else:  # a native histogram has no values
-        values = answer.get("values", []) if "histograms" in answer else answer["values"]
-    pairs = np.array([(float(at), float(value)) for at, value in values]).reshape(-1, 2)
+def _series(one: _One) -> Series:
+    pairs = np.array([one.value] if one.value else one.values or []).reshape(-1, 2)
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
-    return Series(labels, pairs[:, 0], pairs[:, 1])
-
-
-def _instant(answer: dict[str, Any]) -> Instant | None:
-    if "histogram" in answer and "value" not in answer:
-        return None
-    return Instant(dict(answer["metric"]), float(answer["value"][1]))
+    return Series(one.metric, pairs[:, 0], pairs[:, 1])
 
 
 def _joined(pieces: list[Series]) -> Series:
@@ -225,7 +261,14 @@ def _joined(pieces: list[Series]) -> Series:
 
 
 def _unpacked(body: bytes) -> bytes:
-    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
+    """The body, or the first bytes of one that is too much. Raises EOFError or zlib.error for one that is damaged."""
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    stream = zlib.decompressobj(wbits=31)
+    found = stream.decompress(body, _MOST_BYTES + 1)
+    if not stream.eof and len(found) <= _MOST_BYTES:
+        raise EOFError
+    return found
 
 
 def _title(body: bytes) -> str:
@@ -245,6 +288,6 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return status
     try:
         return str(loads(body)["error"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         line = _title(body) or next(iter(body.decode(errors="replace").strip().splitlines()), "")
     return f"{status}, {line[:120]}" if line and not line.startswith("<") else status

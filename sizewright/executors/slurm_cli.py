@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import time
@@ -65,7 +66,10 @@ class SlurmCli:
         known whether it took it."""
         told = self._run(["sbatch", "--parsable"], cwd=cwd, env=env, script=script)
         _check(told, "sbatch")
-        return told.stdout.strip().split(";")[0]
+        job = told.stdout.strip().split(";")[0]
+        if not job.isdecimal():
+            raise _odd("sbatch", told.stdout)
+        return job
 
     def check(self, script: str, *, cwd: str, env: Mapping[str, str]) -> None:
         """Raises InputError for what Slurm would refuse; nothing is queued."""
@@ -85,10 +89,9 @@ class SlurmCli:
             return self._accounted(job)
         if told.returncode:
             told = self._read(["squeue", "-h", "--states=all", "-j", job, "-o", "%i|%A|%T"])
-        rows = sorted((line.split("|") for line in told.stdout.splitlines() if line), key=lambda row: int(row[1]))
-        if not rows:
-            return self._accounted(job)
-        return SlurmJob(tuple(row[1] for row in rows), tuple(row[2] for row in rows))
+        return _job("squeue", [line.partition("|")[2] or line for line in told.stdout.splitlines()]) or self._accounted(
+            job
+        )
 
     def used(self, ids: Sequence[str]) -> dict[str, Used]:
         """By component id, of the steps that run; nothing where Slurm gathers none."""
@@ -129,10 +132,7 @@ class SlurmCli:
 
     def _accounted(self, job: str) -> SlurmJob | None:
         told = self._run(["sacct", "-n", "-P", "-X", "-j", job, "-o", "JobIDRaw,State"])
-        rows = [line.split("|") for line in told.stdout.splitlines() if "|" in line]
-        if told.returncode or not rows:
-            return None
-        return SlurmJob(tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+        return None if told.returncode else _job("sacct", told.stdout.splitlines())
 
     def _read(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Asking again is safe."""
@@ -164,6 +164,22 @@ class SlurmCli:
             raise EngineError(f"{words[0]} cannot be started: {error}.", "See its rights.") from None
 
 
+def _job(command: str, lines: Sequence[str]) -> SlurmJob | None:
+    """Of lines such as `17|RUNNING`, the components in order; None without any. Raises EngineError for others."""
+    rows = [line.split("|") for line in lines if line.strip()]
+    if odd := next((row for row in rows if len(row) != 2 or not row[0].isdecimal() or not row[1].strip()), None):
+        raise _odd(command, "|".join(odd))
+    rows.sort(key=lambda row: int(row[0]))
+    return SlurmJob(tuple(row[0] for row in rows), tuple(row[1].strip() for row in rows)) if rows else None
+
+
+def _odd(command: str, said: str) -> EngineError:
+    return EngineError(
+        f"What {command} says cannot be used: {' '.join(said.split())[:120]!r}.",
+        "See whether another program of that name is in PATH, and whether Slurm's version is supported.",
+    )
+
+
 def _check(told: subprocess.CompletedProcess[str], command: str) -> None:
     if not told.returncode:
         return
@@ -181,9 +197,10 @@ def _seconds(text: str) -> float:
     try:
         for part in rest.split(":"):
             seconds = seconds * 60 + float(part)
-        return seconds + 86400 * int(days or 0)
+        seconds += 86400 * int(days or 0)
     except ValueError:
         return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
 
 
 def _bytes(text: str) -> int:
@@ -191,5 +208,5 @@ def _bytes(text: str) -> int:
     number, suffix = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
     try:
         return int(float(number) * _SUFFIXES[suffix])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return 0

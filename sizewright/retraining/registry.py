@@ -26,6 +26,7 @@ from sizewright.errors import (
 )
 from sizewright.models.prior import LearnedPrior
 from sizewright.redaction import redacted
+from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -44,6 +45,8 @@ _SETTINGS = {
 }  # fmt: skip
 _DATABASES, _CONNECT_S = ("postgresql", "mysql"), 10
 _REVISION = "alembic_version"
+_MOST_BYTES = 64 << 20
+"""Of a prior; the shipped one takes less than a hundredth."""
 
 _OTHER_VERSION = "Promote another version, or retrain: sizewright models list."
 
@@ -94,7 +97,7 @@ class Registry:
                 return []
             found = self.client.search_model_versions(f"name = '{NAME}'")
             aliases = self.client.get_registered_model(NAME).aliases
-        return sorted((_version(each, aliases) for each in found), key=lambda version: -version.number)
+            return sorted((_version(each, aliases) for each in found), key=lambda version: -version.number)
 
     def version(self, which: str) -> Version:
         """By number or alias. Raises InputError for one that is not there."""
@@ -122,11 +125,14 @@ class Registry:
         from mlflow.artifacts import download_artifacts
 
         with self.guard(), tempfile.TemporaryDirectory() as folder:
-            if what not in {Path(file.path).name for file in self.client.list_artifacts(version.run_id, FOLDER)}:
+            files = {Path(file.path).name: file for file in self.client.list_artifacts(version.run_id, FOLDER)}
+            if what not in files:
                 raise UnusableVersionError(f"{version.source} at {self.name} lacks {what}.", _OTHER_VERSION)
+            self._check_size(version, what, files[what].file_size or 0)
             path = download_artifacts(
                 run_id=version.run_id, artifact_path=f"{FOLDER}/{what}", dst_path=folder, tracking_uri=self.uri
             )
+            self._check_size(version, what, Path(path).stat().st_size)  # whatever the server said of it
             data = Path(path).read_bytes()
         if hashlib.sha256(data).hexdigest() != version.tags.get(f"sha256.{what}"):
             raise UnusableVersionError(
@@ -139,6 +145,13 @@ class Registry:
             raise UnusableVersionError(
                 f"{version.source} at {self.name}: {error}", "Retrain: sizewright retrain."
             ) from None
+
+    def _check_size(self, version: Version, what: str, size: int) -> None:
+        if size > _MOST_BYTES:
+            raise UnusableVersionError(
+                f"{version.source} at {self.name}: {what} takes {format_bytes(size)}, and no prior is that large.",
+                _OTHER_VERSION,
+            )
 
     def check(self, version: Version) -> None:
         """Raises UnusableVersionError unless all that it is used for is what was registered."""

@@ -295,6 +295,16 @@ def _query(asked: dict[str, str]) -> str:
         (Reply(200, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "is no Prometheus"),
         (Reply(200, b'{"status":"success","isPartial":true,"data":{"result":[]}}'), "only a part of its data"),
         (Reply(200, b"[" * 100_000), "is no Prometheus"),
+        (Reply(200, gzip.compress(b" " * (257 << 20), 1)), "sends more than 256.0 MiB at once"),
+        *((Reply(200, f'{{"status":"success","data":{{"result":[{one}]}}}}'.encode()), "is no Prometheus") for one in (
+            "null", "3", "[]", "{}", '{"metric":null,"values":[]}', '{"metric":{"a":1},"values":[]}', '{"metric":{}}',
+            '{"metric":{},"values":[[1]]}', '{"metric":{},"values":[[1,"x"]]}', '{"metric":{},"values":[null]}',
+            '{"metric":{},"value":[1,[2]]}', '{"metric":{},"values":{"1":2}}',
+        )),
+        *((Reply(200, body), "is no Prometheus") for body in (
+            b"null", b'"x"', b"{}", b'{"status":3}', b'{"status":"success"}', b'{"status":"success","data":[]}',
+            b'{"status":"success","warnings":3,"data":{"result":[]}}', b'{"status":"success","data":{"result":{}}}',
+        )),
     ],
 )  # fmt: skip
 def test_refusals_and_what_is_no_prometheus_are_one_sentence_without_the_password(reply: Reply, words: str) -> None:

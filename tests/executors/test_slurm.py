@@ -12,7 +12,7 @@ from random_plans import plans
 from sizewright.errors import EngineError, InputError, UnsupportedError
 from sizewright.executors import get_executor
 from sizewright.executors.slurm import SlurmExecutor
-from sizewright.executors.slurm_cli import SlurmJob, _bytes, _seconds
+from sizewright.executors.slurm_cli import SlurmCli, SlurmJob, _bytes, _seconds
 from sizewright.executors.slurm_step import as_given, seats_of
 from sizewright.spec import Allocation, Gpu, Group, Handle, Job, Plan
 from sizewright.spec.command import Command
@@ -170,6 +170,25 @@ def test_what_slurm_says_is_told(
         get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
 
 
+@pytest.mark.parametrize("said", ["", "ok", "7x", "<html>", ";", "Submitted batch job 7"])
+def test_an_id_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    fake(tmp_path, "sbatch", f"echo '{said}'")
+    fake(tmp_path, "squeue", "true")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(EngineError, match="What sbatch says cannot be used"):
+        get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
+
+
+@pytest.mark.parametrize("said", ["x", "17|x|RUNNING", "17|17", "17|17|", "|||", "17|17|RUNNING|x", "{}"])
+@pytest.mark.parametrize("command", ["squeue", "sacct"])
+def test_a_state_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, command: str) -> None:
+    fake(tmp_path, "squeue", f"echo '{said}'" if command == "squeue" else "true")
+    fake(tmp_path, "sacct", f"echo '{said.partition('|')[2] or said}'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(EngineError, match=f"What {command} says cannot be used"):
+        SlurmCli().look("17")
+
+
 def test_a_job_that_slurm_took_without_saying_so_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path, "sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
     fake(tmp_path, "squeue", "case $* in *--me*) echo '17+0|sizewright:p-1';; *) echo '17+0|17|PENDING';; esac")
@@ -215,6 +234,8 @@ def test_states_times_and_amounts_are_read() -> None:
     assert SlurmJob(("1",), ("OUT_OF_MEMORY",)).status == "failed"
     assert (_seconds("1-02:03:04"), _seconds("03:04.5"), _seconds("")) == (93784, 184.5, 0)
     assert (_bytes("7964K"), _bytes("1.5M"), _bytes("12"), _bytes("")) == (8155136, 1572864, 12, 0)
+    assert (_seconds("1-02:03:04"), _seconds("03:04.5"), _seconds(""), _seconds("inf")) == (93784, 184.5, 0, 0)
+    assert [_bytes(text) for text in ("7964K", "1.5M", "12", "", "inf", "nan")] == [8155136, 1572864, 12, 0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", ["x:1\ntouch owned #", "", "a b", "-x"])
