@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -109,6 +110,27 @@ def test_servers_that_answer_otherwise_are_one_sentence_without_the_password(
     ):
         Registry(url.replace("//", "//alice:s3cret@")).versions()
     assert "s3cret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+VERSION = {"name": "sizewright-prior", "version": "1", "run_id": "r", "creation_timestamp": 5, "tags": []}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"version": "one"}, {"version": None}, {"version": []}, {"creation_timestamp": "x"}, {"tags": 3}, {"tags": [3]},
+        {"tags": {"a": "b"}}, {"version": "1", "aliases": 4},
+    ],
+)  # fmt: skip
+def test_odd_versions_are_told_in_a_sentence(odd: dict[str, object]) -> None:
+    def reply(path: str, *_: object) -> Reply:
+        model = {"name": "sizewright-prior", "aliases": [{"alias": "champion", "version": odd.get("version", "1")}]}
+        told = {"registered_models": [model], "registered_model": model, "model_versions": [VERSION | odd]}
+        return Reply(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
+
+    with server(reply) as url, pytest.raises(RegistryError, match="cannot be used") as raised:
+        Registry(url).versions()
     assert "\n" not in str(raised.value)
 
 

@@ -174,6 +174,14 @@ def test_a_version_that_was_tampered_with_is_refused(
 
 
 @pytest.mark.long
+def test_a_version_that_is_too_large_is_refused(
+    first: Retraining, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sizewright.retraining.registry._MOST_BYTES", 100)
+    with pytest.raises(UnusableVersionError, match=r"prior.json takes .* and no prior is that large"):
+        registry.check(registry.versions()[0])
+
+
 def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace(
     first: Retraining, filled: TrialStore, registry: Registry
 ) -> None:
