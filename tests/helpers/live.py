@@ -27,11 +27,13 @@ import psutil
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.testing.bed import Bed
 from sizewright.training.routing import PARTITIONS, partition_of
 from sizewright.training.snapshot_files import read_snapshot, snapshots
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "gcs", "raylet")
+BED_FAULTS = ("lose a machine", "cut a machine off", "cut a machine off", "kill", "hang", "cut", "driver")
 _PIDFD_GETFD = 438
 _ENGINE_DIED = 3
 _LIMIT_S = 150.0
@@ -50,20 +52,23 @@ class LiveReport:
         return "\n".join([f"seed {self.seed}: {self.wrong} rows are not as told, ended: {self.ended}", *self.log])
 
 
-def run_sequence(seed: int, folder: Path, *, faults: int = 3, samples: int = 40_000) -> LiveReport:
-    """A job of so many samples, with changes and faults drawn by the seed, until all are trained."""
+def run_sequence(
+    seed: int, folder: Path, *, faults: int = 3, samples: int = 40_000, bed: Bed | None = None
+) -> LiveReport:
+    """A job of so many samples, with changes and faults drawn by the seed, until all are trained: on a Ray of its own,
+    or on the machines of `bed`, one of which is lost or cut off for some seconds."""
     rng, report, began = random.Random(seed), LiveReport(seed), time.monotonic()
     result, kept = folder / "result.json", folder / "kept"
     left = faults
     while not result.exists():
-        driver = _start(folder, samples, rng.randrange(10**6))
+        driver = _start(folder, samples, rng.randrange(10**6), bed)
         report.log.append(f"{time.monotonic() - began:6.1f} driver {driver.pid}")
         pause_s = 4.0 + 3 * rng.random()  # it loads first
         while driver.poll() is None and time.monotonic() - began < _LIMIT_S:
             if left and _waited(driver, pause_s):
                 left -= 1
-                what = rng.choice(FAULTS)
-                if told := strike(what, driver.pid, rng):
+                what = rng.choice(FAULTS if bed is None else BED_FAULTS)
+                if told := strike(what, driver.pid, rng, bed):
                     report.log.append(f"{time.monotonic() - began:6.1f} {told}")
                 pause_s = 0.3 + 2 * rng.random()
             time.sleep(0.05)
@@ -80,15 +85,24 @@ def run_sequence(seed: int, folder: Path, *, faults: int = 3, samples: int = 40_
     return report
 
 
-def strike(what: str, driver: int, rng: random.Random) -> str:
+def strike(what: str, driver: int, rng: random.Random, bed: Bed | None = None) -> str:
     """Break something of a driver; returns what was done, nothing where there is nothing to break."""
-    replicas = processes(driver, "ray::PsActor", "ray::WorkerActor")
+    if bed and what in ("lose a machine", "cut a machine off"):
+        machine = bed.nodes - 1  # the same one each time: the job needs the others
+        if what == "lose a machine":
+            bed.kill_node(machine, silent=rng.random() < 0.5)
+        else:
+            bed.cut(machine)
+            time.sleep(rng.choice([1.0, 3.0, 8.0]))
+            bed.mend(machine)
+        return what
+    replicas = processes(driver, "ray::PsActor", "ray::WorkerActor", bed=bed)
     if what == "driver":
         os.kill(driver, signal.SIGKILL)
         return "kill the driver"
     if what in ("gcs", "raylet", "store"):
         names = {"gcs": "gcs_server", "raylet": "raylet", "store": "ray::SnapshotSto"}
-        for process in processes(driver, names[what])[:1]:
+        for process in processes(driver, names[what], bed=bed)[:1]:
             process.kill()
             return f"kill {what}"
     elif replicas:
@@ -96,7 +110,7 @@ def strike(what: str, driver: int, rng: random.Random) -> str:
         with contextlib.suppress(psutil.Error):
             name = f"{victim.name()} {victim.pid}"
             if what == "cut":
-                workers = processes(driver, "ray::WorkerActor")
+                workers = processes(driver, "ray::WorkerActor", bed=bed)
                 return f"cut a link: {bool(workers) and cut_link(rng.choice(workers).pid, rng)}"
             if what == "kill":
                 victim.kill()
@@ -109,15 +123,22 @@ def strike(what: str, driver: int, rng: random.Random) -> str:
     return ""
 
 
-def processes(driver: int, *names: str) -> list[psutil.Process]:
-    """Processes of a driver by the beginning of their names."""
-    found = []
+def processes(driver: int, *names: str, bed: Bed | None = None) -> list[psutil.Process]:
+    """Processes of a driver, or on the machines of a bed, by the beginning of their names."""
+    found: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(driver).children(recursive=True):
+        for process in _on(bed) if bed else psutil.Process(driver).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if process.name().startswith(names) or " ".join(process.cmdline()[:1]).startswith(names):
                     found.append(process)
     return sorted(found, key=lambda process: process.pid)
+
+
+def _on(bed: Bed) -> Iterator[psutil.Process]:
+    for machine in range(bed.nodes):
+        for pid in bed.pids(machine):
+            with contextlib.suppress(psutil.Error):
+                yield psutil.Process(pid)
 
 
 def cut_link(pid: int, rng: random.Random, to: int | None = None) -> bool:
@@ -163,11 +184,13 @@ def _waited(driver: subprocess.Popen[bytes], seconds: float) -> bool:
     return driver.poll() is None
 
 
-def _start(folder: Path, samples: int, seed: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, samples: int, seed: int, bed: Bed | None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.helpers.live", str(folder), str(samples), str(seed)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     with (folder / "driver.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        if bed:
+            return bed.popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        return subprocess.Popen(command, cwd=ROOT, env=os.environ | env, stdout=log, stderr=log)
 
 
 def main() -> None:
@@ -181,7 +204,7 @@ def main() -> None:
     job = audit_job(samples)
     with Session(
         job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, snapshot_s=0.5, folder=kept,
-        resume=resume,
+        resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
     ) as running:  # fmt: skip
         _note_saves(running, folder / "losses.jsonl", inherited)
         try:
