@@ -53,7 +53,7 @@ class Table:
         return self.call(lambda: self.pacing.push(worker, tag, push_of(value), self._apply))
 
     def join(self, worker: int) -> threading.Thread:
-        return self.call(lambda: self.pacing.join(worker))
+        return self.call(lambda: (self.pacing.join(worker), self.pacing.await_membership(worker)))
 
     def ended(self, thread: threading.Thread) -> object:
         thread.join(10)

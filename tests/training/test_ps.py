@@ -379,6 +379,24 @@ def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_fr
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
+def test_the_first_pull_of_a_worker_does_not_wait_for_an_open_round_and_its_first_push_does() -> None:
+    """The round may need a push that a worker sends again only once another server has the newcomer's."""
+    ps, clients = make_ps(sync=True), [Client(1), Client(3)]
+    for client in clients:
+        ps.exchange(client, request(keys=[1], tag=1))
+    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    assert early.waits()
+    newcomer = Client(2)
+    assert ps.exchange(newcomer, request(keys=[1], tag=1)).state == DONE
+    pushing = Asking(ps, newcomer, request(push_tag=1, grads=minus(1)))
+    assert pushing.waits()
+    ps.exchange(clients[1], request(push_tag=1, grads=minus(1)))
+    assert early.reply().state == DONE
+    assert pushing.waits()  # for the others, in a round of all three
+    assert ps.sync.members == {1, 2, 3}
+    ps.close()
+
+
 def test_a_worker_that_is_forgotten_while_it_waits_to_join_is_no_member() -> None:
     """Else all later rounds would wait for it for ever."""
     ps, clients = make_ps(sync=True), [Client(1), Client(3)]
@@ -386,7 +404,7 @@ def test_a_worker_that_is_forgotten_while_it_waits_to_join_is_no_member() -> Non
         ps.exchange(client, request(keys=[1], tag=1))
     early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = Asking(ps, Client(2), request(keys=[1], tag=1))
+    newcomer = Asking(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
     assert newcomer.waits()
     ps.forget(2)
     assert ps.exchange(clients[1], request(push_tag=1, grads=minus(1))).state == DONE

@@ -135,11 +135,13 @@ class ParameterServer:
                 client.version = request.version
             self._check_belongs(client.worker)
             if client.worker not in self.sync.members and not request.flags & AGAIN:
-                self._join(client.worker)
-                self._check_belongs(client.worker)
-                self._await_version(request.version)
-                if request.version != self.version:  # it changed while the worker waited for a round to end
-                    return STALE_REPLY
+                self.sync.join(client.worker)
+                if request.flags & PUSH:
+                    self.sync.await_membership(client.worker)
+                    self._check_belongs(client.worker)
+                    self._await_version(request.version)
+                    if request.version != self.version:  # it changed while the worker waited for a round to end
+                        return STALE_REPLY
             pushed = not request.flags & PUSH or self._push(client, request)
             self._check_belongs(client.worker)  # others may have gone on without it while it waited
             if request.flags & LEAVE and pushed:
@@ -183,13 +185,7 @@ class ParameterServer:
         """Members from the start: those of the servers that it joins."""
         with self._lock:
             for worker in workers - self.sync.members:
-                self._join(worker)
-
-    def _join(self, worker: int) -> None:
-        """It may be forgotten while it waits for a round to end; then it is no member."""
-        self.sync.join(worker)
-        if worker in self._gone:
-            self.sync.drop(worker)
+                self.sync.join(worker)
 
     def close(self) -> None:
         """Turn away workers that wait for others, and all later ones; the store is not touched any more."""

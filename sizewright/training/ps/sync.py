@@ -53,7 +53,10 @@ class UpdateSync(ABC):
 
     @abstractmethod
     def join(self, worker: int) -> None:
-        """Make a worker a member, at a batch boundary."""
+        """Make a worker a member, at a batch boundary; where that is still to come, once it has come."""
+
+    def await_membership(self, worker: int) -> None:  # noqa: B027
+        """Return once a worker that has joined is a member, or was dropped."""
 
     @abstractmethod
     def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:
@@ -138,11 +141,16 @@ class SyncRounds(UpdateSync):
         self._pushes: dict[int, Push] = {}
         self._number = 0
         self._broken: set[int] = set()
+        self._joining: set[int] = set()
         self._apply: Apply | None = None
 
     def join(self, worker: int) -> None:  # noqa: D102
-        self._wait_for(lambda: not self._pushes)  # a round that has begun goes on without it
-        self.members.add(worker)
+        # A round that has begun goes on without it. Its first pull does not wait for that: the round may need a push
+        # that is sent again only after another server's round, which in turn needs the first push of this worker.
+        (self._joining if self._pushes else self.members).add(worker)
+
+    def await_membership(self, worker: int) -> None:  # noqa: D102
+        self._wait_for(lambda: worker not in self._joining)
 
     def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
         mine = self._number
@@ -158,7 +166,10 @@ class SyncRounds(UpdateSync):
     def drop(self, worker: int) -> None:  # noqa: D102
         self._pushes.pop(worker, None)
         self.members.discard(worker)
+        self._joining.discard(worker)
         self._finish_round()
+        if not self._pushes:
+            self._admit()
         self._changed.notify_all()
 
     def break_off(self) -> None:  # noqa: D102
@@ -179,7 +190,12 @@ class SyncRounds(UpdateSync):
     def _next_round(self) -> None:
         self._pushes, self._apply = {}, None
         self._number += 1
+        self._admit()
         self._changed.notify_all()
+
+    def _admit(self) -> None:
+        self.members |= self._joining
+        self._joining.clear()
 
 
 def mean_push(pushes: Sequence[Push]) -> Push:
