@@ -27,6 +27,7 @@ from benchmarks._secrets import Hunt
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation, Job
 from sizewright.testing.audit import AuditProgram, audit_job
+from sizewright.testing.bed import Bed
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup
 from sizewright.training.routing import PARTS
@@ -50,6 +51,7 @@ TARGETS = {
     "steady_overhead": "≥ 0.97",
 }
 SCHEDULES, SEQUENCES = choose(100_000, 5_000, 20), choose(100, 12, 1)
+ON_BED = choose(10, 2, 0)
 HANGS, CUTS, DAMAGES = choose(6, 2, 1), choose(20, 8, 2), choose(1_000, 1_000, 30)
 FLOOD_PAIRS, FLOOD_S = choose(5, 2, 1), choose(10.0, 6.0, 2.0)
 HANG_LIMIT_S = 5.0
@@ -85,10 +87,12 @@ def simulated(details: dict[str, object]) -> Figures:
     blocks = [(first + i, min(first + i + SEED_BLOCK, first + SCHEDULES)) for i in range(0, SCHEDULES, SEED_BLOCK)]
     bad: list[str] = []
     with multiprocessing.get_context("spawn").Pool(maxtasksperchild=4) as pool:
-        for found in pool.imap(_schedules, blocks):
+        for done, found in enumerate(pool.imap(_schedules, blocks), 1):
+            print(f"\r{done * SEED_BLOCK:,} schedules", end="", flush=True)
             bad += found
             for report in found:
                 print(report, flush=True)
+        print("", flush=True)
     details["simulated_bad"] = bad
     return {"simulated_schedules": SCHEDULES, "simulated_violations": len(bad)}
 
@@ -100,20 +104,24 @@ def _schedules(block: tuple[int, int]) -> list[str]:
 
 
 def live(details: dict[str, object]) -> Figures:
-    """Random sequences of changes and faults on real sessions, two at a time, counted at the servers."""
+    """Random sequences of changes and faults on real sessions, counted at the servers: two at a time on this host, and
+    some on three machines of a bed, of which one is lost or cut off."""
     seeds = range(choose(0, 1_000, 0), choose(0, 1_000, 0) + SEQUENCES)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(_sequence, seeds))
+        reports = list(pool.map(_sequence, seeds[ON_BED:]))
+    for seed in seeds[:ON_BED]:
+        with Bed(nodes=3) as bed:
+            reports.append(_sequence(seed, bed))
     unreported = sum(wrong for wrong, _ in reports)
     details["live_bad"] = [text for wrong, text in reports if wrong]
     return {"live_sequences": SEQUENCES, "unreported": unreported}
 
 
-def _sequence(seed: int) -> tuple[int, str]:
+def _sequence(seed: int, bed: Bed | None = None) -> tuple[int, str]:
     from tests.helpers.live import run_sequence
 
     with tempfile.TemporaryDirectory() as folder:
-        report = run_sequence(seed, Path(folder))
+        report = run_sequence(seed, Path(folder), bed=bed)
     wrong = report.wrong + (not report.ended)
     print(report if wrong else f"seed {seed}: as told", flush=True)
     return wrong, str(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from sizewright.spec import Allocation
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
 from sizewright.training.snapshot_files import resumed_info
 from tests.helpers.live import cut_link, end_tree, processes, run_sequence
@@ -146,6 +148,16 @@ def test_random_sequences_of_changes_and_faults_are_as_told(tmp_path: Path) -> N
     for report in reports:
         assert report.ended, str(report)
         assert report.wrong == 0, str(report)
+
+
+@pytest.mark.timeout(240)
+def test_a_random_sequence_on_machines_that_are_lost_and_cut_off_is_as_told(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nsenter"))):
+        pytest.skip("network namespaces need root, ip, tc and nsenter")
+    with Bed(nodes=3) as bed:
+        report = run_sequence(3, tmp_path, bed=bed)
+    assert report.ended, str(report)
+    assert report.wrong == 0, str(report)
 
 
 def end_tree_of_children() -> None:
