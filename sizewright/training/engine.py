@@ -14,19 +14,25 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
-from sizewright.errors import EngineError, MissingExtraError
+from sizewright.errors import EngineDiedError, EngineError, MissingExtraError
 from sizewright.interrupts import uninterrupted
 from sizewright.training.cgroups import CgroupTree
+from sizewright.training.kept_threads import KeptThreads
 from sizewright.training.leftovers import make_folder
 
 NAMESPACE = "sizewright"
+AGAIN = "Run the same command again; it goes on with the rest."
+T = TypeVar("T")
+_ASKING = KeptThreads()
 NODE_IP_VARIABLE = "SIZEWRIGHT_NODE_IP"
 """Where a machine has several addresses: the one that its Ray node was started with."""
 _RAY, _EMPTY = "ray", "empty"
@@ -36,6 +42,7 @@ _CORE = ("raylet", "gcs_server")
 _OBJECT_STORE_BYTES = 100 * 1024**2
 _ANSWER_S = 5.0
 _ENDS_S = 2.0
+_HEAD_EVERY_S, _HEAD_GONE_S = 1.0, 8.0
 # Ray speaks HTTP/2, where either side begins with its settings.
 _SETTINGS, _FRAME_TYPE = b"\x04", slice(3, 4)
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
@@ -80,6 +87,7 @@ class Engine:
         self._folder: Path | None = None
         self._quiet = contextlib.ExitStack()
         self._core: list[psutil.Process] = []
+        self._answered_s = self._asks_again_s = time.monotonic()
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
         if any(other.address != address for other in _ours):
             raise EngineError(
@@ -115,12 +123,47 @@ class Engine:
         return total
 
     def alive(self) -> bool:
-        """Whether Ray's own processes still run; one that we did not start is taken to."""
-        if not self._owned or not self.local:
+        """Whether Ray's own processes still run; of a cluster, whether its head has answered of late."""
+        if self.address is not None:
+            return self._head_answers(self.address)
+        if not self._owned:
             return bool(self.ray.is_initialized())
         if len(self._core) < len(_CORE):  # looked for once: that takes a hundredth of a second
             self._core = [process for process in self._processes() if _named(process, _CORE)]
         return len(self._core) >= len(_CORE) and all(map(_runs, self._core))
+
+    def ask_head(self, call: Callable[[], T]) -> T:
+        """What a call of Ray's says that the head of a cluster answers, for which Ray waits without end.
+
+        Raises EngineDiedError where it has gone.
+        """
+        if self.address is None:
+            return call()
+        if not self.alive():
+            raise engine_died()
+        answer: Future[T] = Future()
+        _ASKING.submit(_into, answer, call)
+        while True:
+            try:
+                return answer.result(timeout=_HEAD_EVERY_S)
+            except TimeoutError:
+                if not answer.done() and not self.alive():
+                    raise engine_died() from None
+
+    def kill(self, actor: Any) -> None:
+        """End an actor, unless that is impossible."""
+        with contextlib.suppress(Exception):
+            self.ask_head(lambda: self.ray.kill(actor, no_restart=True))
+
+    def _head_answers(self, address: str) -> bool:
+        """Ray itself notices after a minute that the head has gone, and ends this process then."""
+        now = time.monotonic()
+        if now >= self._asks_again_s:
+            self._asks_again_s = now + _HEAD_EVERY_S
+            with contextlib.suppress(EngineError):
+                _check_answers(address, timeout_s=_HEAD_EVERY_S)
+                self._answered_s = time.monotonic()
+        return now - self._answered_s < _HEAD_GONE_S
 
     def stop(self) -> None:
         """Shut Ray down if we started it and nobody else of this process uses it, and remove its files."""
@@ -309,7 +352,19 @@ def _elsewhere(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _check_answers(address: str) -> None:
+def engine_died() -> EngineDiedError:
+    """The error for a Ray that has gone."""
+    return EngineDiedError("Ray's own processes have ended.", AGAIN)
+
+
+def _into(answer: Future[T], call: Callable[[], T]) -> None:
+    try:
+        answer.set_result(call())
+    except BaseException as error:
+        answer.set_exception(error)
+
+
+def _check_answers(address: str, timeout_s: float = _ANSWER_S) -> None:
     """Ray itself tries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
@@ -317,7 +372,7 @@ def _check_answers(address: str) -> None:
             f"'{address}' is no address of a Ray cluster.", "Write it as HOST:PORT, such as 10.0.0.5:6379."
         )
     try:
-        with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as link:
+        with socket.create_connection((host, int(port)), timeout=timeout_s) as link:
             link.sendall(_HELLO)
             answer = link.recv(len(_HELLO))
         if answer[_FRAME_TYPE] != _SETTINGS and os.environ.get("RAY_USE_TLS", "0") != "1":

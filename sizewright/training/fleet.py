@@ -10,7 +10,7 @@ from typing import Any
 
 from sizewright.errors import EngineDiedError, ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Resources, Role
-from sizewright.training.engine import NAMESPACE, Engine
+from sizewright.training.engine import AGAIN, NAMESPACE, Engine, engine_died
 from sizewright.training.machine import Machine, Offer
 from sizewright.training.machines import Machines
 from sizewright.training.placement import Placement, Seat
@@ -19,7 +19,6 @@ from sizewright.training.routing import Address, Server
 from sizewright.training.worker_actor import WorkerActor
 
 _PATIENCE_S = 1.0
-_AGAIN = "Run the same command again; it goes on with the rest."
 _ACTORS: dict[Role, type[Any]] = {"ps": PsActor, "worker": WorkerActor}
 # Training, control, snapshots and moves run side by side; through Ray each worker's exchange takes one of a server's.
 _CONCURRENCY: dict[Role, int] = {"ps": 64, "worker": 16}
@@ -82,7 +81,7 @@ class Fleet:
         self.wanted_in_all: Mapping[Role, int] = {}
         """How many loaded replicas of each role there are to be, idle ones counted."""
         self._machines = Machines(engine, name, here)
-        self._placement = Placement(engine.ray, timeout_s=timeout_s)
+        self._placement = Placement(engine, timeout_s=timeout_s)
         self._next: dict[Role, int] = {"ps": 0, "worker": 0}
         self._members: list[Member] = []
         self._hung: set[Member | StoreProcess] = set()
@@ -170,7 +169,7 @@ class Fleet:
             raise self.died(last if "creation task" in str(error) else "its process ended") from None
         except self.ray.exceptions.RayError as error:
             told = str(error).strip().splitlines() or [type(error).__name__]
-            raise EngineDiedError(f"Ray failed: {told[0]}", _AGAIN) from None
+            raise EngineDiedError(f"Ray failed: {told[0]}", AGAIN) from None
 
     def end_silent(self, member: Member | StoreProcess) -> None:
         """End the process of a replica that does not answer; what waits for it then sees that it has died."""
@@ -220,8 +219,7 @@ class Fleet:
     def _end(self, members: Iterable[Member | StoreProcess]) -> None:
         pids: dict[str, list[int]] = {}
         for member in members:
-            with contextlib.suppress(Exception):
-                self.ray.kill(member.actor, no_restart=True)
+            self.engine.kill(member.actor)
             if member.pid:  # one that is stopped does not hear Ray
                 pids.setdefault(member.node, []).append(member.pid)
         self._machines.ask("end", pids)
@@ -258,11 +256,6 @@ class Fleet:
                     raise engine_died() from None
                 if time.monotonic() > deadline:
                     raise
-
-
-def engine_died() -> EngineDiedError:
-    """The error for a Ray that has gone."""
-    return EngineDiedError("Ray's own processes have ended.", _AGAIN)
 
 
 def _by_node(members: Iterable[Member]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from sizewright.errors import EngineError
+from sizewright.errors import EngineDiedError, EngineError
 from sizewright.training.engine import Engine
 from sizewright.training.machine import Machine, Offer
 
@@ -55,13 +55,17 @@ class Machines:
         """Machines that are there now."""
         if self._engine.local:
             return {""}
-        return {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        return {node["NodeID"] for node in self._engine.ask_head(self._ray.nodes) if node["Alive"]}
 
     def ask(self, method: str, names: Mapping[str, list[Any]]) -> list[Any]:
         """Call a method of Machine with what concerns each machine; one that has gone or hangs is passed over."""
         if self._engine.local:
             return [getattr(self._here, method)(names.get("", []))]
-        there = names.keys() & self._actors.keys() & self.alive()
+        try:
+            alive = self.alive()
+        except EngineDiedError:
+            alive = set(self._actors)  # they answer without the head, too
+        there = names.keys() & self._actors.keys() & alive
         return self._settle([getattr(self._actors[node], method).remote(names[node]) for node in there])
 
     def close(self) -> None:
@@ -70,8 +74,7 @@ class Machines:
         with contextlib.suppress(Exception):
             self._settle([actor.close.remote() for actor in actors])
         for actor in actors:
-            with contextlib.suppress(Exception):
-                self._ray.kill(actor, no_restart=True)
+            self._engine.kill(actor)
 
     def _settle(self, refs: list[Any]) -> list[Any]:
         found = []

@@ -6,11 +6,13 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError
 from sizewright.spec import Resources, Role
 from sizewright.spec.units import format_count
+from sizewright.training.engine import Engine
 
 _ROOM_S = 30.0
 
@@ -35,8 +37,8 @@ class Seat:
 class Placement:
     """Makes placement groups and gives them back; knows what this session holds of each node."""
 
-    def __init__(self, ray: Any, *, timeout_s: float) -> None:
-        self._ray = ray
+    def __init__(self, engine: Engine, *, timeout_s: float) -> None:
+        self._engine, self._ray = engine, engine.ray
         self._timeout_s = min(timeout_s, _ROOM_S)
         self._seats: list[Seat] = []
 
@@ -61,7 +63,7 @@ class Placement:
             if seat in self._seats:
                 self._seats.remove(seat)
                 with contextlib.suppress(Exception):
-                    self._ray.util.remove_placement_group(seat.group)
+                    self._engine.ask_head(partial(self._ray.util.remove_placement_group, seat.group))
 
     def options(self, seat: Seat) -> dict[str, Any]:
         """Options of the actor that is to sit there."""
@@ -72,23 +74,26 @@ class Placement:
         node = choose(role, size.cpu, self._rooms(role, leaving))
         bundle = {"CPU": size.cpu} | ({"GPU": _gpus(size)} if size.gpu else {})
         # A wish only: others may use the node, and Ray goes elsewhere then.
-        group = self._ray.util.placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node)
+        make = partial(self._ray.util.placement_group, [bundle], strategy="STRICT_PACK", _soft_target_node_id=node)
+        group = self._engine.ask_head(make)
         self._seats.append(Seat(role, size, node, group))
         return self._seats[-1]
 
     def _await(self, seats: Sequence[Seat]) -> None:
         deadline = time.monotonic() + self._timeout_s
         for seat in seats:
-            if not seat.group.wait(timeout_seconds=max(0.1, deadline - time.monotonic())):
+            left_s = max(0.1, deadline - time.monotonic())
+            if not self._engine.ask_head(partial(seat.group.wait, timeout_seconds=left_s)):
                 raise EngineError(
                     f"The cluster has no room for {len(seats)} {seat.role} of {format_count(seat.size.cpu, 'core')}.",
                     "Ask for fewer or smaller ones, or add a node.",
                 )
-            seat.node = self._ray.util.placement_group_table(seat.group)["bundles_to_node_id"][0]
+            told = self._engine.ask_head(partial(self._ray.util.placement_group_table, seat.group))
+            seat.node = told["bundles_to_node_id"][0]
 
     def _rooms(self, role: Role, leaving: Sequence[Seat]) -> dict[str, Room]:
         rooms = {}
-        for node in self._ray.nodes():
+        for node in self._engine.ask_head(self._ray.nodes):
             if node["Alive"]:
                 here = [seat for seat in self._seats if seat.node == node["NodeID"]]
                 cores = node["Resources"].get("CPU", 0.0) - sum(seat.size.cpu for seat in here)

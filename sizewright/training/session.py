@@ -22,8 +22,8 @@ from sizewright.training.account import Account
 from sizewright.training.allocation_check import check_allocation
 from sizewright.training.crew import Crew
 from sizewright.training.device import check_device
-from sizewright.training.engine import NAMESPACE, Engine
-from sizewright.training.fleet import Fleet, Member, StoreProcess, engine_died
+from sizewright.training.engine import NAMESPACE, Engine, engine_died
+from sizewright.training.fleet import Fleet, Member, StoreProcess
 from sizewright.training.heartbeats import Heartbeats
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
@@ -297,6 +297,9 @@ class Session:
                     if self._engine and self._engine.alive():
                         self.discard()
                         self._crew.fleet.close()
+                    elif self._engine and not self._engine.local:  # what is on other machines does not end with it
+                        with contextlib.suppress(SizewrightError):
+                            self._crew.fleet.kill(self._crew.fleet.loaded)
                     self._crew = None
             finally:
                 for part in self._parts:

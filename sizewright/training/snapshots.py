@@ -142,7 +142,7 @@ class Snapshots:
         if self._thread is not None:
             self._thread.join(timeout=30)
         if self._store is not None:
-            self._crew.fleet.ray.kill(self._store, no_restart=True)
+            self._crew.fleet.engine.kill(self._store)
             self._store = self.process = None
 
     def _mend(self) -> None:

@@ -160,6 +160,26 @@ def test_a_random_sequence_on_machines_that_are_lost_and_cut_off_is_as_told(tmp_
     assert report.wrong == 0, str(report)
 
 
+@pytest.mark.timeout(240)
+def test_a_cluster_whose_head_is_lost_ends_the_session_within_seconds(tmp_path: Path) -> None:
+    """Ray's own patience is a minute. The last snapshot is there, and a new cluster goes on from it."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nsenter"))):
+        pytest.skip("network namespaces need root, ip, tc and nsenter")
+    env = {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.helpers.live", str(tmp_path), "400000", "1"]
+    with Bed(nodes=2) as bed:
+        driver = bed.popen(command, cwd=ROOT, env=env)
+        while len(list((tmp_path / "kept").glob("snapshot-*"))) < 2:
+            assert driver.poll() is None
+            time.sleep(0.05)
+        processes(driver.pid, "gcs_server", bed=bed)[0].kill()
+        began = time.monotonic()
+        assert driver.wait(60) == 3  # as the driver ends where Ray has gone
+        assert time.monotonic() - began < 40
+        assert processes(driver.pid, "ray::PsActor", "ray::WorkerActor", bed=bed) == []
+    assert resumed_info(tmp_path / "kept", audit_job(400_000), 400_000).trained.total > 0
+
+
 def end_tree_of_children() -> None:
     for process in processes(os.getpid(), sys.executable):
         end_tree(process.pid)

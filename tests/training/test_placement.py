@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ from sizewright.training.placement import Placement, Room, choose
 
 def size(cpu: float) -> Resources:
     return Resources(cpu=cpu, memory_bytes=0)
+
+
+def engine(ray: FakeRay) -> Any:
+    return SimpleNamespace(ray=ray, ask_head=lambda call: call())
 
 
 def test_servers_go_apart_and_workers_together() -> None:
@@ -61,7 +66,7 @@ class FakeRay:
 
 def test_each_replica_has_a_group_that_it_gives_back() -> None:
     ray = FakeRay("abX")
-    placement = Placement(ray, timeout_s=1.0)
+    placement = Placement(engine(ray), timeout_s=1.0)
     servers = placement.take("ps", [size(0.5)] * 3)
     assert [seat.node for seat in servers] == ["a", "b", "a"]
     workers = placement.take("worker", [size(0.5)] * 3)
@@ -71,14 +76,14 @@ def test_each_replica_has_a_group_that_it_gives_back() -> None:
 
 
 def test_a_successor_goes_where_it_would_with_the_leaver_gone() -> None:
-    placement = Placement(FakeRay("abc"), timeout_s=1.0)
+    placement = Placement(engine(FakeRay("abc")), timeout_s=1.0)
     servers = placement.take("ps", [size(0.5), size(0.5), size(0.5)])
     assert [seat.node for seat in placement.take("ps", [size(0.5)], leaving=[servers[1]])] == ["b"]
 
 
 def test_no_room_is_one_error_and_holds_nothing() -> None:
     ray = FakeRay("a")
-    placement = Placement(ray, timeout_s=0.1)
+    placement = Placement(engine(ray), timeout_s=0.1)
     kept = placement.take("ps", [size(1.0)])
     ray.ready = False
     with pytest.raises(EngineError, match=r"no room for 2 worker of 4 cores"):

@@ -30,7 +30,7 @@ class OnRay:
             self._machine.close()
             raise
         self._machines = Machines(self._engine, name, self._machine)
-        self._placement = Placement(self._engine.ray, timeout_s=_ANSWER_S)
+        self._placement = Placement(self._engine, timeout_s=_ANSWER_S)
         self._actors: dict[str, tuple[Any, Reserved]] = {}
         try:
             self._machines.find()
@@ -69,8 +69,7 @@ class OnRay:
         self._machine.close()
 
     def _give_back(self, actor: Any, reserved: Reserved) -> None:
-        with contextlib.suppress(Exception):
-            self._engine.ray.kill(actor, no_restart=True)
+        self._engine.kill(actor)
         self._placement.give_back([reserved])
 
     def _ask(self, ref: Any) -> Any:

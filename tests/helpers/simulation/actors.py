@@ -203,6 +203,12 @@ class SimEngine:
     def alive(self) -> bool:
         return self.ray.alive
 
+    def ask_head(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def kill(self, actor: Handle) -> None:
+        self.ray.kill(actor)
+
     def cpu_used_s(self) -> float:
         return 0.0
 
