@@ -7,16 +7,7 @@ from collections.abc import Iterator, Sequence
 
 HIDDEN = "hidden"
 """What stands in place of the value of a variable that may be a secret."""
-_MARK = "***"
-_USER_INFO = re.compile(
-    r"(?<=://)(?P<user>[^/?#\s:@]*):"
-    r"(?:[^/?#\s]*@"  # up to the last @ of the authority
-    r"|(?!\d*(?:[/?#\s]|$))\S*@)"  # or a password with a slash in it, where no port follows the colon
-)
-_PARAMETER = re.compile(
-    r"(?P<name>[?&;](?:[a-z0-9_.-]*(?:password|passwd|secret|token)|pwd|api_?key|auth|sig|signature)=)[^&;#\s'\"]+",
-    re.IGNORECASE,
-)
+_MARK, _WORD_MARK = "***", f"<{HIDDEN}>"
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters but for tab and line feed, and those that turn the direction of text."""
@@ -36,41 +27,50 @@ def steers(text: str) -> bool:
     return bool(_STEERING.search(text))
 
 
-def redacted(text: str) -> str:
-    """Return the text with `***` in place of what may be a secret in it.
+def redacted(text: str, mark: str = _MARK) -> str:
+    """Return the text with a mark in place of what may be a secret in it.
 
-    That is the password of a URL, the value of a flag, a variable or a quoted key that is named as secrets are, what
-    follows `bearer`, and words that begin as the keys of known services do. `$NAME` is no value.
+    That is the password of a URL, the value of a parameter, a flag, a variable or a key that is named as secrets are,
+    what follows `bearer`, private keys, and words that begin as the keys of known services do. `$NAME` is no value.
 
     >>> redacted("http://alice:s3cret@prometheus:9090 refuses")
     'http://alice:***@prometheus:9090 refuses'
     >>> redacted("python train.py --api-key=abc --epochs=3")
     'python train.py --api-key=*** --epochs=3'
     """
-    if "://" in text:
-        text = _PARAMETER.sub(rf"\g<name>{_MARK}", _USER_INFO.sub(rf"\g<user>:{_MARK}@", text))
-    for pattern in (_ASSIGNED, _FLAGGED, _QUOTED):
-        text = pattern.sub(_without_value, text)
-    return _KNOWN_WORD.sub(_MARK, _BEARER.sub(rf"\g<before>{_MARK}", text))
+
+    def without_value(match: re.Match[str]) -> str:
+        value = match["value"].strip("'\"")
+        is_prose = "q" in match.groupdict() and not match["q"]  # `name: value` may be a sentence
+        if not (_is_always_secret(match["name"]) if is_prose else _is_secret(match["name"], value)):
+            return match[0]
+        before, _, after = match[0].rpartition(value)
+        return before + mark + after
+
+    text = without_passwords(text, mark)
+    for pattern in (_PARAMETER, _ASSIGNED, _FLAGGED, _KEYED):
+        text = pattern.sub(without_value, text)
+    text = _PRIVATE_KEY.sub(mark, _AUTHORIZED.sub(rf"\g<before>{mark}", text))
+    return _KNOWN_WORD.sub(mark, text)
+
+
+def without_passwords(text: str, mark: str = _MARK) -> str:
+    """Return the text with a mark in place of the passwords of its URLs."""
+    return _USER_INFO.sub(rf"\g<user>:{mark}@", text) if "://" in text else text
 
 
 def hide_in_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command with `***` in place of what may be a secret in them."""
+    """Yield the words of a command with `<hidden>` in place of what may be a secret in them."""
     before = ""
     for word in words:
-        yield _MARK if _FLAG.fullmatch(before) and may_be_secret(before, "") and _VALUE.match(word) else redacted(word)
+        is_value = _FLAG.fullmatch(before) and _VALUE.match(word) and _is_secret(before, word)
+        yield _WORD_MARK if is_value else redacted(word, _WORD_MARK)
         before = word
 
 
 def has_hidden(words: Sequence[str]) -> bool:
     """Return whether words were written down without a secret."""
-    return any(_MARK in word for word in words)
-
-
-def _without_value(match: re.Match[str]) -> str:
-    if not may_be_secret(match["name"], ""):
-        return match[0]
-    return match[0][: match.start("value") - match.start()] + _MARK + match[0][match.end("value") - match.start() :]
+    return any(_WORD_MARK in word for word in words)
 
 
 def may_be_secret(name: str, value: str) -> bool:
@@ -79,50 +79,89 @@ def may_be_secret(name: str, value: str) -> bool:
     >>> may_be_secret("GITHUB_PAT", "x"), may_be_secret("HF", "hf_" + 30 * "aB3"), may_be_secret("EPOCHS", "3")
     (True, True, False)
     """
-    words = set(_WORD.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()))
-    joined = "_".join(_WORD.findall(name.lower()))
-    named = bool(words & _SECRET_WORDS) or bool(_SECRET_NAME.search(joined))
-    return (named and not _ABOUT_SECRETS.search(joined)) or _looks_random(value)
+    return _is_secret(name, value) or redacted(value) != value or bool(_ONE_WORD.fullmatch(value))
 
 
-def _looks_random(value: str) -> bool:
-    """Whether a value has the form of a key: a known beginning, or one long word of letters and digits, well mixed."""
-    if _KNOWN_FORM.search(value):
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a value is one by its name. Some names are so common that a number or a yes or no there is none."""
+    if _is_always_secret(name):
         return True
-    return bool(_ONE_WORD.fullmatch(value)) and len(set(value)) >= _MIXED
+    return _words_of(name)[-1:] in _LAST_WORDS and not _PLAIN.fullmatch(value)
+
+
+def _is_always_secret(name: str) -> bool:
+    words = _words_of(name)
+    if not words or words[-1] in _ABOUT_SECRETS:
+        return False
+    return bool(set(words) & _ALWAYS or words == ["key"] or _ALWAYS_NAME.search("_".join(words)))
+
+
+def _words_of(name: str) -> list[str]:
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return [word for word in _WORD.findall(parted) if not word.isdigit()]
 
 
 _WORD = re.compile(r"[a-z0-9]+")
-_SECRET_WORDS = frozenset(
+_ALWAYS = frozenset(
     {
-        *("auth", "bearer", "cert", "certificate", "cookie", "cookies", "cred", "creds", "dsn", "jwt", "license"),
-        *("oauth", "oauth2", "pass", "passcode", "passphrase", "pat", "pem", "pgpassword", "pin", "psk", "pwd"),
-        *("salt", "sas", "session", "signature", "webhook"),
+        *("bearer", "cred", "creds", "dsn", "jwt", "oauth", "oauth2", "passcode", "passphrase", "pem", "pgpass", "psk"),
+        *("pgpassword", "pw", "pwd", "sas", "webhook"),
     }
 )
-_SECRET_NAME = re.compile(
-    r"passw|secret|credential|(?:^|_)tokens?(?:_|$)|private"
+_ALWAYS_NAME = re.compile(
+    r"passw|secret|credential|private_?key"
     r"|(?:api|access|account|admin|auth|aws|azure|client|crypt\w*|deploy|encryption|gcp|hmac|host|kms|license|master|pgp"
     r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb|write|read)_?key(?:_|$)"
     r"|conn(?:ection)?_?str(?:ing)?|(?:database|db|redis|mongo|mongodb|amqp|broker|postgres|mysql|sentry|slack)_ur[il]"
 )
-_ABOUT_SECRETS = re.compile(r"_(?:file|path|dir|folder|limit|length|count|ttl)$|^(?:max|min|num|n)_(?:\w+_)?tokens?$")
-_KNOWN_FORM = re.compile(
-    r"-----BEGIN |^(?:AKIA|ASIA)[A-Z0-9]{12,}|^gh[pousr]_|^github_pat_|^glpat-|^xox[a-z]-|^sk-|^hf_|^eyJ[\w-]+\.|^AIza"
-    r"|\bbearer\s+\S|://[^/@\s]+:[^/@\s]+@",
+_LAST_WORDS = [
+    [word]
+    for word in (
+        *(
+            "auth",
+            "cert",
+            "certificate",
+            "cookie",
+            "cookies",
+            "license",
+            "pass",
+            "pat",
+            "pin",
+            "salt",
+            "session",
+            "sig",
+        ),
+        *("signature", "token", "tokens"),
+    )
+]
+_ABOUT_SECRETS = frozenset(("file", "path", "dir", "folder", "limit", "length", "count", "ttl", "name"))
+"""Last words of names that tell where or how much."""
+_PLAIN = re.compile(r"[-+]?\d{1,3}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto", re.IGNORECASE)
+_ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
+"""A long word of letters and digits, well mixed."""
+
+_QUOTED = r"'[^']+'|\"[^\"]+\""
+_BARE = r"(?=[^\s'\"]*\w)[^\s'\"]*[^\s'\".,;:!?)\]}]"
+_VALUE = re.compile(rf"{_QUOTED}|(?![-$]){_BARE}")
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+_USER_INFO = re.compile(
+    r"(?<=://)(?P<user>[^/?#\s:@]*):"
+    r"(?!PASSWORD@)"  # of a sentence that says how to write one
+    r"(?:[^/?#\s]*@"  # up to the last @ of the authority
+    r"|(?!\d*(?:[/?#\s]|$))\S*@)"  # or a password with a slash in it, where no port follows the colon
+)
+_PARAMETER = re.compile(r"(?<=[?&;])(?P<name>[\w.-]+)=(?P<value>[^&;#\s'\"]+)")
+_ASSIGNED = re.compile(rf"(?<![\w.$?&;/-])(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)=(?P<value>{_QUOTED}|(?!\$){_BARE})")
+_FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(?P<value>{_VALUE.pattern})")
+_KEYED = re.compile(
+    rf"(?<![\w.-])(?P<q>['\"]?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
+)
+_AUTHORIZED = re.compile(
+    r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+(?=\S*\d|\S{16}))[^\s$'\"*<]+",
     re.IGNORECASE,
 )
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)", re.DOTALL)
 _KNOWN_WORD = re.compile(
-    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}|xox[a-z]-[\w-]{8,}"
-    r"|sk-[\w-]{16,}|hf_\w{16,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]*\d)[\w-]{12,}"
+    r"|xox[a-z]-[\w-]{8,}|sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
 )
-_VALUE = re.compile(r"'[^']+'|\"[^\"]+\"|(?![-$])(?=[^\s'\"]*\w)[^\s'\"]+")
-_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
-_ASSIGNED = re.compile(rf"(?<![\w.$?&;/-])(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)=(?P<value>{_VALUE.pattern})")
-_FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(?P<value>{_VALUE.pattern})")
-_QUOTED = re.compile(r"(?P<q>['\"])(?P<name>[\w.-]+)(?P=q)\s*:\s*(?P<w>['\"])(?P<value>[^'\"]+)(?P=w)")
-_BEARER = re.compile(
-    r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+)[^\s$'\"*]+", re.IGNORECASE
-)
-_ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
-_MIXED = 10

@@ -27,8 +27,8 @@ from sizewright.redaction import may_be_secret, redacted
         ("sqlite:///models.db", "sqlite:///models.db"),
         ("s3cret@host, but no URL", "s3cret@host, but no URL"),
         ("train --api-key=abc --epochs=3", "train --api-key=*** --epochs=3"),
-        ("train --db-token 'a b' --epochs 3", "train --db-token *** --epochs 3"),
-        ("['train', '--db-token', 'a b', '-v']", "['train', '--db-token', ***, '-v']"),
+        ("train --db-token 'a b' --epochs 3", "train --db-token '***' --epochs 3"),
+        ("['train', '--db-token', 'a b', '-v']", "['train', '--db-token', '***', '-v']"),
         ("API_TOKEN=abc123 train", "API_TOKEN=*** train"),
         ("curl -H 'Authorization: Bearer abc123' x", "curl -H 'Authorization: Bearer ***' x"),
         ('{"password": "abc", "mode": "fast"}', '{"password": "***", "mode": "fast"}'),
@@ -36,6 +36,18 @@ from sizewright.redaction import may_be_secret, redacted
         ("train --password=$PASSWORD --token-file /x --secret --epochs=3 --max-tokens=512 --bypass=1 --passes 3",) * 2,
         ("create secret generic ctr --from-literal=DB_PASSWORD=...",) * 2,
         ("the tokens of --executor are many; pass --store FILE",) * 2,
+        ("curl -H 'X-Api-Key: abc'", "curl -H 'X-Api-Key: ***'"),
+        ("Server=h;Pwd=abc;Timeout=3", "Server=h;Pwd=***;Timeout=3"),
+        ("AccountName=x;AccountKey=abc==;", "AccountName=x;AccountKey=***;"),
+        ("/x?access_key=abc&X-Amz-Signature=def&n=3", "/x?access_key=***&X-Amz-Signature=***&n=3"),
+        ("t --password=-abc", "t --password=***"),
+        ("password: abc\nmode: fast", "password: ***\nmode: fast"),
+        ('{"token": 12345678}', '{"token": ***}'),
+        ("a\n-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\nb", "a\n***\nb"),
+        ("a bearer of news; session=3 of 5; --pass 2 --pin-memory true --tokens-per-sample 512 --auth none",) * 2,
+        ("write the URL as https://USER:PASSWORD@HOST",) * 2,
+        ("/data/hf_datasets_criteo_kaggle/day.tsv sk-learn-pipelines-version-b",) * 2,
+        ("the session: it has ended; name: is missing; its token: none",) * 2,
     ],
 )
 def test_passwords_are_replaced_and_nothing_else(text: str, shown: str) -> None:
@@ -65,16 +77,18 @@ SECRET_NAMES = (
     "ENCRYPTION_KEY", "SIGNING_KEY", "AZURE_STORAGE_KEY", "AZURE_SAS", "STORAGE_CONNECTION_STRING", "CONN_STR", "AUTH",
     "BASIC_AUTH",
     "BEARER", "clientSecret", "apiKey", "KEY_PASSPHRASE", "TLS_CERT", "LICENSE_KEY", "SALT", "PIN",
-    "GOOGLE_CREDENTIALS",
+    "GOOGLE_CREDENTIALS", "KEY", "DB_PW", "PGPASS", "HF_TOKEN_2",
     "SERVICE_ACCOUNT_KEY",
     "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE",
 )  # fmt: skip
 SECRET_VALUES = (
     "AKIAIOSFODNN7EXAMPLE", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "sk-1234567890abcdef", "xoxb-1234-abcdef",
-    "eyJhbGciOiJIUzI1NiJ9.e30.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abc", "postgresql://me:abc123@db/x",
-    "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1234",
+    "eyJhbGciOiJIUzI1NiJ9.e30.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abc123", "postgresql://me:abc123@db/x",
+    "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1234", "redis://:abc@cache", "https://h/?sig=abc", "--password=abc",
+    "postgresql://me:pa/pw@db", "-Ddb.password=abc", "Authorization: Basic abc", '{"password": "abc"}', "token=abc",
 )  # fmt: skip
 PLAIN = {
+    "TOKENS_PER_BATCH": "4096", "PIN_MEMORY": "1", "SESSION_LENGTH_S": "30", "NUM_PASS": "2", "SALT_SEED": "7",
     "EPOCHS": "3", "MODE": "fast", "LAYERS": "hidden=64", "OMP_NUM_THREADS": "4",
     "PYTHONPATH": "/opt/code/library1/x:2/y",
     "TOKEN_FILE": "/run/token", "MAX_TOKENS": "512",
@@ -96,3 +110,15 @@ def test_a_value_that_has_the_form_of_a_key_may_be_one(value: str) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_setting_is_none(name: str) -> None:
     assert not may_be_secret(name, PLAIN[name])
+
+
+def test_no_key_of_our_own_records_and_tables_is_taken_for_a_secret() -> None:
+    """What is printed as JSON or YAML passes the redactor, too."""
+    import sizewright.spec as spec
+    from sizewright.datasets.trials import Trial
+    from sizewright.spec._base import Record
+
+    records = [each for each in vars(spec).values() if isinstance(each, type) and issubclass(each, Record)]
+    names = {name for record in [*records, Trial] for name in record.model_fields}
+    assert len(names) > 100
+    assert [name for name in sorted(names) if redacted(f'"{name}": "abc"') != f'"{name}": "abc"'] == []

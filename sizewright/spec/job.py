@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from sizewright.redaction import redacted
+from sizewright.redaction import without_passwords
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
@@ -50,7 +50,7 @@ class Data(Record):
 
     @field_serializer("path")
     def _written_path(self, path: str | None) -> str | None:
-        return path and redacted(path)
+        return path and without_passwords(path)
 
     @model_validator(mode="after")
     def _path_for_logs(self) -> Data:

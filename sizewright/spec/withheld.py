@@ -18,20 +18,22 @@ from sizewright.errors import InputError
 from sizewright.redaction import HIDDEN, has_hidden, hide_in_words, may_be_secret
 from sizewright.spec._paths import without_folders
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{8}")
+_PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
+_DIGEST = re.compile(rf"sha256:[0-9a-f]{{8}}(?:{_PLACEHOLDER.pattern})*")
 
 
 def written_value(name: str, value: str) -> str:
-    """Return what is written down in place of the value of a variable."""
+    """Return what is written down in place of the value of a variable: a digest, and the placeholders in it."""
     if is_withheld(value):
         return value
     if may_be_secret(name, value):
         return HIDDEN
-    return f"sha256:{hashlib.sha256(f'{name}={without_folders(value)}'.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(f"{name}={without_folders(value)}".encode()).hexdigest()[:8]
+    return "".join([f"sha256:{digest}", *_PLACEHOLDER.findall(value)])
 
 
 def written_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command as they are written down: `***` stands in place of what may be a secret."""
+    """Return the words of a command as they are written down: `<hidden>` stands in place of what may be a secret."""
     return tuple(hide_in_words(words))
 
 

@@ -23,7 +23,7 @@ def test_a_record_comes_back_with_names_and_the_same_hash() -> None:
     assert read.command
     assert list(read.command.env) == list(ENV)
     assert not set(read.command.env.values()) & set(ENV.values())
-    assert read.command.run == ("python", "t.py", "--db-token", "***")
+    assert read.command.run == ("python", "t.py", "--db-token", "<hidden>")
     assert read.hash == JOB.hash
     assert read.model_dump() == JOB.model_dump()
 
@@ -66,7 +66,7 @@ def test_what_the_environment_lacks_is_one_sentence() -> None:
     assert caught.value.remedy.endswith("export DB_PASSWORD=... STORE=...")
     with pytest.raises(InputError, match="MODE has another value in the environment"):
         with_values(written.env, ENV | {"MODE": "slow"})
-    with pytest.raises(InputError, match=r"A secret was in the words of command.run.*--db-token \*\*\*"):
+    with pytest.raises(InputError, match=r"A secret was in the words of command.run.*--db-token \*\*\*\)"):
         written.with_values(ENV)
 
 
@@ -91,3 +91,32 @@ def test_a_wrong_value_of_a_variable_is_not_shown() -> None:
     with pytest.raises(InputError) as caught:
         sw.load_job({"command": {"run": "t", "env": {"API_KEY": ["s3cret"], "N": 5}}})
     assert "'command.env.API_KEY' must be text; 'command.env.N' must be text; put it in quotes" in str(caught.value)
+
+
+def test_a_command_that_takes_its_batch_size_by_a_variable_is_read_back() -> None:
+    command = {"run": "python t.py", "env": {"BS": "{batch_size}", "AT": "x{index}y"}}
+    job = sw.load_job({"command": command, "bounds": {"batch_size": [64, 256]}})
+    read = Job.model_validate_json(job.model_dump_json())
+    assert read.hash == job.hash
+    assert read.command is not None
+    assert read.command.takes_batch_size
+    assert job.with_objective("cost").command == job.command
+
+
+def test_numbers_and_common_names_count_in_the_hash() -> None:
+    for name in ("TOKENS_PER_BATCH", "PIN_MEMORY", "NUM_PASS"):
+        one, other = (Job(command=Command(run=("t",), env={name: value})) for value in ("1", "2"))
+        assert one.hash != other.hash
+    one, other = (Job(command=Command(run=("t", "--tokens-per-sample", value))) for value in ("512", "4096"))
+    assert one.hash != other.hash
+
+
+def test_ordinary_words_and_paths_come_back_as_they_were() -> None:
+    run = ("sh", "-c", "echo '*** start ***'; python t.py", "data/***/x", "--pin-memory", "true")
+    job = Job(command=Command(run=run))
+    read = Job.model_validate_json(job.model_dump_json()).command
+    assert read is not None
+    assert read.with_values({}).run == run
+    path = "/data/hf_datasets_criteo_kaggle/day.tsv"
+    read = Job.model_validate_json(Job(data={"format": "criteo", "path": path}).model_dump_json())  # type: ignore[arg-type,assignment]
+    assert read.data.path == path  # type: ignore[union-attr]
