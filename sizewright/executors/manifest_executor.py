@@ -27,7 +27,6 @@ from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
 from sizewright.spec._base import checked, parse
 from sizewright.spec._faults import explain_first
 from sizewright.spec._text_files import check_rendered
-from sizewright.spec.withheld import is_withheld, split
 
 _PARTS = (*ROLES, "batch_size")
 
@@ -104,8 +103,6 @@ class ManifestExecutor(RenderOnly):
         """
         document = self.mine(from_yaml(text), "The manifest")
         plan = read_notes(document) if has_notes(document) else self._plan_of(document, text)
-        environ = {each["name"]: str(each["value"]) for each in self._variables(document)}
-        plan = plan.model_copy(update={"job": plan.job.with_known_values(environ)})
         told: dict[str, Any] = {}
         for role in ROLES:
             before = tuple(group for group in getattr(plan.target, role) if group.replicas)
@@ -128,17 +125,9 @@ class ManifestExecutor(RenderOnly):
         """
         text = YamlText.load(path).text
         plan = self.parse(text)
-        plain = split(plan.job.command.env)[0] if plan.job.command else {}
-        withheld = any(map(is_withheld, plain.values()))  # such as one that tells a replica its number
-        if not self._base and (withheld or from_yaml(self.render(plan)) != from_yaml(text)):
+        if not self._base and from_yaml(self.render(plan)) != from_yaml(text):
             self._base = path
         return plan
-
-    def _variables(self, document: Node) -> Iterator[Mapping[str, Any]]:
-        for role in self.roles:
-            for slot in self.slots(document, role):
-                env = [each for each in slot.container.get("env") or [] if isinstance(each, Mapping)]
-                yield from (each for each in env if each.keys() >= {"name", "value"})
 
     def _plan_of(self, document: Node, text: str) -> Plan:
         meta = node(document.get("metadata"), "metadata")

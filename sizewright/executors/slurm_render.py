@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from sizewright.errors import InputError
-from sizewright.executors.plan_notes import check_no_secrets
+from sizewright.executors.plan_notes import SETTINGS, check_no_secrets
 from sizewright.executors.render_only import RenderOnly
 from sizewright.executors.repeated_sizes import Change, repeated_in_script
 from sizewright.executors.slots import BATCH_SIZE_ENV, Slot
@@ -30,7 +30,6 @@ from sizewright.spec.withheld import split, with_values
 COMMENT = "sizewright:"
 _MARK = f"export {PLAN}="
 _ENV_MARK = f'[ -n "${{{ENV}:-}}" ] || export {ENV}='
-_VALUES = TypeAdapter(dict[str, str])
 _STEP = "sizewright.executors.slurm_step"
 
 
@@ -171,8 +170,8 @@ def _told_plan(text: str) -> Plan:
         )
     try:
         plan = checked_json(Plan, "".join(shlex.split(told[0])))
-        values = _VALUES.validate_json("".join(shlex.split(env[0]))) if env else {}
-        return plan.model_copy(update={"job": plan.job.with_known_values(values)})
+        values = SETTINGS.validate_json("".join(shlex.split(env[0]))) if env else {}
+        return plan.model_copy(update={"job": plan.job.with_settings(values)})
     except ValidationError as error:
         said = explain_first(error)
     except ValueError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sizewright.container import own_usage
 from sizewright.errors import InputError
+from sizewright.executors.plan_notes import SETTINGS
 from sizewright.executors.slurm_cli import SlurmCli
 from sizewright.executors.slurm_sizes import groups_of, regrouped, whole_cores
 from sizewright.progress import VARIABLE
@@ -78,7 +79,7 @@ def run() -> int:
     """Start all steps; the job ends with its workers, or with the first step that fails."""
     plan = as_given(_plan(), os.environ)
     folder = Path(os.environ.setdefault(FOLDER, f"{os.getcwd()}/sizewright-{os.environ['SLURM_JOB_ID']}"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # logs of the command are for its user alone
     os.environ[PLAN] = plan.model_dump_json(exclude_defaults=True)
     os.environ[_SEATS] = json.dumps(list(seats_of(plan, os.environ, SlurmCli().addresses)))
     steps = [
@@ -98,12 +99,13 @@ def become(role: Role, first: int) -> None:
     seats = [Seat(r, n, _size(sizes[r, n]), host, port) for r, n, host, port in _told_seats()]
     me = next(s for s in seats if (s.role, s.number) == (role, first + int(os.environ["SLURM_PROCID"])))
     try:
-        command = own_command(plan.job).with_values(os.environ | json.loads(os.environ.get(ENV, "{}")))
+        job = plan.job.with_settings(SETTINGS.validate_json(os.environ.get(ENV, "{}")))
+        command = own_command(job).with_values(os.environ)
     except InputError as error:
         raise SystemExit(str(error)) from None
     start = make_start(plan.job.model_copy(update={"command": command}), seats, me, plan.target.batch_size)
     told = Path(os.environ[FOLDER]).absolute() / me.name
-    told.mkdir(parents=True, exist_ok=True)
+    told.mkdir(mode=0o700, parents=True, exist_ok=True)
     for stale in (EXIT_FILE, _ASKED_FILE):  # of a start that Slurm has put into its queue again
         (told / stale).unlink(missing_ok=True)
     _tell(told / REPLICA_FILE, me)

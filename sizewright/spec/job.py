@@ -19,7 +19,7 @@ from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
 from sizewright.spec.units import Count, Number, Seconds
-from sizewright.spec.withheld import Words, filled
+from sizewright.spec.withheld import Words
 
 _CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
 MOST_SAMPLES = 10**18
@@ -213,11 +213,11 @@ class Job(Record):
         tables = self.model.tables.model_copy(update={"counted": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
 
-    def with_known_values(self, environ: Mapping[str, str]) -> Job:
-        """The same job with those values of `environ` that its record withheld."""
+    def with_settings(self, known: Mapping[str, str]) -> Job:
+        """The same job with these values of variables of its command; others are passed over."""
         if not self.command:
             return self
-        env = filled(self.command.env, environ)
+        env = {name: known.get(name, value) for name, value in self.command.env.items()}
         return self.model_copy(update={"command": self.command.model_copy(update={"env": env})})
 
     def with_samples(self, samples: int) -> Job:

@@ -61,17 +61,12 @@ def split(env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return {name: value for name, value in env.items() if name not in secret}, secret
 
 
-def filled(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with those values of `environ` that are the withheld ones."""
-    return {name: environ[name] if _fits(name, value, environ) else value for name, value in env.items()}
-
-
 def with_values(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with all their values, those that are withheld taken from `environ`.
 
     Raises InputError where it lacks one, or has another value of a plain setting than the one that was written down.
     """
-    made = filled(env, environ)
+    made = {name: environ[name] if _fits(name, value, environ) else value for name, value in env.items()}
     withheld = [name for name, value in made.items() if is_withheld(value)]
     if missing := [name for name in withheld if name not in environ]:
         raise InputError(

@@ -131,6 +131,17 @@ def test_a_script_carries_plain_settings_and_no_secret() -> None:
     assert SlurmExecutor().render(plan(job=read)) == text
 
 
+def test_a_setting_that_was_edited_in_a_script_is_the_scripts(tmp_path: Path) -> None:
+    command = JOB.command.model_copy(update={"env": {"EPOCHS": "3"}})  # type: ignore[union-attr]
+    text = SlurmExecutor().render(plan(job=JOB.model_copy(update={"command": command})))
+    (tmp_path / "job.sh").write_text(text.replace('"EPOCHS": "3"', '"EPOCHS": "5"'))
+    executor = SlurmExecutor()
+    read = executor.adopt(tmp_path / "job.sh")
+    assert read.job.command
+    assert read.job.command.env == {"EPOCHS": "5"}
+    assert '"EPOCHS": "5"' in executor.render(read)
+
+
 def test_a_plan_whose_plain_settings_nobody_knows_makes_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     command = JOB.command.model_copy(update={"env": {"MODE": "fast"}})  # type: ignore[union-attr]
     written = plan(job=Job.model_validate_json(JOB.model_copy(update={"command": command}).model_dump_json()))

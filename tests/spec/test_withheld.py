@@ -11,7 +11,7 @@ import sizewright as sw
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.withheld import filled, is_withheld, split, with_values
+from sizewright.spec.withheld import is_withheld, split, with_values
 
 ENV = {"MODE": "fast", "DB_PASSWORD": "s3cret", "STORE": "postgresql://me:s3cret@db/x", "INDEX": "{index}"}
 JOB = Job(name="own", command=Command(run=("python", "t.py", "--db-token", "s3cret"), env=ENV))
@@ -75,12 +75,6 @@ def test_a_name_without_a_value_is_taken_from_the_environment() -> None:
     assert job.command
     assert job.command.with_values({"WANDB_API_KEY": "k"}).env == {"WANDB_API_KEY": "k"}
     assert job.hash == sw.load_job({"command": {"run": "python t.py", "env": {"WANDB_API_KEY": "k"}}}).hash
-
-
-def test_another_value_of_a_plain_setting_is_not_taken() -> None:
-    written = Command.model_validate_json(Command(run=("t",), env={"MODE": "fast"}).model_dump_json()).env
-    assert filled(written, {"MODE": "slow"}) == written
-    assert filled(written, {"MODE": "fast"}) == {"MODE": "fast"}
 
 
 def test_a_change_of_the_objective_keeps_the_values() -> None:
