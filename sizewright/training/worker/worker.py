@@ -154,7 +154,7 @@ class Worker:
         self._tag += 1
         asked = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
         clock.append(time.perf_counter())
-        due = self._fresh or self._tag % self._dense_every == 0 or self._apart()
+        due = self._fresh or self._tag % self._dense_every == 0 or self._apart(asked)
         self._send(asked, WANT_DENSE if due else 0)
         clock.append(time.perf_counter())
         self.counters.pull_s += clock[2] - clock[1]
@@ -162,11 +162,12 @@ class Worker:
         self.counters.unique_rows += len(lookup.keys)
         return asked
 
-    def _apart(self) -> bool:
+    def _apart(self, asked: _Step | None = None) -> bool:
         """Whether the dense gradients of the batch just computed, or of the one to be computed next, must not be
-        summed up with others: some servers have applied it already."""
-        ready = self._ready[0] if self._ready else None
-        return any(step is not None and step.leased.again for step in (self._done, ready))
+        summed up with others: some servers have applied it already. The next is the one asked for in rounds, where
+        nothing is asked for in advance."""
+        following = asked if self._sync else self._ready[0] if self._ready else None
+        return any(step is not None and step.leased.again for step in (self._done, following))
 
     def _send(self, asked: _Step | None, flags: int) -> None:
         self._sent, self._done = self._done, None
