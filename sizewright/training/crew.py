@@ -300,6 +300,8 @@ class Crew:
             yield
         except BaseException:
             self.fleet.kill(newcomers)
+            with contextlib.suppress(SizewrightError):  # some may have begun to train; else once all servers are there
+                self.workers.release([member for member in newcomers if member.role == "worker"])
             raise
 
 

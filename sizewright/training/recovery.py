@@ -75,6 +75,7 @@ class Recovery:
         try:
             if dead := self._dead():
                 self._recover(dead)
+            self._crew.workers.release_gone()
             self._crew.rejoin()
         except SizewrightError as error:
             self._try_again(error)

@@ -27,6 +27,7 @@ class WorkerTeam:
         self._program, self._fleet, self._roster, self._leases = program, fleet, roster, leases
         self._token, self._transport = token, transport
         self._joined = 0
+        self._gone: list[int] = []
 
     def join(self, workers: Sequence[Member], job: Job, scale: float, routing: Routing) -> None:
         """Let loaded workers train."""
@@ -58,9 +59,15 @@ class WorkerTeam:
         """Workers that have left or died: no server takes anything from them or waits for them any more.
 
         What they had not trained is leased again, by what the servers say that they have of it. Raises when a server
-        has died, which must be replaced first.
+        has died, which must be replaced first; `release_gone` then does what is left.
         """
-        asked = [[s.actor.forget.remote(w.joined) for s in self._roster.servers] for w in workers]
-        for worker, refs in zip(workers, asked, strict=True):
+        self._gone += [worker.joined for worker in workers if worker.joined]
+        self.release_gone()
+
+    def release_gone(self) -> None:
+        """Release the workers that have gone while a server was dead, too. Raises while one is."""
+        asked = [(worker, [s.actor.forget.remote(worker) for s in self._roster.servers]) for worker in self._gone]
+        for worker, refs in asked:
             accounts = [group.samples for groups in self._fleet.get(refs) for group in groups]
-            self._leases.release(worker.joined, accounts)
+            self._leases.release(worker, accounts)
+            self._gone.remove(worker)

@@ -19,7 +19,7 @@ from sizewright.training.ps.parameter_server import Incoming
 from tests.helpers.simulation.world import run_schedule
 
 ROOT = Path(__file__).resolve().parents[2]
-FIXED = (856, 3125, 6262, 9356, 20622, 37923, 42289)
+FIXED = (856, 3125, 6262, 9356, 11096, 20622, 37923, 42289)
 """Seeds of schedules that found something once."""
 
 
