@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,6 +13,7 @@ from sizewright.errors import InputError, StoreError
 from sizewright.spec import Job
 from sizewright.spec._json import loads
 from sizewright.spec.identity import HASH_VERSION
+from sizewright.spec.withheld import written_value, written_words
 
 _VERSION = "job_hash_version"
 
@@ -85,6 +87,7 @@ def _rename(connection: sa.Connection) -> None:
         if there is None:  # else it was described in another folder, too
             connection.execute(jobs.insert().values(hash=job.hash, description=job.model_dump_json(by_alias=True)))
     _rename_runs(connection, {old: job.hash for old, job in renamed.items()})
+    _withhold(connection)
 
 
 def _rename_runs(connection: sa.Connection, renamed: dict[str, str]) -> None:
@@ -94,7 +97,33 @@ def _rename_runs(connection: sa.Connection, renamed: dict[str, str]) -> None:
     found = sa.select(runs.c.number, runs.c.job_hash, runs.c.record).where(runs.c.job_hash.in_(renamed))
     for number, old, text in connection.execute(found).all():
         record = loads(text) | {"job_hash": renamed[old]}
-        if job := read_job(json.dumps(record.get("job"))):
-            record["job"] = loads(job.model_dump_json())
         values = {"job_hash": renamed[old], "record": json.dumps(record, ensure_ascii=False)}
         connection.execute(runs.update().where(runs.c.number == number).values(values))
+
+
+def _withhold(connection: sa.Connection) -> None:
+    """Take what older versions kept of secrets out of all rows, also of those that this version cannot read."""
+    for table, key, column in (("jobs", "hash", "description"), ("finished_jobs", "number", "record")):
+        rows = metadata.tables[table]
+        for name, text in connection.execute(sa.select(rows.c[key], rows.c[column])).all():
+            try:
+                described = loads(text)
+            except ValueError:
+                continue
+            if isinstance(described, dict) and _withheld(described):
+                values = {column: json.dumps(described, ensure_ascii=False)}
+                connection.execute(rows.update().where(rows.c[key] == name).values(values))
+
+
+def _withheld(described: dict[str, Any]) -> bool:
+    """Whether something in a job, or in the job of a run, was replaced by what is written down of it."""
+    job = described.get("job") if isinstance(described.get("job"), dict) else described
+    command = job.get("command") if job else None
+    if not isinstance(command, dict):
+        return False
+    before = json.dumps(command)
+    if isinstance(env := command.get("env"), dict):
+        command["env"] = {name: written_value(name, str(value)) for name, value in env.items()}
+    if isinstance(run := command.get("run"), list):
+        command["run"] = list(written_words([str(word) for word in run]))
+    return json.dumps(command) != before

@@ -189,12 +189,12 @@ class Prometheus:
         return body
 
     def _silent(self, reason: str) -> StoreError:
-        return StoreError(f"Prometheus at {self.url} does not answer: {reason.rstrip('.')}.", "Check the URL.")
+        return StoreError(f"Prometheus at {self.url} does not answer: {_short(reason)}.", "Check the URL.")
 
     def _refusal(self, reason: str, code: int) -> StoreError:
         kind = _TooMuchError if code in (400, 413, 422, 504) and _TOO_MUCH.search(reason) else StoreError
         remedy = _REMEDIES[422] if kind is _TooMuchError else _REMEDIES.get(code, "Check the URL.")
-        return kind(f"Prometheus at {self.url} refuses: {reason.rstrip('.')}.", remedy)
+        return kind(f"Prometheus at {self.url} refuses: {_short(reason)}.", remedy)
 
     def _foreign(self, body: bytes, error: Exception) -> StoreError:
         """The error for an answer that does not have the form of Prometheus'."""
@@ -258,6 +258,12 @@ def _series(one: _One) -> Series:
 def _joined(pieces: list[Series]) -> Series:
     columns = (np.concatenate(column) for column in zip(*((p.times, p.values) for p in pieces), strict=True))
     return Series(pieces[0].labels, *columns)
+
+
+def _short(text: str) -> str:
+    """One line of a text of somebody else's."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= 300 else f"{line[:300]}…"
 
 
 def _unpacked(body: bytes) -> bytes:

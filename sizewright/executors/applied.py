@@ -113,8 +113,11 @@ def sized(allocation: Allocation, executor: ManifestExecutor) -> Sizes:
 
 
 def seconds_of(text: str | None) -> float | None:
-    """A time as Kubernetes writes it, on the clock of `time.time`."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    """A time as Kubernetes writes it, on the clock of `time.time`; None for what is none."""
+    try:
+        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _one_of(group: Group) -> Group:

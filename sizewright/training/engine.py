@@ -200,7 +200,7 @@ class Engine:
             )
         self._quiet.enter_context(_own_output(self.ray))
         try:
-            with _no_signals(self.ray):
+            with _no_signals(self.ray), _elsewhere(Path("/")):  # which every machine has, and nobody else can write
                 self.ray.init(
                     address=address,
                     namespace=NAMESPACE,

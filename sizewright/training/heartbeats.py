@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _EVERY_S = 0.5
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -78,7 +80,10 @@ class Heartbeats:
 
     def _run(self) -> None:
         while not self._stop.wait(min(_EVERY_S, self._limit_s / 4)):
-            if not self._engine_alive():
-                self._lost()
-                return
-            self.look()
+            try:
+                if not self._engine_alive():
+                    self._lost()
+                    return
+                self.look()
+            except Exception:  # such as of a Ray that goes at this moment: the next look tells
+                _LOG.debug("a look at the replicas failed", exc_info=True)

@@ -76,10 +76,10 @@ def write_snapshot(
 ) -> None:
     """Write one into a new folder below `folder`, then remove all but the one before it. `count` is told the bytes.
 
+    Until then nothing goes: the one before may be damaged, and the one before that what a run went on from.
+
     Raises EngineError when the disk refuses; older ones then stay.
     """
-    for path in snapshots(folder)[:-1]:
-        shutil.rmtree(path, ignore_errors=True)
     number = 1 + max([_number(path) for path in snapshots(folder)], default=0)
     new = Path(folder) / f".{_PREFIX}{number:06d}"
     try:

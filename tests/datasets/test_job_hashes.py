@@ -150,7 +150,11 @@ def test_values_of_variables_leave_an_old_store(tmp_path: Path) -> None:
         record["job"]["command"]["env"] = env
         record["job_hash"] = before
         connection.execute("UPDATE finished_jobs SET job_hash = ?, record = ?", (before, json.dumps(record)))
-    assert path.read_text("latin-1").count("s3cret-of-ours") == 2
+        strange = json.dumps(description | {"bounds": "none that this version knows"})
+        connection.execute("INSERT INTO jobs VALUES ('ffffffffffff', ?)", (strange,))
+        other = ("b", "eeeeeeeeeeee", "own", json.dumps(record | {"id": "b", "job_hash": "eeeeeeeeeeee"}))
+        connection.execute("INSERT INTO finished_jobs (id, job_hash, name, record) VALUES (?, ?, ?, ?)", other)
+    assert path.read_text("latin-1").count("s3cret-of-ours") == 4
     with TrialStore(path) as store:
         assert [trial.job_hash for trial in store.trials(job=job)] == [job.hash]
         (run,) = store.history.finished(job=job)

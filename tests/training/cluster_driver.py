@@ -1,7 +1,8 @@
 """Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
 
 `cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits to be
-told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins.
+told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins; `paths FOLDER`
+tells where workers import from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sizewright.errors import EngineError
 from sizewright.spec import Allocation, Data, Job, Metrics, Model, Optimizer, Tables, Training
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
 from sizewright.training.command.session import CommandSession
-from sizewright.training.engine import NODE_IP_VARIABLE
+from sizewright.training.engine import NODE_IP_VARIABLE, Engine
 from sizewright.training.session import Session
 
 ADDRESS = os.environ["SIZEWRIGHT_ADDRESS"]
@@ -141,6 +142,14 @@ def command() -> None:
     say(left=left_over({}))
 
 
+def paths(folder: str) -> None:
+    """Where a worker imports from, while the driver works in a folder that all may write."""
+    os.chdir(folder)
+    engine = Engine(address=ADDRESS)
+    say(paths=engine.ray.get(engine.ray.remote(num_cpus=0)(lambda: list(sys.path)).remote()))
+    engine.stop()
+
+
 def join(address: str) -> None:
     start = time.monotonic()
     try:
@@ -157,5 +166,7 @@ if __name__ == "__main__":
         lose(int(sys.argv[2]))
     elif sys.argv[1] == "command":
         command()
+    elif sys.argv[1] == "paths":
+        paths(sys.argv[2])
     else:
         join(sys.argv[2])

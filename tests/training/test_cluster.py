@@ -148,6 +148,17 @@ def test_own_code_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_no_worker_imports_from_the_drivers_folder(bed: Bed, tmp_path: Path) -> None:
+    """Others may write there; on a Ray of ours workers start in an empty folder."""
+    tmp_path.chmod(0o1777)
+    driver = Driver(bed, "paths", str(tmp_path))
+    paths = driver.next()["paths"]
+    assert str(tmp_path) not in paths
+    assert paths[0] == "/"
+    driver.end()
+
+
+@pytest.mark.timeout(120)
 def test_lost_machine_costs_what_came_since_the_last_snapshot(bed: Bed) -> None:
     """The last one here: the bed has one machine less afterwards."""
     driver = Driver(bed, "lose", "500000")

@@ -177,3 +177,21 @@ def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match="cannot be kept in"), held(tmp_path / "file" / "folder"):
         pass
+
+
+def test_what_a_run_went_on_from_stays_until_a_newer_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last snapshot is damaged, the one before it was resumed, and the next cannot be written."""
+    for samples in (64, 128):
+        write(tmp_path, samples)
+    older, latest = snapshots(tmp_path)
+    (latest / "keys.npy").write_bytes(b"")
+
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sizewright.training.snapshot_files._write_array", full)
+    with pytest.raises(EngineError, match="could not be written"):
+        write(tmp_path, 192)
+    assert list(read_snapshot(older, JOB)[0].trained) == [(0, 64)]
