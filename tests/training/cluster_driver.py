@@ -1,8 +1,8 @@
 """Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
 
 `cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits to be
-told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins; `paths FOLDER`
-tells where workers import from.
+told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins; `paths
+FOLDER` tells where workers import from.
 """
 
 from __future__ import annotations
