@@ -14,13 +14,15 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from sizewright.datasets.bounded_parquet import read_parquet
-from sizewright.datasets.wrappings import DAMAGES, Reads, Text, check_of, opened, texts_in
+from sizewright.datasets.bounded_parquet import MOST_BYTES, read_parquet
+from sizewright.datasets.wrappings import DAMAGES, Reads, Text, check_of, check_size, opened, texts_in
 from sizewright.errors import InputError
 from sizewright.spec._json import loads
 
 _SEPARATORS = ",;\t|"
 _HEAD = 1 << 16
+_MOST_TEXT = 256 << 20
+"""Of a table of few rows, whose places are kept."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 _OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
@@ -46,6 +48,7 @@ def read_table(
         if text.layers and text.layers[-1].kind == "parquet":
             frame: pd.DataFrame = read_parquet(path).to_pandas()
         else:
+            check_size(str(path), text.layers, what, MOST_BYTES)
             with opened(str(path), text.layers) as stream:
                 if text.line[:2] in _UTF_16:
                     data = stream.read().decode("utf-16").encode()
@@ -63,6 +66,7 @@ def read_text(path: str | Path, what: str) -> str:
         text = _only_text(path, what, utf_16=True)
         if text.layers and text.layers[-1].kind == "parquet":
             raise InputError(f"{path} is a Parquet file, where the {what} is to be text.", "Write it as CSV or JSON.")
+        check_size(str(path), text.layers, what, _MOST_TEXT)
         with opened(str(path), text.layers) as stream:
             data = stream.read()
         return data.decode("utf-16" if data[:2] in _UTF_16 else "utf-8-sig")

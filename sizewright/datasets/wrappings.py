@@ -19,12 +19,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from sizewright.datasets.bounded_parquet import open_parquet, plain_bytes
 from sizewright.errors import InputError
+from sizewright.spec.units import format_bytes
 
 LONGEST_LINE = 1 << 20
 _HEAD = 1 << 16
 _ROWS_AT_ONCE = 8192
 _MOST_LAYERS = 5
+_MOST_BYTES = 256 << 20
+"""Of the rows of a Parquet file that are read at once."""
 
 _MAGIC = {
     b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4",
@@ -106,6 +110,19 @@ def opened(path: str, layers: tuple[Layer, ...]) -> Iterator[BinaryIO]:
         for layer in layers:
             stream = _OPENERS[layer.kind](stream, layer)
         yield stream
+
+
+def check_size(path: str, layers: tuple[Layer, ...], what: str, most_bytes: int) -> None:
+    """Raise InputError for a text that takes more than `most_bytes` when it is unpacked, without holding it."""
+    size = 0
+    with opened(path, layers) as stream:
+        while size <= most_bytes and (chunk := stream.read(_HEAD)):
+            size += len(chunk)
+    if size > most_bytes:
+        raise InputError(
+            f"The {what} {path} takes more than {format_bytes(most_bytes)} when it is unpacked.",
+            "Check what wrote it, or keep only the rows and columns that are needed.",
+        )
 
 
 def check_of(path: str) -> str:
@@ -226,9 +243,7 @@ def _parquet_columns(path: str, stream: BinaryIO, columns_of: Callable[[Any], tu
 
 
 def _parquet_text(stream: BinaryIO, layer: Layer) -> BinaryIO:
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(stream)
+    file = open_parquet(stream)
     batches = file.iter_batches(_ROWS_AT_ONCE, columns=list(dict.fromkeys(layer.columns)), use_threads=False)
     return _buffered(_lines(batch, layer.columns) for batch in batches)
 
@@ -239,6 +254,11 @@ def _lines(batch: Any, columns: tuple[str, ...]) -> bytes:
     import pyarrow.compute as pc
     import pyarrow.csv as arrow_csv
 
+    if sum(plain_bytes(batch.column(name)) for name in columns) > _MOST_BYTES:
+        raise InputError(
+            f"{batch.num_rows:,} rows of the Parquet file take more than {format_bytes(_MOST_BYTES)} when read.",
+            "Check what wrote it, or keep only the columns that are needed.",
+        )
     taken = [_as_text(batch.column(name)) for name in columns]
     options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     names = [str(number) for number in range(len(columns))]
