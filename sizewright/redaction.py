@@ -160,7 +160,7 @@ _AUTHORIZED = re.compile(
     r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+(?=\S*\d|\S{16}))[^\s$'\"*<]+",
     re.IGNORECASE,
 )
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)", re.DOTALL)
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?)")
 _KNOWN_WORD = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]*\d)[\w-]{12,}"
     r"|xox[a-z]-[\w-]{8,}|sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"

@@ -150,7 +150,7 @@ def _check_size(root: Any) -> None:
             open_nodes.discard(id(node))
             sizes[id(node)] = 1 + sum(sizes[id(each)] for each in inner)
             if sizes[id(node)] > MOST_NODES:
-                raise _too_large(node, f"its aliases stand for more than {MOST_NODES:,} values")
+                raise _too_large(node, f"it stands, with its aliases, for more than {MOST_NODES:,} values")
         elif id(node) in open_nodes:
             raise _too_large(node, "an alias stands for what it is part of")
         elif id(node) not in sizes:
@@ -212,7 +212,10 @@ _PlainLoader.add_constructor("tag:yaml.org,2002:float", _PlainLoader.construct_f
 
 def read_yaml(text: str) -> Any:
     """The value of a YAML or JSON text. Raises KeyTwiceError, yaml.YAMLError, ValueError or RecursionError."""
-    return yaml.load(text, _PlainLoader)
+    try:
+        return yaml.load(text, _PlainLoader)
+    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:  # for !!int '' and such
+        raise ValueError(f"a value is not of the kind that its tag says ({type(error).__name__})") from None
 
 
 def read_json(text: str) -> Any:

@@ -32,7 +32,7 @@ BOMBS |= {"itself": "a: &a [*a]\n", "below itself": "a: &a {b: {c: *a}}\n"}
 def test_a_file_that_expands_without_end_is_refused(load, text: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "file.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"file.yaml: (its aliases stand for more than|an alias stands for what)"):
+    with pytest.raises(InputError, match=r"file.yaml: (it stands, with its aliases,|an alias stands for what)"):
         load(path)
 
 
@@ -55,3 +55,11 @@ def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
     text = "name: ctr\nbounds:\n  worker: &size {replicas: [1, 2], cpu: [1, 2]}\n  ps: {<<: *size, replicas: 1}\n"
     (tmp_path / "job.yaml").write_text(text)
     assert Job.load(tmp_path / "job.yaml").bounds.ps.replicas == (1, 1)
+
+
+@pytest.mark.parametrize("value", ["!!float ''", "!!int ''", "!!timestamp x", "!!bool x", "!!binary x", "!!int [1]"])
+def test_a_value_that_is_not_of_the_kind_of_its_tag_is_one_sentence(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(f"training: {{samples: {value}}}\n")
+    with pytest.raises(InputError, match="is not valid YAML"):
+        Job.load(path)
