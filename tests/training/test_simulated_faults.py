@@ -16,6 +16,7 @@ from sizewright.training.embedding import EmbeddingStore
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.ps.applied import AppliedSamples
 from sizewright.training.ps.parameter_server import Incoming
+from sizewright.training.routing import DENSE_PARTS
 from tests.helpers.simulation.world import run_schedule
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,18 +61,29 @@ def _release_at_once(self: LeaseServer, worker: int, applied: object, *, real: A
     return released
 
 
-BREAKS: dict[str, tuple[type, str, Callable[..., Any], int]] = {
-    "a push that comes again is applied again": (AppliedSamples, "covered", lambda self, ranges, parts: False, 30),
-    "rows are copied as they are when their turn comes": (EmbeddingStore, "_keep", lambda self, slots: None, 60),
-    "the account does not move with the rows": (Incoming, "put_applied", lambda self, parts, samples: None, 30),
-    "losses are not counted": (Account, "settle", lambda self: {}, 30),
-    "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, 300),
+def _dense_again(self: AppliedSamples, ranges: Any, parts: slice, *, real: Any = AppliedSamples.covered) -> Any:
+    return parts != DENSE_PARTS and real(self, ranges, parts)
+
+
+BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
+    "a push that comes again is applied again": (
+        AppliedSamples,
+        "covered",
+        lambda self, ranges, parts: False,
+        range(30),
+    ),
+    "rows are copied as they are when their turn comes": (EmbeddingStore, "_keep", lambda self, slots: None, range(60)),
+    "the account does not move with the rows": (Incoming, "put_applied", lambda self, parts, samples: None, range(30)),
+    "dense gradients that come again are applied again": (AppliedSamples, "covered", _dense_again, range(60)),
+    "more updates are told as lost than were": (Account, "_updates", lambda self, samples: 1_000, range(60)),
+    "losses are not counted": (Account, "settle", lambda self: {}, range(30)),
+    "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, range(250, 700)),
 }
 
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_it_finds_what_is_broken(name: str) -> None:
     """The simulation can fail: each of these faults, put in, shows within few schedules."""
-    owner, method, broken, most = BREAKS[name]
+    owner, method, broken, seeds = BREAKS[name]
     with mock.patch.object(owner, method, broken):
-        assert any(run_schedule(seed).violations for seed in range(most))
+        assert any(run_schedule(seed).violations for seed in seeds)

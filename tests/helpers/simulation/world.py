@@ -33,18 +33,21 @@ from sizewright.training.hash_index import Keys
 from sizewright.training.leases import batch_source
 from sizewright.training.optimizers import Floats, UpdateRule, make_rule
 from sizewright.training.ps import migration, snapshot_store
+from sizewright.training.ps.applied import AppliedGroup
 from sizewright.training.routing import PARTITIONS, Counts, partition_of
 from sizewright.training.session import Session
 from sizewright.training.transport import links, listeners, peers, wire
 from sizewright.training.worker import network_step, ps_client, worker
+from tests.helpers.losses import dense_counts, updates_lost
 from tests.helpers.simulation.actors import SimEngine, SimMachine, SimRay
 from tests.helpers.simulation.network import Network, SimListener
 from tests.helpers.simulation.scheduler import Process, Scheduler
 from tests.helpers.simulation.threads import SimThreading, SimTime
 
-BATCH, SHARED, HANG_S, LIMIT_S = 8, 3, 2.0, 900.0
+BATCH, SHARED, DENSE, HANG_S, LIMIT_S = 8, 3, 5, 2.0, 900.0
 _IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
 """Also those that a replica imports later: what is not there yet is not simulated."""
+BATCH_SIZES = (4, BATCH, 12)
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "disk", "engine")
 CHANGES = ("scale", "scale", "replace", "rebalance", "checkpoint")
 
@@ -60,11 +63,11 @@ class Applications(UpdateRule):
 
 
 class Counting:
-    """Instead of a network: the gradient of a row is -1, that of the dense weight minus the number of samples."""
+    """Instead of a network: the gradient of a row is -1, that of a dense weight minus the number of samples."""
 
     def __init__(self, network: object, loss: object, device: str) -> None:
-        self.weights: Floats = np.zeros(1, np.float32)
-        self._grads: Floats = np.zeros(1, np.float32)
+        self.weights: Floats = np.zeros(DENSE, np.float32)
+        self._grads: Floats = np.zeros(DENSE, np.float32)
         self._world = World.present
 
     def gradients(self, batch: Any, inverse: Any, rows: Floats) -> tuple[Floats, float]:
@@ -109,7 +112,7 @@ class _Future:
         return bool(self.task.done)
 
     def result(self) -> Floats:
-        return np.zeros(1, np.float32)
+        return np.zeros(DENSE, np.float32)
 
 
 def _wait(futures: list[_Future], timeout: float) -> Any:
@@ -188,6 +191,7 @@ class World:
         self.finished = False
         self.saved: list[tuple[int, list[Loss]]] = []
         self.inherited: list[Loss] = []
+        self.dense_of_a_worker = False
 
     def log(self, what: str) -> None:
         self.report.log.append(f"{self.scheduler.now:9.4f} {what}")
@@ -233,6 +237,7 @@ class World:
                 resume=self.folder if resumes else None, recover=True, hang_s=HANG_S, program=AuditProgram(),
             )  # fmt: skip
             self._note_saves(running)
+            self._watch_losses(running)
             running.scale(self._allocation())
             self.log(f"trains{' on' if resumes else ''}: {running.allocation and running.allocation.describe()}")
             while not running.wait(self.scheduler.delay(0.1)):
@@ -250,7 +255,7 @@ class World:
         self.finished = True
 
     def _allocation(self) -> Allocation:
-        return Allocation.of(self.rng.randint(1, 3), self.rng.randint(1, 3), 0.3, 0.2, self.rng.choice([4, BATCH, 12]))
+        return Allocation.of(self.rng.randint(1, 3), self.rng.randint(1, 3), 0.3, 0.2, self.rng.choice(BATCH_SIZES))
 
     def _change(self, running: Session) -> None:
         what = self.rng.choice(CHANGES)
@@ -320,6 +325,32 @@ class World:
 
         running._snapshots.save = noted  # type: ignore[method-assign]
 
+    def _watch_losses(self, running: Session) -> None:
+        """Nothing is lost that the store of snapshots holds: what a server loses came since its last snapshot."""
+        counted, weights = running._account._count, running._snapshots._from_a_worker
+
+        def watched(server: str, missing: AppliedGroup) -> list[Loss]:
+            losses = counted(server, missing)
+            held = self._in_the_store(running)
+            for loss in losses:
+                kept = [samples for parts, samples in held if np.isin(parts, loss.parts).any()]
+                if twice := sum(samples.count(*each) for samples in kept for each in loss.samples):
+                    self.violate(f"{twice} samples are lost at {server} that a snapshot holds")
+            return losses
+
+        def noted() -> Floats:
+            self.dense_of_a_worker = True  # it says not what is in them
+            return weights()
+
+        running._account._count = watched  # type: ignore[method-assign]
+        running._snapshots._from_a_worker = noted  # type: ignore[method-assign]
+
+    def _in_the_store(self, running: Session) -> list[AppliedGroup]:
+        for actor in self.ray.actors:
+            if actor.process.alive and isinstance(actor.instance, snapshot_store.SnapshotStore):
+                return actor.instance._applied.groups()
+        return []
+
     def _losses_in_snapshot(self) -> list[Loss]:
         assert self.folder is not None
         info, _ = snapshot_files.read_snapshot(self.folder, self.job)
@@ -346,10 +377,27 @@ class World:
             wrong = np.flatnonzero(found != expected)
             told = ", ".join(f"{i}: {found[i]} for {expected[i]}" for i in wrong[:8])
             self.violate(f"{len(wrong)} rows are not as told: {told}")
-        if bool(outcome.updates_lost) != bool(losses):
-            self.violate(f"{outcome.updates_lost} updates are told as lost, and {len(losses)} losses are known")
+        least, most = updates_lost(losses, BATCH_SIZES)
+        if not least <= outcome.updates_lost <= most:
+            self.violate(f"{outcome.updates_lost} updates are told as lost, not {least} to {most}")
+        if not self.sync:
+            self._check_dense(running, losses)
         self.report.losses = len(losses)
         self.log(f"finished; {outcome.updates_lost} updates lost")
+
+    def _check_dense(self, running: Session, losses: list[Loss]) -> None:
+        """Each dense weight has seen all samples but those that are told; more where it was taken from a worker."""
+        found, expected = self._dense(running), dense_counts(self.samples, losses, DENSE)
+        wrong = found < expected if self.dense_of_a_worker else found != expected
+        if wrong.any():
+            self.violate(f"dense weights have seen {found.tolist()} samples for {expected.tolist()}")
+
+    def _dense(self, running: Session) -> Floats:
+        crew = running._crew
+        assert crew is not None
+        assert crew.routing is not None
+        slices = [member.actor.instance._ps.dense for member in crew.roster.servers]
+        return np.concatenate([each.copy() for each in sorted(slices, key=lambda each: each.start)])
 
     def _expected(self, losses: list[Loss]) -> Counts:
         """How often each row is to have been applied: those of the samples, then those that they share."""
@@ -422,7 +470,7 @@ class World:
             put(snapshots, "held", lambda *_: contextlib.nullcontext())
             put(worker_actor, "ThreadPoolExecutor", _Pool)
             put(worker_actor, "wait", _wait)
-            put(worker_actor, "_warm_up", lambda *_: np.zeros(1, np.float32))
+            put(worker_actor, "_warm_up", lambda *_: np.zeros(DENSE, np.float32))
             put(replica, "ReplicaLimits", _Limits)
             put(replica, "os", _Os())
             put(replica.Replica, "node", lambda _: "")
