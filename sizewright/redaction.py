@@ -50,6 +50,7 @@ def redacted(text: str, mark: str = _MARK) -> str:
     text = without_passwords(text, mark)
     for pattern in (_PARAMETER, _ASSIGNED, _FLAGGED, _KEYED):
         text = pattern.sub(without_value, text)
+    text = _CURL_USER.sub(rf"\g<before>{mark}", text)
     text = _PRIVATE_KEY.sub(mark, _AUTHORIZED.sub(rf"\g<before>{mark}", text))
     return _KNOWN_WORD.sub(mark, text)
 
@@ -61,8 +62,12 @@ def without_passwords(text: str, mark: str = _MARK) -> str:
 
 def hide_in_words(words: Sequence[str]) -> Iterator[str]:
     """Yield the words of a command with `<hidden>` in place of what may be a secret in them."""
-    before = ""
+    before, of_curl = "", False
     for word in words:
+        of_curl |= word.rpartition("/")[2] == "curl"
+        if of_curl and before in ("-u", "--user") and not word.startswith("$"):
+            user, colon, password = word.partition(":")
+            word = f"{user}{colon}{_WORD_MARK}" if password else word
         is_value = _FLAG.fullmatch(before) and _VALUE.match(word) and _is_secret(before, word)
         yield _WORD_MARK if is_value else redacted(word, _WORD_MARK)
         before = word
@@ -160,6 +165,7 @@ _AUTHORIZED = re.compile(
     r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+(?=\S*\d|\S{16}))[^\s$'\"*<]+",
     re.IGNORECASE,
 )
+_CURL_USER = re.compile(r"(?P<before>\bcurl\b[^|;&\n]*?\s(?:-u|--user)[ =]?['\"]?[^\s:$'\"]+:)[^\s$'\"]+")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?)")
 _KNOWN_WORD = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]*\d)[\w-]{12,}"

@@ -69,7 +69,7 @@ sys.stdin.readline()  # until it is in its group
 from sizewright.container import own_usage
 held = bytearray(os.urandom(1)) * (64 << 20)
 enough = lambda used: used.throttled_s is not None and used.throttled_s > 0.05
-while time.process_time() < 0.5 or (not enough(own_usage()) and time.process_time() < 15): pass
+while time.process_time() < 0.3 or (not enough(own_usage()) and time.process_time() < 15): pass
 print(repr(own_usage()._asdict()))
 """
 
@@ -80,16 +80,16 @@ def test_it_tells_what_its_own_group_used_and_not_the_host() -> None:
         pytest.skip("this host lets nobody make control groups here")
     try:
         group = tree.child("leaf")
-        group.set_cpu(0.4)
+        group.set_cpu(0.1)  # so little that a busy host grants it too
         group.set_memory(512 * MIB)
         words = [sys.executable, "-c", _PROGRAM]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             group.join(child.pid)
-            told, _ = child.communicate("go\n", timeout=60)
+            told, _ = child.communicate("go\n", timeout=200)
         used = Usage(**ast.literal_eval(told))
     finally:
         tree.remove(grace_s=0.0)
-    assert (used.cpu_limit, used.memory_limit_bytes) == (pytest.approx(0.4), 512 * MIB)
-    assert 0.3 < (used.cpu_s or 0) < 20.0
-    assert (used.throttled_s or 0) > 0.05, "at 0.4 cores it was held back"
+    assert (used.cpu_limit, used.memory_limit_bytes) == (pytest.approx(0.1), 512 * MIB)
+    assert 0.2 < (used.cpu_s or 0) < 20.0
+    assert (used.throttled_s or 0) > 0.05, "at 0.1 cores it was held back"
     assert 64 * MIB < (used.memory_peak_bytes or 0) < 200 * MIB

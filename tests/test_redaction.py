@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError, NotEnoughDataError
-from sizewright.redaction import may_be_secret, redacted
+from sizewright.redaction import hide_in_words, may_be_secret, redacted
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,8 @@ from sizewright.redaction import may_be_secret, redacted
         ('{"token": 12345678}', '{"token": ***}'),
         ("a\n-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\nb", "a\n***\nb"),
         ("a bearer of news; session=3 of 5; --pass 2 --pin-memory true --tokens-per-sample 512 --auth none",) * 2,
+        ('sh -c "curl -fs -u me:pw http://x"', 'sh -c "curl -fs -u me:*** http://x"'),
+        ("docker run -u me:staff x; curl --user $USER:$PASS x",) * 2,
         ("write the URL as https://USER:PASSWORD@HOST",) * 2,
         ("/data/hf_datasets_criteo_kaggle/day.tsv sk-learn-pipelines-version-b",) * 2,
         ("the session: it has ended; name: is missing; its token: none",) * 2,
@@ -52,6 +54,12 @@ from sizewright.redaction import may_be_secret, redacted
 )
 def test_passwords_are_replaced_and_nothing_else(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+def test_the_user_of_curl_loses_the_password() -> None:
+    assert list(hide_in_words(["/usr/bin/curl", "-u", "me:pw", "x"])) == ["/usr/bin/curl", "-u", "me:<hidden>", "x"]
+    plain = ["docker", "run", "-u", "me:staff"], ["curl", "-u", "$USER:$PASS"]
+    assert [list(hide_in_words(words)) for words in plain] == [*plain]
 
 
 @given(

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from sizewright.errors import InputError
-from sizewright.spec._text_files import KeyTwiceError, NoDuplicates, TooLargeError
+from sizewright.spec._text_files import OF_TAGS, KeyTwiceError, NoDuplicates, TooLargeError
 
 
 class _Loader(NoDuplicates, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -30,9 +30,11 @@ def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
     try:
         return list(yaml.load_all(text, _Loader))
     except TooLargeError as error:
-        raise InputError(f"{name}: {error.problem}.", "Write out what the aliases stand for.") from None
+        raise InputError(f"{name}: {error.problem}.", error.remedy) from None
     except KeyTwiceError as error:
         raise InputError(f"{name}: {error}.", "Keep one of them.") from None
+    except (ValueError, *OF_TAGS):
+        raise InputError(f"{name} is not YAML: a value is not of the kind that its tag says.", "Mend it.") from None
     except (yaml.YAMLError, RecursionError) as error:
         told = " ".join(str(error).split())
         raise InputError(f"{name} is not YAML: {told:.200}.", "Mend it.") from None

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 from sizewright.errors import InputError
 from sizewright.executors.manifest import from_yaml
-from sizewright.spec._text_files import TooLargeError, check_expansion, check_text_rendered, read_json, read_text
+from sizewright.spec._text_files import (
+    OF_TAGS,
+    TooLargeError,
+    check_expansion,
+    check_text_rendered,
+    read_json,
+    read_text,
+)
 
 _LIST = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*( *)- ", re.MULTILINE)
 _START = re.compile(r"^(?=---(?:\s|\Z))", re.MULTILINE)
@@ -36,10 +43,13 @@ class YamlText:
             check_expansion(given)
             self._parts = [_part(each) for each in _START.split(given) if each]
         except TooLargeError as error:
-            raise InputError(f"{name}: {error.problem}.", "Write out what the aliases stand for.") from None
+            raise InputError(f"{name}: {error.problem}.", error.remedy) from None
         except DuplicateKeyError:
             from_yaml(text, name)  # raises with the key and its lines
             raise InputError(f"{name} has a key twice.", "Keep one of them.") from None
+        except (ValueError, *OF_TAGS):
+            from_yaml(text, name)  # raises
+            raise InputError(f"{name} is not YAML: a value is not of its kind.", "Mend it.") from None
         except (YAMLError, RecursionError):
             check_text_rendered(given, name)
             raise InputError(

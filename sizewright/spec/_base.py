@@ -141,7 +141,7 @@ def _unreadable(text: str, path: str | Path, error: Exception) -> JobError:
     if isinstance(error, KeyTwiceError):
         return JobError(f"{path}: {error}.", "Keep one of them.")
     if isinstance(error, TooLargeError):
-        return JobError(f"{path}: {error.problem}.", "Write out what the aliases stand for.")
+        return JobError(f"{path}: {error.problem}.", error.remedy)
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

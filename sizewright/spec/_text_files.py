@@ -23,6 +23,10 @@ _BY_MARK = (  # the longer mark first: that of UTF-32 begins with that of UTF-16
 )
 MOST_NODES = 1_000_000
 """Of a YAML document, with all that its aliases repeat."""
+MOST_MIB = 4
+"""Of a YAML text: more takes minutes."""
+OF_TAGS = (IndexError, KeyError, TypeError, AttributeError, OverflowError)
+"""What PyYAML raises for values that are not of the kind of their tag, such as !!int ''."""
 _COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{\{|\{%")
 _OF_CODE = frozenset({"command", "args", "env", "annotations", "entrypoint", "run", "pattern", "reason"})
@@ -96,6 +100,12 @@ class KeyTwiceError(ValueError):
 class NoDuplicates:
     """Of loaders of PyYAML: refuses a key that a mapping has twice. A key that overrides a merged one is none."""
 
+    def __init__(self, text: str) -> None:
+        """Raises TooLargeError for a text of more than MOST_MIB."""
+        if len(text) > MOST_MIB << 20:
+            raise TooLargeError(f"it is longer than {MOST_MIB} MiB", "Pass the part of it that is meant.")
+        super().__init__(text)  # type: ignore[call-arg]
+
     def get_single_node(self) -> Any:
         """The whole document, checked before merges change it."""
         return _checked(super().get_single_node())  # type: ignore[misc]
@@ -106,7 +116,12 @@ class NoDuplicates:
 
 
 class TooLargeError(yaml.MarkedYAMLError):
-    """A document whose aliases stand for more than anybody writes, or for themselves."""
+    """A document that is longer than anybody writes, or whose aliases stand for more, or for themselves."""
+
+    def __init__(self, problem: str, remedy: str, mark: Any = None) -> None:
+        """`remedy` says what to do."""
+        super().__init__(problem=problem, problem_mark=mark)
+        self.problem, self.remedy = problem, remedy
 
 
 def check_expansion(text: str) -> None:
@@ -165,7 +180,7 @@ def _inner(node: Any) -> list[Any]:
 
 
 def _too_large(node: Any, problem: str) -> TooLargeError:
-    return TooLargeError(problem=problem, problem_mark=node.start_mark)
+    return TooLargeError(problem, "Write out what the aliases stand for.", node.start_mark)
 
 
 def _check_keys(keys: list[yaml.ScalarNode]) -> None:
@@ -214,7 +229,7 @@ def read_yaml(text: str) -> Any:
     """The value of a YAML or JSON text. Raises KeyTwiceError, yaml.YAMLError, ValueError or RecursionError."""
     try:
         return yaml.load(text, _PlainLoader)
-    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:  # for !!int '' and such
+    except OF_TAGS as error:
         raise ValueError(f"a value is not of the kind that its tag says ({type(error).__name__})") from None
 
 

@@ -58,8 +58,17 @@ def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["!!float ''", "!!int ''", "!!timestamp x", "!!bool x", "!!binary x", "!!int [1]"])
-def test_a_value_that_is_not_of_the_kind_of_its_tag_is_one_sentence(tmp_path: Path, value: str) -> None:
+@pytest.mark.parametrize("load", [Job.load, YamlText.load])
+def test_a_value_that_is_not_of_the_kind_of_its_tag_is_one_sentence(load, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "file.yaml"
     path.write_text(f"training: {{samples: {value}}}\n")
-    with pytest.raises(InputError, match="is not valid YAML"):
-        Job.load(path)
+    with pytest.raises(InputError, match=r"is not (valid )?YAML"):
+        load(path)
+
+
+@pytest.mark.parametrize("load", [Job.load, YamlText.load])
+def test_a_file_that_would_take_minutes_is_refused_at_once(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "file.yaml"
+    path.write_text("rows: [" + "1, " * (2 << 20) + "]\n")
+    with pytest.raises(InputError, match="longer than 4 MiB"):
+        load(path)

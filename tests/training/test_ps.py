@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from training_parts import in_threads, make_ps, request
 from sizewright.training.embedding import Rows
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.optimizers import Floats
+from sizewright.training.ps import parameter_server, sync
 from sizewright.training.ps.parameter_server import Client, ParameterServer
 from sizewright.training.routing import PARTITIONS, PARTS, partition_of
 from sizewright.training.transport.exchange import AGAIN, DONE, LEAVE, STALE, WANT_DENSE, Reply, Request
@@ -158,18 +160,21 @@ def test_sync_adagrad_sees_the_mean_once_not_each_gradient() -> None:
     np.testing.assert_allclose(rows_of(ps, [3]) - start, 1.0, rtol=1e-5)
 
 
-def test_waiting_for_the_others_is_not_busy() -> None:
-    """One worker waits for long; the server's busy seconds stay far below that."""
+def test_waiting_for_the_others_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker waits for an hour by the server's clock, which stands still otherwise."""
+    at = [0.0]
+    for module in (parameter_server, sync):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: at[0], monotonic=time.monotonic))
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     asked = request(push_tag=1, grads=minus(1))
     early = Asking(ps, clients[0], asked)
-    time.sleep(1.0)
     assert early.waits()
+    at[0] = 3600.0
     ps.exchange(clients[1], asked)
     assert early.reply().state == DONE
-    assert 0 < ps.counters.busy_s < 0.5
+    assert ps.counters.busy_s == 0.0
 
 
 @pytest.mark.parametrize("how", ["forget", "last exchange"])
