@@ -24,7 +24,7 @@ FORMS = ("AKIA{upper}", "ghp_{mixed}", "glpat-{mixed}", "sk-{mixed}", "hf_{mixed
          "postgresql://me:{mixed}@db/x", "Bearer {mixed}", "{mixed}{mixed}")  # fmt: skip
 """Values that have the form of a key, in variables whose names tell nothing."""
 FLAGS = ("--password={mixed}", "--db-token {mixed}", "--url=s3://me:{mixed}@bucket/x", "API_KEY={mixed}",
-         "'Authorization: Bearer {mixed}'")  # fmt: skip
+         "'Authorization: Bearer {mixed}'", "'curl -u me:{mixed} host'")  # fmt: skip
 """Words of a command."""
 TRAINS = """
 import json, time

@@ -280,16 +280,16 @@ def _stretches(pods: list[_Pod], began: float, last: float, batch_size: int) -> 
 
     So are those at which the cores of a pod are unknown.
     """
-    times = np.unique(np.concatenate([pod.times for pod in pods]))
-    alive = [tuple(pod.times[0] <= at <= pod.times[-1] for pod in pods) for at in times]
-    for there, group in itertools.groupby(zip(times, alive, strict=True), key=lambda pair: pair[1]):
-        at = [time for time, _ in group]
-        after = times[times > at[-1]]
-        until = float(after[0]) if len(after) else last
-        running = [pod for pod, up in zip(pods, there, strict=True) if up]
+    seen = [pod.times for pod in pods]
+    times = np.unique(np.concatenate(seen))
+    alive = np.stack([(times >= its[0]) & (times <= its[-1]) for its in seen], 1)
+    changes = np.flatnonzero((alive[1:] != alive[:-1]).any(1)) + 1
+    for start, stop in itertools.pairwise([0, *changes.tolist(), len(times)]):
+        at_s, until = float(times[start]), float(times[stop]) if stop < len(times) else last
+        running = list(itertools.compress(pods, alive[start]))
         if any(pod.role == "worker" for pod in running) and None not in {pod.cores for pod in running}:
             allocation = _allocation(running, batch_size)
-            yield Stretch(at_s=float(at[0] - began), duration_s=until - float(at[0]), allocation=allocation)
+            yield Stretch(at_s=at_s - began, duration_s=until - at_s, allocation=allocation)
 
 
 def _allocation(pods: list[_Pod], batch_size: int) -> Allocation:

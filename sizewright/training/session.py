@@ -350,7 +350,7 @@ class Session:
 
     def _last_snapshot(self) -> None:
         """What has been trained since the last one, for a session that keeps any on disk."""
-        if self._snapshots.folder is not None and self._snapshots.on and self.allocation is not None:
+        if self._snapshots.folder is not None and self._snapshots.on and self._begun:
             self._snapshots.take_last()
 
     def _open_store(self) -> None:

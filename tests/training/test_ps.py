@@ -160,6 +160,16 @@ def test_sync_adagrad_sees_the_mean_once_not_each_gradient() -> None:
     np.testing.assert_allclose(rows_of(ps, [3]) - start, 1.0, rtol=1e-5)
 
 
+def test_a_newcomer_that_has_not_got_its_part_gives_no_snapshot() -> None:
+    """What it has would be taken for what was trained."""
+    ps = make_ps(version=0)
+    with pytest.raises(ConnectionError, match="has not begun"):
+        ps.begin_snapshot(all_rows=True)
+    ps.expect(1, {9}, slice(0, 4), ALL)
+    ps.arrived(1, 9)
+    assert ps.begin_snapshot(all_rows=True).applied
+
+
 def test_waiting_for_the_others_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker waits for an hour by the server's clock, which stands still otherwise."""
     at = [0.0]

@@ -205,8 +205,13 @@ class ParameterServer:
             return self._recent.total()
 
     def begin_snapshot(self, *, all_rows: bool) -> SnapshotMoment:
-        """Begin a snapshot of this moment; its rows are copied while training goes on."""
+        """Begin a snapshot of this moment; its rows are copied while training goes on.
+
+        Raises ConnectionError at a newcomer that has not got its part yet, or not all of it.
+        """
         with self._lock:
+            if not self.version:
+                raise ConnectionError("the server has not begun")
             reader = self.store.begin_snapshot(all_rows=all_rows)
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
