@@ -22,8 +22,8 @@ class _Asked:
 class Heartbeats:
     """Calls `end` for what has not answered for `limit_s`, and `lost` once when Ray itself has gone.
 
-    Replicas watch the session the same way through Ray, which ends them with it. While this process itself does not
-    run, nobody counts as silent.
+    Replicas watch the session the same way through Ray, which ends them with it. A session that is stopped for a while
+    goes on: replicas train what they have leased and wait, and while this process does not run nobody counts as silent.
     """
 
     def __init__(
