@@ -36,17 +36,17 @@ from sizewright.training.snapshot_files import ARRAYS, SnapshotInfo, read_snapsh
 
 TARGETS = {
     "simulated_schedules": "≥ 100,000",
-    "simulated_violations": "0",
+    "simulated_violations": "≤ 0",
     "live_sequences": "≥ 100",
-    "unreported": "0",
+    "unreported": "≤ 0",
     "hang_replaced_s": "≤ hang_limit_s + 5",
     "link_cut_lost_s": "≤ 3",
     "damages": "≥ 1,000",
-    "damages_silent": "0",
-    "damages_tracebacks": "0",
+    "damages_silent": "≤ 0",
+    "damages_tracebacks": "≤ 0",
     "flood_throughput": "≥ 0.9",
     "secrets_tried": "≥ 40",
-    "secrets_shown": "0",
+    "secrets_shown": "≤ 0",
     "train_efficiency": "≥ 0.95",
     "steady_overhead": "≥ 0.97",
 }

@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-_BOUND = re.compile(r"(?:(\w+) )?(≤|<=|≥|>=|<|>) (-?[0-9.]+|[a-z]\w*)")
+_BOUND = re.compile(r"(?:(\w+) )?(≤|<=|≥|>=|<|>) (-?[0-9.]+|[a-z]\w*)(?: \+ ([0-9.]+))?")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _RANGE = re.compile(r"(-?[0-9.]+) to (-?[0-9.]+)")
 _NOT_FIGURES = ("benchmark", "quick", "targets", "commit", "host", "details", "tables")
 
@@ -26,7 +27,7 @@ def figure_tables(benchmarks: Path) -> dict[str, str]:
 
 def missed(told: dict[str, Any]) -> dict[str, tuple[float, str]]:
     """The figures that are beyond their target, with it. Bounds are numbers or other figures, with `and` and `, or`
-    between them, as in `≤ 0.1 and ≤ prior_regret`; what else a target says is not judged."""
+    between them, as in `≤ 0.1 and ≤ prior_regret + 5`; what else a target says is not judged."""
     targets = told.get("targets", {})
     return {
         name: (value, targets[name])
@@ -36,7 +37,10 @@ def missed(told: dict[str, Any]) -> dict[str, tuple[float, str]]:
 
 
 def _beyond(value: float, target: str, told: dict[str, Any]) -> bool:
-    each = [[_meets(value, bound, told) for bound in part.split(", or ")] for part in target.split(" and ")]
+    each = [
+        [_meets(value, bound, told) for bound in part.split(", or ")]
+        for part in _THOUSANDS.sub("", target).split(" and ")
+    ]
     return any(False in part and True not in part for part in each)
 
 
@@ -49,7 +53,7 @@ def _meets(value: float, bound: str, told: dict[str, Any]) -> bool | None:
         return None
     value, sign = float(told[found[1]]) if found[1] in told else value, found[2]
     try:
-        least = float(limit)
+        least = float(limit) + float(found[4] or 0)
     except ValueError:
         return None
     return {"≤": value <= least, "<=": value <= least, "≥": value >= least, ">=": value >= least, "<": value < least,

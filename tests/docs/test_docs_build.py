@@ -46,12 +46,14 @@ def test_misses_are_found_in_what_was_kept() -> None:
     assert set(missed(kept)) == {"loaning_use_gain"}
     told = {
         "a": 1.0, "b": 2.0, "c": 0.5, "d": 3.0, "e": 18.0, "f": 80.0, "g": 0.5,
+        "h": 9_000.0, "i": 6.0, "j": 5.6,
         "targets": {
             "a": "≤ 0.9 (0.8 is wanted)", "b": ">= 2", "c": "0.6 to 1", "d": "as many as can be",
             "e": "≥ 20, or g < 1", "f": "≤ 200 and ≤ e", "g": "< 0.4, or left alone",
+            "h": "≥ 10,000", "i": "≤ c + 5", "j": "≤ 5 + 0.5",
         },
     }  # fmt: skip
-    assert set(missed(told)) == {"a", "c", "f", "g"}
+    assert set(missed(told)) == {"a", "c", "f", "g", "h", "i", "j"}
     page = figure_tables(ROOT / "benchmarks")["figures-cluster.md"]
     assert page.startswith("Beyond its target: `loaning_use_gain`")
     assert f"Measured at commit `{kept['commit']}`." in page

@@ -52,7 +52,7 @@ class Signal:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._waiting: list[Task] = []
+        self._waiting: dict[Task, Callable[[], bool]] = {}
 
     def wait_for(self, ready: Callable[[], bool], timeout_s: float | None = None) -> None:
         deadline = None if timeout_s is None else self._scheduler.now + timeout_s
@@ -61,12 +61,13 @@ class Signal:
             if left is not None and left <= 0:
                 return
             assert self._scheduler.current is not None
-            self._waiting.append(self._scheduler.current)
+            self._waiting[self._scheduler.current] = ready
             self._scheduler.wait(left)
+            self._waiting.pop(self._scheduler.current, None)
 
     def notify_all(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for task in dict.fromkeys(waiting):
+        for task in [task for task, ready in self._waiting.items() if ready()]:
+            del self._waiting[task]
             self._scheduler.wake(task)
 
 

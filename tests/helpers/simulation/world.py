@@ -176,13 +176,14 @@ class World:
         rng = self.rng
         self.sync = rng.random() < 0.3
         training = {"sync": "sync"} if self.sync else {"max_staleness": rng.choice([None, None, 0, 2])}
-        self.samples = rng.randint(8, 60) * BATCH + rng.randint(0, BATCH - 1)
+        self.samples = rng.randint(4, 40) * BATCH + rng.randint(0, BATCH - 1)
         job = audit_job(self.samples, batch_size=BATCH)
         changed = job.training.model_copy(update={**training, "dense_sync_steps": rng.choice([1, 1, 1, 3])})
         tables = Tables(count=2, rows=(self.samples, SHARED), dim=1)
         model = job.model.model_copy(update={"tables": tables})
         self.job: Job = job.model_copy(update={"training": changed, "model": model})
         self.snapshot_s = rng.choice([None, 0.1, 0.3, 1.0])
+        self.rows_at_once = rng.choice([4, 8, 32])
         self.folder: Path | None = None
         self.ray: SimRay
         self.session: Session | None = None
@@ -480,8 +481,9 @@ class World:
             put(ps_actor, "make_rule", rule)
             put(snapshot_store, "make_rule", rule)
             put(snapshot_files, "_write_array", write_array)
+            put(ps_actor, "_WARM_UP_ROWS", 1)
             for name in ("_CHUNK", "_FEW"):  # so that much happens while rows are copied
-                put(migration, name, 4)
+                put(migration, name, self.rows_at_once)
             put(snapshot_store, "_CHUNK", 64)
             put(sys, "setswitchinterval", lambda _: None)
             put(AuditProgram, "network", lambda *_: None)
