@@ -41,8 +41,11 @@ def redacted(text: str, mark: str = _MARK) -> str:
 
     def without_value(match: re.Match[str]) -> str:
         value = match["value"].strip("'\"")
-        is_prose = "q" in match.groupdict() and not match["q"]  # `name: value` may be a sentence
-        if not (_is_always_secret(match["name"]) if is_prose else _is_secret(match["name"], value)):
+        if "q" in match.groupdict() and not match["q"]:  # `name: value` may be a sentence
+            is_one = _is_always_secret(match["name"]) and match["name"].lower() != "key"
+        else:
+            is_one = _is_secret(match["name"], value)
+        if not is_one:
             return match[0]
         before, _, after = match[0].rpartition(value)
         return before + mark + after

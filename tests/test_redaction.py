@@ -47,6 +47,7 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
         ("a bearer of news; session=3 of 5; --pass 2 --pin-memory true --tokens-per-sample 512 --auth none",) * 2,
         ('sh -c "curl -fs -u me:pw http://x"', 'sh -c "curl -fs -u me:*** http://x"'),
         ("docker run -u me:staff x; curl --user $USER:$PASS x",) * 2,
+        ("no such key: cpus; the Key: value",) * 2,
         ("write the URL as https://USER:PASSWORD@HOST",) * 2,
         ("/data/hf_datasets_criteo_kaggle/day.tsv sk-learn-pipelines-version-b",) * 2,
         ("the session: it has ended; name: is missing; its token: none",) * 2,
