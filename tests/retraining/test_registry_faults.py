@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from small_server import Reply, server
 
 from sizewright import api
 from sizewright.errors import InputError, RegistryError
+from sizewright.retraining import registry
 from sizewright.retraining.registry import Registry
 
 OLD_SCHEMA = "90e64c465722"
@@ -78,7 +80,9 @@ def test_other_databases_are_told_and_left_alone(tmp_path: Path, statements: tup
     assert path.read_bytes() == before
 
 
-def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path) -> None:
+def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = partial(registry.create_engine, connect_args={"timeout": 0.2})
+    monkeypatch.setattr(registry, "create_engine", impatient)
     (tmp_path / "text.db").write_text("no database, " * 99)
     with pytest.raises(RegistryError, match=r"it is not a database at all\. Name another"):
         Registry(f"sqlite:///{tmp_path / 'text.db'}").versions()
