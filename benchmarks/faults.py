@@ -87,6 +87,7 @@ def simulated(details: dict[str, object]) -> Figures:
     first, done = choose(0, 200_000, 0), 0
     blocks = [range(i, min(i + SEED_BLOCK, first + SCHEDULES)) for i in range(first, first + SCHEDULES, SEED_BLOCK)]
     bad: list[str] = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     with (
         multiprocessing.get_context("spawn").Pool(initializer=_uninterrupted, maxtasksperchild=4) as pool,
         contextlib.suppress(KeyboardInterrupt),
