@@ -40,27 +40,25 @@ def redacted(text: str, mark: str = _MARK) -> str:
     """
 
     def without_value(match: re.Match[str]) -> str:
-        value = match["value"].strip("'\"")
-        if "q" in match.groupdict() and not match["q"]:  # `name: value` may be a sentence
-            is_one = _is_always_secret(match["name"]) and match["name"].lower() != "key"
-        else:
-            is_one = _is_secret(match["name"], value)
-        if not is_one:
+        value = match["value"].strip("'\"").rstrip(".,;:!?)")
+        is_one = _is_told if match.groupdict().get("q") == "" else _is_secret
+        if not is_one(match["name"], value):
             return match[0]
         before, _, after = match[0].rpartition(value)
         return before + mark + after
 
     text = without_passwords(text, mark)
-    for pattern in (_PARAMETER, _ASSIGNED, _FLAGGED, _KEYED):
+    for pattern in (_PARAMETER, _ASSIGNED, _FLAGGED, _NAMED, _KEYED):
         text = pattern.sub(without_value, text)
-    text = _CURL_USER.sub(rf"\g<before>{mark}", text)
+    for pattern in (_CURL_USER, _TOKEN_USER, _HOOK):
+        text = pattern.sub(rf"\g<before>{mark}", text)
     text = _PRIVATE_KEY.sub(mark, _AUTHORIZED.sub(rf"\g<before>{mark}", text))
     return _KNOWN_WORD.sub(mark, text)
 
 
 def without_passwords(text: str, mark: str = _MARK) -> str:
     """Return the text with a mark in place of the passwords of its URLs."""
-    return _USER_INFO.sub(rf"\g<user>:{mark}@", text) if "://" in text else text
+    return _USER_INFO.sub(rf"\g<user>:{mark}@", text) if "@" in text else text
 
 
 def hide_in_words(words: Sequence[str]) -> Iterator[str]:
@@ -91,60 +89,66 @@ def may_be_secret(name: str, value: str) -> bool:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a value is one by its name. Some names are so common that a number or a yes or no there is none."""
-    if _is_always_secret(name):
-        return True
-    return _words_of(name)[-1:] in _LAST_WORDS and not _PLAIN.fullmatch(value)
-
-
-def _is_always_secret(name: str) -> bool:
+    """Whether a value is one by its name. Some names are so common that what is plainly none there is none: a short
+    number, a yes or no; and for the more common ones a word or the path of a file."""
     words = _words_of(name)
     if not words or words[-1] in _ABOUT_SECRETS:
         return False
-    return bool(set(words) & _ALWAYS or words == ["key"] or _ALWAYS_NAME.search("_".join(words)))
+    if _PATH.fullmatch(value) and not _NO_PATHS & {*words}:
+        return False
+    if _is_always_secret(words):
+        return True
+    if _PLAIN.fullmatch(value):
+        return False
+    return words[-1] in _USUALLY or (("token" in words or words[-1] in _OFTEN) and not _is_word(value))
+
+
+def _is_always_secret(words: Sequence[str]) -> bool:
+    return bool({*words} & _ALWAYS or _ALWAYS_NAME.search("_".join(words)))
+
+
+def _is_told(name: str, value: str) -> bool:
+    """Whether `name: value`, which may be part of a sentence, tells a secret."""
+    words = _words_of(name)
+    if _is_secret(name, value):
+        return len(words) > 1 or _is_always_secret(words) or (len(value) > 5 and not _is_word(value))
+    return False
+
+
+def _is_word(value: str) -> bool:
+    """Whether a value is a number, or one word or several, such as MIT or user_id."""
+    return value.isdecimal() or (len(value) > 2 and bool(_PLAIN_WORD.fullmatch(value)))
 
 
 def _words_of(name: str) -> list[str]:
+    name = name.removeprefix("-D") if name[2:3].islower() else name  # a property of Java
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    return [word for word in _WORD.findall(parted) if not word.isdigit()]
+    return [word.rstrip("0123456789") for word in _WORD.findall(parted) if not word.isdigit()]
 
 
 _WORD = re.compile(r"[a-z0-9]+")
 _ALWAYS = frozenset(
-    {
-        *("bearer", "cred", "creds", "dsn", "jwt", "oauth", "oauth2", "passcode", "passphrase", "pem", "pgpass", "psk"),
-        *("pgpassword", "pw", "pwd", "sas", "webhook"),
-    }
+    (
+        *("bearer", "cred", "creds", "dsn", "jwt", "oauth", "passcode", "passphrase", "pem", "pgpass", "pgpassword"),
+        *("psk", "pw", "pwd", "sas", "webhook"),
+    )
 )
 _ALWAYS_NAME = re.compile(
-    r"passw|secret|credential|private_?key"
-    r"|(?:api|access|account|admin|auth|aws|azure|client|crypt\w*|deploy|encryption|gcp|hmac|host|kms|license|master|pgp"
-    r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb|write|read)_?key(?:_|$)"
+    r"passw|secret|credential|priv(?:ate)?_?key"
+    r"|(?:api|access|account|admin|auth|aws|azure|client|crypt\w*|deploy|encryption|gcp|hmac|kms|license|master|pgp"
+    r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb)_?key(?:_|$)"
     r"|conn(?:ection)?_?str(?:ing)?|(?:database|db|redis|mongo|mongodb|amqp|broker|postgres|mysql|sentry|slack)_ur[il]"
 )
-_LAST_WORDS = [
-    [word]
-    for word in (
-        *(
-            "auth",
-            "cert",
-            "certificate",
-            "cookie",
-            "cookies",
-            "license",
-            "pass",
-            "pat",
-            "pin",
-            "salt",
-            "session",
-            "sig",
-        ),
-        *("signature", "token", "tokens"),
-    )
-]
+_USUALLY = frozenset(("cookie", "cookies", "otp", "pass", "pat", "sig", "signature", "token"))
+_OFTEN = frozenset(("auth", "cert", "certificate", "key", "license", "pin", "salt", "session", "tokens"))
+"""Last words of names of secrets, and of much else."""
+_NO_PATHS = frozenset(("password", "passwd", "passphrase", "passcode", "pw", "secret", "token"))
+"""Words of names whose values are no paths."""
 _ABOUT_SECRETS = frozenset(("file", "path", "dir", "folder", "limit", "length", "count", "ttl", "name"))
 """Last words of names that tell where or how much."""
 _PLAIN = re.compile(r"[-+]?\d{1,3}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto", re.IGNORECASE)
+_PLAIN_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
+_PATH = re.compile(r"[~.]{0,2}/[\w./-]*")
 _ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
 """A long word of letters and digits, well mixed."""
 
@@ -153,17 +157,26 @@ _BARE = r"(?=[^\s'\"]*\w)[^\s'\"]*[^\s'\".,;:!?)\]}]"
 _VALUE = re.compile(rf"{_QUOTED}|(?![-$]){_BARE}")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _USER_INFO = re.compile(
-    r"(?<=://)(?P<user>[^/?#\s:@]*):"
+    r"(?:(?<=://)|(?<=:\\/\\/))(?P<user>[^/?#\s:@]*):"
     r"(?!PASSWORD@)"  # of a sentence that says how to write one
     r"(?:[^/?#\s]*@"  # up to the last @ of the authority
     r"|(?!\d*(?:[/?#\s]|$))\S*@)"  # or a password with a slash in it, where no port follows the colon
 )
 _PARAMETER = re.compile(r"(?<=[?&;])(?P<name>[\w.-]+)=(?P<value>[^&;#\s'\"]+)")
-_ASSIGNED = re.compile(rf"(?<![\w.$?&;/-])(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)=(?P<value>{_QUOTED}|(?!\$){_BARE})")
+_ASSIGNED = re.compile(
+    rf"(?<![\w.$?&;/-])(?:--?[A-Za-z][\w-]*=)?(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)(?:=| = )"
+    rf"(?P<value>{_QUOTED}|(?!\$){_BARE})"
+)
 _FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(?P<value>{_VALUE.pattern})")
 _KEYED = re.compile(
     rf"(?<![\w.-])(?P<q>['\"]?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
 )
+_NAMED = re.compile(  # of the environment of a pod
+    rf"\bname['\"]?\s*:\s*['\"]?(?P<name>[A-Za-z][\w.-]*)['\"]?,?\s*['\"]?value['\"]?\s*:\s*"
+    rf"(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
+)
+_TOKEN_USER = re.compile(r"(?P<before>\bhttps?:(?://|\\/\\/))(?=[^@/?#\s]*\d)[\w.~%+-]{8,}(?=@)")
+_HOOK = re.compile(r"(?P<before>\b(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s'\"]+")
 _AUTHORIZED = re.compile(
     r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+(?=\S*\d|\S{16}))[^\s$'\"*<]+",
     re.IGNORECASE,
@@ -172,5 +185,7 @@ _CURL_USER = re.compile(r"(?P<before>\bcurl\b[^|;&\n]*?\s(?:-u|--user)[ =]?['\"]
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?)")
 _KNOWN_WORD = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]*\d)[\w-]{12,}"
-    r"|xox[a-z]-[\w-]{8,}|sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
+    r"|xox[a-z]-[\w-]{8,}|sk-(?:proj-|ant-\w+-)?(?=\w*\d)\w{16,}|(?:sk|rk)_live_\w{8,}|hf_[A-Za-z0-9]{20,}"
+    r"|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{8,}|pypi-[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]+|dapi[0-9a-f]{16,}"
+    r"|ya29\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
 )

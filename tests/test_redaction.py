@@ -47,7 +47,10 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
         ("a bearer of news; session=3 of 5; --pass 2 --pin-memory true --tokens-per-sample 512 --auth none",) * 2,
         ('sh -c "curl -fs -u me:pw http://x"', 'sh -c "curl -fs -u me:*** http://x"'),
         ("docker run -u me:staff x; curl --user $USER:$PASS x",) * 2,
-        ("no such key: cpus; the Key: value",) * 2,
+        ("no such key: cpus; the Key: value; epochs = 3; name: x, value: 3",) * 2,
+        ("t --max-tokens 131072 --license MIT --key user_id --cert /etc/x.pem auth=basic session=abc tokens=4096",) * 2,
+        ("PWD=/home/x GOOGLE_APPLICATION_CREDENTIALS=/x/y.json sk-learn-pipeline-version-1 ssh://git@host/x",) * 2,
+        ("TOKENIZERS_PARALLELISM=false token_type=bearer --token-dropout 0.1 --primary-key item_id",) * 2,
         ("write the URL as https://USER:PASSWORD@HOST",) * 2,
         ("/data/hf_datasets_criteo_kaggle/day.tsv sk-learn-pipelines-version-b",) * 2,
         ("the session: it has ended; name: is missing; its token: none",) * 2,
@@ -55,6 +58,32 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
 )
 def test_passwords_are_replaced_and_nothing_else(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+SECRET = "h0nter2secret"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"git clone https://{SECRET}@git.example/x", f"--openai-key {SECRET}", f"-H 'PRIVATE-TOKEN: {SECRET}'",
+        f"--env=API_KEY={SECRET}", f"-Dtoken={SECRET}", f"--set=db.password={SECRET}", f"X-Auth-Token: {SECRET}",
+        f"x-amz-security-token: {SECRET}", f"token: {SECRET}", f"PASSWORD = {SECRET}", rf"https:\/\/u:{SECRET}@h",
+        f"{{'name': 'DB_PASSWORD', 'value': '{SECRET}'}}", f"- name: DB_PASSWORD\n  value: {SECRET}",
+        f"https://hooks.slack.com/services/T0/B0/{SECRET}", f"dckr_pat_{SECRET}", f"sk_live_{SECRET}", f"ya29.{SECRET}",
+        f"sk-ant-api03-{SECRET}{SECRET}", f"SG.{SECRET}{SECRET}.{SECRET}", f"pypi-AgEIcHlwaS5vcmcC{SECRET}",
+    ],
+)  # fmt: skip
+def test_secrets_of_every_form_are_hidden(text: str) -> None:
+    assert SECRET not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["OPENAI_KEY", "FERNET_KEY", "SESSION_KEY", "S3_KEY", "PRIVKEY", "OTP", "TOKEN_VALUE", "TOKEN1", "TOKEN_PROD"],
+)
+def test_variables_that_are_named_as_secrets_are_ones(name: str) -> None:
+    assert may_be_secret(name, SECRET)
 
 
 def test_the_user_of_curl_loses_the_password() -> None:

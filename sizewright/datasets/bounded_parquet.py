@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -19,12 +20,14 @@ _ROWS_AT_ONCE = 8192
 
 
 def read_parquet(path: str | Path, most_bytes: int = MOST_BYTES) -> pa.Table:
-    """Return the table of a file, read batch by batch. Raises InputError where it takes more than `most_bytes`."""
+    """Return the table of a file, read batch by batch. Raises InputError where it takes more than `most_bytes`, or
+    has columns of lists or records."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with open_parquet(path) as file:
         schema = pq.read_schema(path)
+        check_plain(schema, path)
         size = file.metadata.num_rows * len(schema) * _LEAST_BITS // 8  # by what it says of itself, before it is read
         batches = []
         if size <= most_bytes:
@@ -58,6 +61,19 @@ def open_parquet(source: str | Path | BinaryIO) -> pq.ParquetFile:
     if not isinstance(source, str | Path):
         source.seek(0)
     return pq.ParquetFile(source, read_dictionary=names)
+
+
+def check_plain(fields: Iterable[pa.Field], path: str | Path) -> None:
+    """Raises InputError for lists and records: what they hold is known when it is there, and no table has them."""
+    import pyarrow as pa
+
+    for field in fields:
+        kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+        if pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind):
+            raise InputError(
+                f"The column {field.name} of {path} holds {kind!s:.60}, and a table has numbers, texts and times.",
+                "Leave it out.",
+            )
 
 
 def plain_bytes(column: pa.Array) -> int:

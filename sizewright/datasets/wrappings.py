@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from sizewright.datasets.bounded_parquet import open_parquet, plain_bytes
+from sizewright.datasets.bounded_parquet import check_plain, open_parquet, plain_bytes
 from sizewright.errors import InputError
 from sizewright.spec.units import format_bytes
 
@@ -236,7 +236,10 @@ def _parquet_columns(path: str, stream: BinaryIO, columns_of: Callable[[Any], tu
     import pyarrow.parquet as pq
 
     try:
-        return columns_of(pq.ParquetFile(stream).schema_arrow)
+        schema = pq.ParquetFile(stream).schema_arrow
+        columns = columns_of(schema)
+        check_plain((schema.field(name) for name in dict.fromkeys(columns)), path)
+        return columns
     except (pa.ArrowException, OSError) as error:
         told = str(error).partition("\n")[0].rstrip(".")
         raise InputError(f"The Parquet file {path} is damaged: {told}.", "Write it again.") from None

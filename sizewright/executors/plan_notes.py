@@ -65,10 +65,12 @@ def read_notes(document: Mapping[str, Any]) -> Plan:
 def check_no_secrets(plan: Plan) -> None:
     """Raises InputError where the words of a command hold what looks like one: a manifest would carry it."""
     for name, words in (("deploy.command", plan.job.deploy.command), ("command.run", _run_of(plan))):
-        for word, written in zip(words, written_words(words), strict=True):
+        shown = list(written_words(words))
+        for number, (word, written) in enumerate(zip(words, shown, strict=True)):
             if word != written or has_hidden([word]):
+                where = " ".join(shown[max(0, number - 1) : number + 1])
                 raise InputError(
-                    f"job.{name} holds what looks like a secret ({written}).",
+                    f"job.{name} holds what looks like a secret ({where}).",
                     "Have the training code read it from its environment, which the platform fills from a secret.",
                 )
 

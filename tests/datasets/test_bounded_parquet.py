@@ -31,6 +31,23 @@ def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read_parquet(tmp_path / "t.parquet").to_pandas(), frame)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[0] * 1_000]), pa.array([{"s": "x" * 1_000}]), pa.array([b"0" * 1_000], pa.binary(1_000)),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=["list", "record", "fixed", "map"],
+)  # fmt: skip
+def test_lists_and_records_are_refused_before_they_are_read(tmp_path: Path, column: pa.Array) -> None:
+    path = tmp_path / "nested.parquet"
+    pq.write_table(pa.table({"workers": [1], "more": column}), path)
+    with pytest.raises(InputError, match=r"The column more of .*nested.parquet holds .*Leave it out"):
+        read_parquet(path)
+    with pytest.raises((InputError, StoreError), match="The column more"):
+        read_trials(path)
+
+
 def test_what_takes_too_much_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"
     write_bomb(path, 20_000)
