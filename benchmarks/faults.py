@@ -198,12 +198,13 @@ def damages(details: dict[str, object]) -> Figures:
     with tempfile.TemporaryDirectory() as root:
         whole, copy = Path(root) / "whole", Path(root) / "copy"
         groups = [AppliedGroup(np.arange(PARTS), SampleRanges([(0, 320)]))]
-        write_snapshot(whole, SnapshotInfo(job.hash, 300, groups, 1, 2), arrays, lambda _: None)
+        for lost in (0, 1):  # an older one must not be read in its place
+            write_snapshot(whole, SnapshotInfo(job.hash, 300, groups, lost, 2), arrays, lambda _: None)
         before, _ = read_snapshot(whole, job)
         for _ in range(DAMAGES):
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(whole, copy)
-            what = _damage(rng.choice(sorted(snapshots(copy)[0].iterdir())), rng)
+            what = _damage(rng.choice(sorted(snapshots(copy)[-1].iterdir())), rng)
             try:
                 info, found = read_snapshot(copy, job)
                 same = info.trained == before.trained and info[:2] + info[3:] == before[:2] + before[3:]

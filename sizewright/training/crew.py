@@ -190,8 +190,10 @@ class Crew:
         self.servers.routing = None
 
     def end(self) -> None:
-        """End all replicas that train."""
+        """End all replicas that train; what their workers had not trained is leased again."""
         self.fleet.kill(self.roster.members)
+        for worker in self.roster.workers:
+            self.leases.release(worker.joined, [])
         self.roster.servers, self.roster.workers, self.servers.routing = [], [], None
 
     def retire(self, members: Iterable[Member]) -> None:

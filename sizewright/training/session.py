@@ -78,6 +78,7 @@ class Session:
         check_folder(folder, resume)
         self._recover = recover
         self._begun = False  # it has trained
+        self._written = {folder}  # where it has snapshots of its own
         self._changing = threading.Lock()  # a change that a user asks for
         self._lock = threading.RLock()  # any work on the replicas
         self._busy = ""
@@ -260,12 +261,18 @@ class Session:
         )
 
     def checkpoint(self, folder: str | Path) -> None:
-        """Write everything to disk as of one moment, for which workers wait. Raises EngineError when it cannot."""
+        """Write everything to disk as of one moment, for which workers wait.
+
+        Raises EngineError when it cannot, and JobError for a folder with snapshots of another run.
+        """
         folder = absolute(folder)
+        if folder not in self._written:
+            check_folder(folder, self._resume)
         with self._change("checkpoint", folder):
             self._check_trains()
             self._open_store()
             self._snapshots.take_whole(folder, resume=True)
+            self._written.add(folder)
 
     def pids(self) -> dict[str, int]:
         """Processes of the replicas by name, such as `worker-0`."""

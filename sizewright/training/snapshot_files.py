@@ -89,7 +89,6 @@ def write_snapshot(
         _write_meta(new / _META, info, sums)
         _sync(new)
         place = Path(folder) / new.name.removeprefix(".")
-        shutil.rmtree(place, ignore_errors=True)  # half of one that a crash of the machine has left
         os.replace(new, place)
         _sync(Path(folder))
     except OSError as error:
@@ -139,10 +138,10 @@ def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str,
 
 
 def snapshots(folder: str | Path) -> list[Path]:
-    """The whole snapshots below a folder, the latest last; a folder that is one itself is alone."""
+    """The snapshots below a folder, the latest last; a folder that is one itself is alone. They may be damaged."""
     if _is_snapshot(Path(folder)):
         return [Path(folder)]
-    return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if (path / _META).is_file())
+    return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if path.is_dir())
 
 
 def resumed_info(folder: str | Path | None, job: Job, samples: int | None) -> SnapshotInfo:
@@ -285,6 +284,8 @@ def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str], bool]:
         if told["version"] != _VERSION:
             raise _DamagedError(f"{path.name} is of format {told['version']}, which this version cannot read")
         return _info(told), dict(told["sha256"]), True
+    except FileNotFoundError:
+        raise _DamagedError(f"{path.name} is missing") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
 

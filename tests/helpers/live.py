@@ -215,7 +215,7 @@ def main() -> None:
         try:
             running.scale(_allocation(rng))
             while not running.wait(rng.random() * 2):
-                log.append(_change(running, rng, folder / "checkpoint"))
+                log.append(_change(running, rng, folder / f"checkpoint-{os.getpid()}"))
         except SizewrightError as error:
             print(f"ended: {error}", flush=True)
             raise SystemExit(_ENGINE_DIED) from None

@@ -6,17 +6,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 from training_parts import small_job
 
-from sizewright.errors import EngineError, LimitError, ReplicaDiedError, TrialTimeoutError
+from sizewright.errors import EngineError, JobError, LimitError, ReplicaDiedError, TrialTimeoutError
 from sizewright.models.memory import row_bytes
 from sizewright.spec import Allocation, Group, Job, Metrics, Training
+from sizewright.testing.audit import AuditProgram, audit_job
 from sizewright.training.cgroups import PERIOD_US
 from sizewright.training.engine import import_ray
 from sizewright.training.session import Session
+from sizewright.training.snapshot_files import ARRAYS, SnapshotInfo, snapshots, write_snapshot
 
 ROWS = (50, 200, 30, 500)
 BIG_ROWS = 1_200_000
@@ -232,6 +235,25 @@ def test_a_killed_replica_is_told_and_others_can_take_over(session: Session, rol
     session.scale(ONE_BY_ONE)
     assert set(session.pids().values()).isdisjoint(killed.values())
     wait_for_more(session, session.observe())
+
+
+def test_a_job_goes_on_after_its_replicas_were_discarded_and_writes_over_no_other_run(tmp_path: Path) -> None:
+    job = audit_job(20_000)
+    other = SnapshotInfo(audit_job(77).hash, 0, [])
+    arrays = {name: np.zeros((0,) if name == "keys" else (0, 1), "i8" if name == "keys" else "f4") for name in ARRAYS}
+    write_snapshot(tmp_path / "theirs", other, arrays, lambda _: None)
+    with Session(job, samples=20_000, program=AuditProgram(step_s=0.01), timeout_s=90) as session:
+        session.scale(ONE_BY_ONE)
+        with pytest.raises(JobError, match="snapshots of an earlier run"):
+            session.checkpoint(tmp_path / "theirs")
+        for _ in range(3):
+            session.checkpoint(tmp_path / "mine")
+        session.discard()
+        session.scale(ONE_BY_ONE)
+        assert session.wait(60)
+        assert session.outcome().samples == 20_000
+    assert len(snapshots(tmp_path / "theirs")) == 1
+    assert len(snapshots(tmp_path / "mine")) == 2
 
 
 def test_a_stalled_job_is_a_timeout(session: Session) -> None:

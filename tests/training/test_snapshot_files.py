@@ -123,6 +123,16 @@ def test_the_file_that_is_damaged_is_named_and_the_one_before_it_is_offered(tmp_
     assert list(resumed_info(earlier, JOB, 640).trained) == [(0, 64)]
 
 
+@pytest.mark.parametrize("name", ["snapshot.json", "keys.npy"])
+def test_a_file_that_is_missing_does_not_make_an_older_snapshot_the_latest(tmp_path: Path, name: str) -> None:
+    write(tmp_path, 64, seed=1), write(tmp_path, 128, seed=2)
+    (snapshots(tmp_path)[-1] / name).unlink()
+    with pytest.raises(JobError, match=rf"snapshot-000002 is damaged: {name} is missing"):
+        read_snapshot(tmp_path, JOB)
+    write(tmp_path, 192, seed=3)
+    assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000002", "snapshot-000003"]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_older_formats_are_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int) -> None:
     arrays = write(tmp_path)

@@ -222,6 +222,7 @@ class World:
 
     def _start_driver(self, *, resume: bool) -> None:
         self.driver = self.scheduler.process("driver")
+        self._checkpoint = self._root / f"checkpoint-{self.driver.number}"
         self.ray = SimRay(self.scheduler, self.driver)
         self.scheduler.spawn(self.driver, lambda: self._drive(resume=resume), "driver")
 
@@ -268,7 +269,7 @@ class World:
             elif what == "rebalance":
                 running.rebalance()
             else:
-                running.checkpoint(self._root / "checkpoint")
+                running.checkpoint(self._checkpoint)
             self.log(f"{what} done")
         except SizewrightError as error:
             self.log(f"{what}: {error}")
@@ -362,7 +363,7 @@ class World:
         """Row by row: what the servers counted is what the session says."""
         for _ in range(20):  # servers may be on their way back
             with contextlib.suppress(SizewrightError):
-                running.checkpoint(self._root / "checkpoint")
+                running.checkpoint(self._checkpoint)
                 break
             self.scheduler.wait(0.5)
         outcome, account = running.outcome(), running._account
