@@ -13,6 +13,7 @@ from sizewright.errors import InputError, StoreError
 from sizewright.spec import Job
 from sizewright.spec._json import loads
 from sizewright.spec.identity import HASH_VERSION
+from sizewright.spec.units import is_count
 from sizewright.spec.withheld import written_value, written_words
 
 _VERSION = "job_hash_version"
@@ -54,7 +55,7 @@ def read_job(text: str) -> Job | None:
 
 def _is_up_to_date(database: Database, connection: sa.Connection) -> bool:
     version = database.get(connection, _VERSION) or "1"
-    if version.isdecimal() and int(version) > HASH_VERSION:
+    if is_count(version) and int(version) > HASH_VERSION:
         raise StoreError(
             f"{database.name} was written by a newer Sizewright (hashes of jobs of version {version}; this one knows "
             f"up to {HASH_VERSION}).",

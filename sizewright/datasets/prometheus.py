@@ -13,11 +13,11 @@ import urllib.request
 import zlib
 from collections.abc import Iterator
 from http.client import HTTPException, IncompleteRead
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from sizewright.errors import StoreError
 from sizewright.redaction import redacted
@@ -46,6 +46,10 @@ _MOST_BYTES = 256 << 20
 """Of one answer, unpacked."""
 
 
+_At = Annotated[float, Field(ge=0, lt=253402300800)]
+"""Seconds since 1970 up to the last year that a date can have."""
+
+
 class _Form(BaseModel):
     """Keys that are not known here are no fault: servers and proxies add theirs."""
 
@@ -61,8 +65,8 @@ class _One(_Form):
     """One series: `value` in a vector, `values` in a matrix, or histograms, of which nothing is read."""
 
     metric: dict[str, str]
-    value: tuple[float, float] | None = None
-    values: list[tuple[float, float]] | None = None
+    value: tuple[_At, float] | None = None
+    values: list[tuple[_At, float]] | None = None
     histogram: Any = None
     histograms: Any = None
 

@@ -17,6 +17,7 @@ from sizewright.executors.repeated_sizes import Change
 from sizewright.executors.slots import Node, like, whole
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.outcome import Status
+from sizewright.spec.units import is_count
 
 
 def _fit_ray(params: Node, change: Change) -> Iterator[str]:
@@ -34,11 +35,11 @@ def _fit_ray(params: Node, change: Change) -> Iterator[str]:
         if was != str(then):
             yield f"{at}.{name} was {was}, which was not the size of the container; it is now {now}."
     store = str(params.get("object-store-memory", ""))
-    if store.isdecimal() and before.memory_bytes and after.memory_bytes and before.memory_bytes != after.memory_bytes:
+    if is_count(store) and before.memory_bytes and after.memory_bytes and before.memory_bytes != after.memory_bytes:
         now = int(store) * after.memory_bytes // before.memory_bytes
         params["object-store-memory"] = like(params["object-store-memory"], now)
         yield f"{at}.object-store-memory was {store}; it keeps its share of the container's memory: {now}."
-    elif store.isdecimal() and after.memory_bytes and int(store) >= after.memory_bytes:
+    elif is_count(store) and after.memory_bytes and int(store) >= after.memory_bytes:
         yield f"{at}.object-store-memory is {store}, and the container has {after.memory_bytes} bytes: lower it."
 
 

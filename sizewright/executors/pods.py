@@ -13,7 +13,7 @@ from sizewright.executors.slots import Slot, main_container
 from sizewright.progress import Reading, Told, read_line
 from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaMetrics, Role
 from sizewright.spec.command import Progress
-from sizewright.spec.units import read_bytes, read_cores
+from sizewright.spec.units import is_count, read_bytes, read_cores
 from sizewright.training.command.reports import Reports, add_up
 
 TAIL_LINES = 400
@@ -121,11 +121,11 @@ class Pods:
         group = 1
         if word not in self._roles:
             word, _, which = word.rpartition("-")
-            group = int(which) if which.isdecimal() else 1
+            group = int(which) if is_count(which) else 1
         if word not in self._roles:
             return None
         role, index = self._roles[word], str(labels.get(self._labels.number or "", ""))
-        number = int(index) if index.isdecimal() else sum(seen.role == role for seen in self._seen.values())
+        number = int(index) if is_count(index) else sum(seen.role == role for seen in self._seen.values())
         return _Seen(role, (group - 1) * _GROUP + number, Reading())
 
     def _metrics(self, seen: _Seen) -> ReplicaMetrics:
@@ -186,7 +186,7 @@ def _between(before: str, after: str) -> float:
 def _seconds(duration: str) -> float:
     """`15.4s`; anything else is not known."""
     number = duration.removesuffix("s")
-    return float(number) if number.replace(".", "", 1).isdecimal() else 0.0
+    return float(number) if is_count(number.replace(".", "", 1)) else 0.0
 
 
 def _slot(pod: dict[str, Any], containers: Sequence[str]) -> Slot:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sizewright.errors import EngineError, InputError
 from sizewright.spec.outcome import Status
+from sizewright.spec.units import is_count
 
 _PATIENCE_S = 60.0
 _UNREACHABLE = re.compile(
@@ -67,7 +68,7 @@ class SlurmCli:
         told = self._run(["sbatch", "--parsable"], cwd=cwd, env=env, script=script)
         _check(told, "sbatch")
         job = told.stdout.strip().split(";")[0]
-        if not job.isdecimal():
+        if not is_count(job):
             raise _odd("sbatch", told.stdout)
         return job
 
@@ -80,7 +81,7 @@ class SlurmCli:
         told = self._read(["squeue", "-h", "--me", "-o", "%i|%k"])
         pairs = [line.split("|", 1) for line in told.stdout.splitlines() if "|" in line]
         ids = {job.partition("+")[0] for job, said in pairs if mark in said.split()}
-        return sorted(filter(str.isdecimal, ids), key=int)
+        return sorted(filter(is_count, ids), key=int)
 
     def look(self, job: str) -> SlurmJob | None:
         """How a job is; None where Slurm knows it no more."""
@@ -105,7 +106,7 @@ class SlurmCli:
             step, _, rest = line.partition("|")
             job, _, number = step.partition(".")
             cpu, _, memory = rest.partition("|")
-            if number.isdecimal():  # not .batch, nor .extern
+            if is_count(number):  # not .batch, nor .extern
                 before = found.get(job, Used())
                 found[job] = Used(before.cpu_s + _seconds(cpu), max(before.memory_bytes, _bytes(memory)))
         return found
@@ -167,7 +168,7 @@ class SlurmCli:
 def _job(command: str, lines: Sequence[str]) -> SlurmJob | None:
     """Of lines such as `17|RUNNING`, the components in order; None without any. Raises EngineError for others."""
     rows = [line.split("|") for line in lines if line.strip()]
-    if odd := next((row for row in rows if len(row) != 2 or not row[0].isdecimal() or not row[1].strip()), None):
+    if odd := next((row for row in rows if len(row) != 2 or not is_count(row[0]) or not row[1].strip()), None):
         raise _odd(command, "|".join(odd))
     rows.sort(key=lambda row: int(row[0]))
     return SlurmJob(tuple(row[0] for row in rows), tuple(row[1].strip() for row in rows)) if rows else None

@@ -13,6 +13,7 @@ from sizewright.progress import Reading
 from sizewright.spec import Allocation, Group, Metrics, Plan, ReplicaMetrics, Role
 from sizewright.spec._json import loads
 from sizewright.spec.metrics import LimitedBy
+from sizewright.spec.units import is_count
 from sizewright.training.command.reports import Reports
 
 _CHUNK = 1 << 20
@@ -136,7 +137,7 @@ class _Followed:
             return
 
     def _progress_files(self) -> list[Path]:
-        told = [path for path in self._folder.glob("[0-9]*") if path.name.isdecimal()]
+        told = [path for path in self._folder.glob("[0-9]*") if is_count(path.name)]
         return told or [self._folder / OUTPUT_FILE]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sizewright.errors import InputError
 from sizewright.spec import ROLES, Allocation, Gpu, Group, Plan, Role
-from sizewright.spec.units import MIB
+from sizewright.spec.units import MIB, is_count
 
 _MEMORY = re.compile(r"(\d{1,18})([KMGT]?)B?", re.IGNORECASE | re.ASCII)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
@@ -83,7 +83,7 @@ def read_memory(value: str, field: str) -> int:
 
 def read_count(value: str, field: str, least: int = 0) -> int:
     """A whole number. Raises InputError that names the field."""
-    if not (value.isascii() and value.isdecimal() and int(value) >= least):
+    if not (is_count(value) and int(value) >= least):
         raise InputError(
             f"{field} is '{value}', which is not a whole number of {least} or more.",
             "Write one; Slurm gives whole cores and tasks.",

@@ -25,6 +25,7 @@ MOST_NODES = 1_000_000
 """Of a YAML document, with all that its aliases repeat."""
 MOST_MIB = 4
 """Of a YAML text: more takes minutes."""
+_MOST_DIGITS = 300
 OF_TAGS = (IndexError, KeyError, TypeError, AttributeError, OverflowError)
 """What PyYAML raises for values that are not of the kind of their tag, such as !!int ''."""
 _COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
@@ -201,6 +202,12 @@ class _PlainLoader(NoDuplicates, yaml.SafeLoader):
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
 
+    def construct_int(self, node: Any) -> Any:
+        """Raises ValueError for a number of more digits than Python writes."""
+        if len(str(node.value)) > _MOST_DIGITS:
+            raise ValueError(f"a number has more than {_MOST_DIGITS} digits")
+        return self.construct_yaml_int(node)
+
     def construct_float(self, node: Any) -> Any:
         """A number that a float would change stays text, which records read exactly."""
         number = self.construct_yaml_float(node)
@@ -222,6 +229,7 @@ _PLAIN = {
 }
 for _tag, (_pattern, _first) in _PLAIN.items():
     _PlainLoader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_int)
 _PlainLoader.add_constructor("tag:yaml.org,2002:float", _PlainLoader.construct_float)
 
 

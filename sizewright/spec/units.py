@@ -383,3 +383,8 @@ def _rounded(value: float, place: int) -> str:
     if value and not 1e-4 <= abs(value) < _SCIENTIFIC:
         return f"{value:.{min(_MOST_DIGITS, max(1, _exponent(value) - place + 1))}g}"
     return f"{round(value, -place):,.{max(0, -place)}f}"
+
+
+def is_count(text: str) -> bool:
+    """Return whether a text of another system is a whole number, of no more digits than a machine's integer has."""
+    return text.isascii() and text.isdecimal() and len(text) < 19

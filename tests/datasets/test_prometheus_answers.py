@@ -300,6 +300,7 @@ def _query(asked: dict[str, str]) -> str:
         *((Reply(200, f'{{"status":"success","data":{{"result":[{one}]}}}}'.encode()), "is no Prometheus") for one in (
             "null", "3", "[]", "{}", '{"metric":null,"values":[]}', '{"metric":{"a":1},"values":[]}', '{"metric":{}}',
             '{"metric":{},"values":[[1]]}', '{"metric":{},"values":[[1,"x"]]}', '{"metric":{},"values":[null]}',
+            '{"metric":{},"values":[[1e300,"1"]]}', '{"metric":{},"values":[[-1e15,"1"]]}',
             '{"metric":{},"value":[1,[2]]}', '{"metric":{},"values":{"1":2}}',
         )),
         *((Reply(200, body), "is no Prometheus") for body in (

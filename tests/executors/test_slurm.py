@@ -181,7 +181,7 @@ def test_what_slurm_says_is_told(
         get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
 
 
-@pytest.mark.parametrize("said", ["", "ok", "7x", "<html>", ";", "Submitted batch job 7"])
+@pytest.mark.parametrize("said", ["", "ok", "7x", 5_000 * "7", "<html>", ";", "Submitted batch job 7"])
 def test_an_id_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     fake(tmp_path, "sbatch", f"echo '{said}'")
     fake(tmp_path, "squeue", "true")
@@ -190,7 +190,9 @@ def test_an_id_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
 
 
-@pytest.mark.parametrize("said", ["x", "17|x|RUNNING", "17|17", "17|17|", "|||", "17|17|RUNNING|x", "{}"])
+@pytest.mark.parametrize(
+    "said", ["x", "17|x|RUNNING", f"17|{5_000 * '1'}|RUNNING", "17|17", "17|17|", "|||", "17|17|RUNNING|x", "{}"]
+)
 @pytest.mark.parametrize("command", ["squeue", "sacct"])
 def test_a_state_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, command: str) -> None:
     fake(tmp_path, "squeue", f"echo '{said}'" if command == "squeue" else "true")

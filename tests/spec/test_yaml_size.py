@@ -57,7 +57,10 @@ def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
     assert Job.load(tmp_path / "job.yaml").bounds.ps.replicas == (1, 1)
 
 
-@pytest.mark.parametrize("value", ["!!float ''", "!!int ''", "!!timestamp x", "!!bool x", "!!binary x", "!!int [1]"])
+@pytest.mark.parametrize(
+    "value",
+    ["!!float ''", "!!int ''", "!!timestamp x", "!!bool x", "!!binary x", "!!int [1]"],
+)
 @pytest.mark.parametrize("load", [Job.load, YamlText.load])
 def test_a_value_that_is_not_of_the_kind_of_its_tag_is_one_sentence(load, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "file.yaml"
@@ -72,3 +75,11 @@ def test_a_file_that_would_take_minutes_is_refused_at_once(load, tmp_path: Path)
     path.write_text("rows: [" + "1, " * (2 << 20) + "]\n")
     with pytest.raises(InputError, match="longer than 4 MiB"):
         load(path)
+
+
+def test_a_number_of_thousands_of_digits_is_one_sentence(tmp_path: Path) -> None:
+    """Python refuses to write it, also into the sentence that refuses it."""
+    path = tmp_path / "file.yaml"
+    path.write_text(f"training: {{samples: !!int 0x{4_500 * 'f'}}}\n")
+    with pytest.raises(InputError, match="more than 300 digits"):
+        Job.load(path)
