@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sizewright.errors import EngineDiedError, EngineError, SizewrightError
 from sizewright.spec import Failure, Resources
@@ -132,12 +132,15 @@ class Recovery:
             with self._snapshots.lock:
                 self._snapshots.refuse(servers)
                 heirs = self._crew.restore(servers, sizes, self._snapshots.restore)
-                lost = self._account.settle()
-            told = [
-                self._server_failure(member, causes[member], lost.get(heir.name, 0), heir.resources)
-                for member, heir in zip(servers, heirs, strict=True)
-            ]
-            self._note(told, at_s, start)
+                lost: Mapping[str, int] = {}
+                try:
+                    lost = self._account.settle()
+                finally:  # told also where another one has died meanwhile: what is lost is counted then
+                    told = [
+                        self._server_failure(member, causes[member], lost.get(heir.name, 0), heir.resources)
+                        for member, heir in zip(servers, heirs, strict=True)
+                    ]
+                    self._note(told, at_s, start)
         if workers:
             self._crew.put_in_place(workers)
             self._note([self._worker_failure(member, causes[member]) for member in workers], at_s, start)

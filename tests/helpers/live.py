@@ -70,9 +70,9 @@ def run_sequence(
         pause_s = 4.0 + 3 * rng.random()  # it loads first
         while driver.poll() is None and time.monotonic() - began < _LIMIT_S:
             if left and _waited(driver, pause_s):
-                left -= 1
                 what = rng.choice(FAULTS if bed is None else BED_FAULTS)
                 if told := strike(what, driver.pid, rng, bed):
+                    left -= 1
                     report.log.append(f"{time.monotonic() - began:6.1f} {told}")
                 pause_s = 0.3 + 2 * rng.random()
             time.sleep(0.05)
@@ -114,8 +114,9 @@ def strike(what: str, driver: int, rng: random.Random, bed: Bed | None = None) -
         with contextlib.suppress(psutil.Error):
             name = f"{victim.name()} {victim.pid}"
             if what == "cut":
-                workers = processes(driver, "ray::WorkerActor", bed=bed)
-                return f"cut a link: {bool(workers) and cut_link(rng.choice(workers).pid, rng)}"
+                workers, servers = (processes(driver, f"ray::{role}Actor", bed=bed) for role in ("Worker", "Ps"))
+                both = workers and servers and (rng.choice(workers).pid, rng.choice(servers).pid)
+                return "cut a link" if both and cut_link(both[0], rng, to=both[1]) else ""
             if what == "kill":
                 victim.kill()
             else:

@@ -73,7 +73,7 @@ def leavings() -> dict[str, object]:
     return {
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*")),
         "interfaces": sorted(os.listdir("/sys/class/net")),
-        "shared memory": sorted(os.listdir("/dev/shm")),
+        "shared memory": sorted(path.name for path in Path("/dev/shm").glob("plasma*")),
         "folders": sorted(path.name for path in Path("/tmp").glob("swbed-*")),
         "processes": elsewhere,
     }

@@ -16,7 +16,9 @@ from sizewright.training.embedding import EmbeddingStore
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.ps.applied import AppliedSamples
 from sizewright.training.ps.parameter_server import Incoming
+from sizewright.training.recovery import Recovery
 from sizewright.training.routing import DENSE_PARTS
+from sizewright.training.snapshots import Snapshots
 from sizewright.training.worker_team import WorkerTeam
 from tests.helpers.simulation import world
 from tests.helpers.simulation.world import run_schedule
@@ -72,6 +74,8 @@ BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
     "more updates are told as lost than were": (Account, "_updates", lambda self, samples: 1_000, range(60)),
     "losses are not counted": (Account, "settle", lambda self: {}, range(30)),
     "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, range(15, 700)),
+    "failures are not told": (Recovery, "_note", lambda self, failures, at_s, start: None, range(60)),
+    "no snapshots are taken": (Snapshots, "_run", lambda self, ready: None, range(300)),
     "workers whose change failed keep their leases": (WorkerTeam, "release_gone", lambda self: None, range(15, 100)),
 }
 

@@ -40,9 +40,11 @@ class Network:
         scheduler = self.scheduler
         scheduler.wait(scheduler.delay(_LATENCY_S))
         listener, process = self._listeners.get(tuple(address), (None, None))  # type: ignore[arg-type]
-        if process is not None and process.stopped:
-            scheduler.wait(timeout_s)
-            raise TimeoutError("timed out")
+        deadline = scheduler.now + timeout_s
+        while process is not None and process.stopped and process.alive:  # its kernel takes the connection meanwhile
+            if scheduler.now > deadline:
+                raise TimeoutError("timed out")
+            scheduler.wait(0.05)
         if process is None or not process.alive:
             raise ConnectionRefusedError("refused")
         assert scheduler.current is not None

@@ -45,6 +45,8 @@ from tests.helpers.simulation.scheduler import Process, Scheduler
 from tests.helpers.simulation.threads import SimThreading, SimTime
 
 BATCH, SHARED, DENSE, HANG_S, LIMIT_S = 8, 3, 5, 2.0, 900.0
+_LATE_S, _SOON_S = 4 * HANG_S, 0.5 * HANG_S
+"""How long faults may hold up a snapshot, and the notice of a death."""
 _IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
 """Also those that a replica imports later: what is not there yet is not simulated."""
 BATCH_SIZES = (4, BATCH, 12)
@@ -193,6 +195,8 @@ class World:
         self.saved: list[tuple[int, list[Loss]]] = []
         self.inherited: list[Loss] = []
         self.dense_of_a_worker = False
+        self.killed: list[tuple[float, str]] = []
+        self.last_snapshot_s = 0.0
 
     def log(self, what: str) -> None:
         self.report.log.append(f"{self.scheduler.now:9.4f} {what}")
@@ -230,7 +234,7 @@ class World:
         """What a user's program does."""
         resumes = resume and self.folder is not None and bool(snapshot_files.snapshots(self.folder))
         self.inherited = self._losses_in_snapshot() if resumes else []
-        self.saved = []
+        self.saved, self.killed, self.last_snapshot_s = [], [], self.scheduler.now
         if not resumes and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         try:
@@ -293,6 +297,9 @@ class World:
             victim = rng.choice(replicas).process
             self.log(f"{what} {victim}")
             if what == "kill":
+                if running is not None and not running._busy and running._crew is not None:
+                    mine = [each.name for each in running._crew.roster.members if each.actor.process is victim]
+                    self.killed += [(self.scheduler.now, name) for name in mine]
                 self.scheduler.kill(victim)
                 return
             self.scheduler.stop(victim)
@@ -330,9 +337,17 @@ class World:
     def _watch_losses(self, running: Session) -> None:
         """Nothing is lost that the store of snapshots holds: what a server loses came since its last snapshot."""
         counted, weights = running._account._count, running._snapshots._from_a_worker
+        take = running._snapshots.take
+
+        def taken(**options: Any) -> None:
+            take(**options)
+            self.last_snapshot_s = self.scheduler.now
 
         def watched(server: str, missing: AppliedGroup) -> list[Loss]:
             losses = counted(server, missing)
+            age_s = self.scheduler.now - self.last_snapshot_s
+            if losses and self.snapshot_s is not None and age_s > self.snapshot_s + _LATE_S:
+                self.violate(f"the last snapshot was {age_s:.1f} s old, at an interval of {self.snapshot_s} s")
             held = self._in_the_store(running)
             for loss in losses:
                 kept = [samples for parts, samples in held if np.isin(parts, loss.parts).any()]
@@ -345,6 +360,7 @@ class World:
             return weights()
 
         running._account._count = watched  # type: ignore[method-assign]
+        running._snapshots.take = taken  # type: ignore[method-assign]
         running._snapshots._from_a_worker = noted  # type: ignore[method-assign]
 
     def _in_the_store(self, running: Session) -> list[AppliedGroup]:
@@ -379,6 +395,10 @@ class World:
             wrong = np.flatnonzero(found != expected)
             told = ", ".join(f"{i}: {found[i]} for {expected[i]}" for i in wrong[:8])
             self.violate(f"{len(wrong)} rows are not as told: {told}")
+        replaced = [failure.replica for failure in outcome.failures if "cut" not in failure.cause]
+        for at_s, name in self.killed:
+            if name not in replaced and at_s < self.scheduler.now - _SOON_S:
+                self.violate(f"that {name} was killed at {at_s:.4f} is not told")
         least, most = updates_lost(losses, BATCH_SIZES)
         if not least <= outcome.updates_lost <= most:
             self.violate(f"{outcome.updates_lost} updates are told as lost, not {least} to {most}")
@@ -437,13 +457,19 @@ class World:
     def _installed(self) -> Iterator[None]:
         """The simulated surroundings in place of the real ones."""
         fake_threads, fake_time = SimThreading(self.scheduler), SimTime(self.scheduler)
-        write = snapshot_files._write_array
+        write, sync = snapshot_files._write_array, snapshot_files._sync
 
         def write_array(*args: Any) -> str:
             self.scheduler.wait(self.scheduler.delay(0.002))  # a crash may come between files
             if self.scheduler.now < self.disk_full_until:
                 raise OSError(28, "No space left on device")
             return write(*args)
+
+        def sync_folder(folder: Path) -> None:
+            self.scheduler.wait(self.scheduler.delay(0.002))
+            if self.scheduler.now < self.disk_full_until:
+                raise OSError(5, "Input/output error")
+            sync(folder)
 
         def rule(optimizer: Optimizer) -> UpdateRule:
             return Applications(1.0) if self.sync else make_rule(optimizer)
@@ -482,6 +508,7 @@ class World:
             put(ps_actor, "make_rule", rule)
             put(snapshot_store, "make_rule", rule)
             put(snapshot_files, "_write_array", write_array)
+            put(snapshot_files, "_sync", sync_folder)
             put(ps_actor, "_WARM_UP_ROWS", 1)
             for name in ("_CHUNK", "_FEW"):  # so that much happens while rows are copied
                 put(migration, name, self.rows_at_once)
