@@ -122,7 +122,7 @@ def test_the_latest_snapshot_and_the_one_before_it_stay(keepers: list[SnapshotSt
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-000002", "snapshot-old"])
+@pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-old"])
 def test_a_half_written_snapshot_is_ignored(keepers: list[SnapshotStore], tmp_path: Path, left: str) -> None:
     keeper, *_ = filled(keepers, 5)
     keeper.save(str(tmp_path), 0, 0)
