@@ -244,7 +244,7 @@ ROWS = "id,name,status,duration_s,workers,batch_size\na-1,ctr,Succeeded,100,4,51
         ("h.csv", ROWS.encode()), ("h.csv", ROWS.replace(",", ";").encode()),
         ("h.tsv", ROWS.replace(",", "\t").encode()),
         ("h.csv", b"\xef\xbb\xbf" + ROWS.replace("\n", "\r\n").encode()), ("h.csv", ROWS.replace("\n", "\r").encode()),
-        ("h.csv.gz", gzip.compress(ROWS.encode())), ("h.csv", gzip.compress(ROWS.encode())),
+        ("h.csv.gz", gzip.compress(ROWS.encode(), mtime=0)), ("h.csv", gzip.compress(ROWS.encode(), mtime=0)),
     ],
 )  # fmt: skip
 def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -> None:
@@ -261,7 +261,7 @@ def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -
         ("h.jsonl", b'{"id": "a"}\n{"id": "b", "na', r"line 2 of .*, its last, is not JSON.*cut short"),
         ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "lacks the columns name"),
         ("h.csv", b"\n \n", "is empty"),
-        ("h.csv", gzip.compress(ROWS.encode())[:-9], "damaged or cut short"),
+        ("h.csv", gzip.compress(ROWS.encode(), mtime=0)[:-9], "damaged or cut short"),
         ("h.csv", b"PAR1", "is not a Parquet file that can be read"),
     ],
 )  # fmt: skip
