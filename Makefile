@@ -21,7 +21,7 @@ recommend: .venv/.ready
 	@$(BIN)/sizewright recommend $(JOB) --store out/trials-$(STAMP).db --out out/plan-$(STAMP).yaml
 
 test: .venv/.ready
-	@$(BIN)/pytest -m "not long" -n 2 --dist loadfile --durations=15
+	@$(BIN)/pytest -m "not long" --durations=15
 
 # Debian's servers, which some of the long tests start for themselves; those tests are skipped where they cannot be had.
 test-long: .venv/.ready
@@ -34,7 +34,7 @@ test-long: .venv/.ready
 	@command -v chromium >/dev/null \
 		|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		chromium) >/dev/null 2>&1 || echo "chromium cannot be installed here"
-	@$(BIN)/pytest -m long -n 2 --dist loadfile --timeout=1200 --durations=25
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25
 
 lint: .venv/.ready
 	@$(BIN)/ruff check .

@@ -17,14 +17,17 @@ NAMES = (
     "DATABASE_URL", "REDIS_URL", "JWT", "SESSION_COOKIE", "SSH_KEY", "SSH_PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY",
     "AZURE_STORAGE_KEY", "AZURE_SAS", "STORAGE_CONNECTION_STRING", "CONN_STR", "AUTH", "BASIC_AUTH", "BEARER",
     "clientSecret", "apiKey", "KEY_PASSPHRASE", "TLS_CERT", "LICENSE_KEY", "SALT", "PIN", "GOOGLE_CREDENTIALS",
-    "SERVICE_ACCOUNT_KEY", "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE",
+    "SERVICE_ACCOUNT_KEY", "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE", "OPENAI_KEY",
+    "STRIPE_KEY", "FERNET_KEY", "SESSION_KEY", "DD_APP_KEY", "S3_KEY", "PRIVKEY", "OTP", "TOKEN_PROD", "TOKEN1",
 )  # fmt: skip
 """Variables that are named as secrets are."""
 FORMS = ("AKIA{upper}", "ghp_{mixed}", "glpat-{mixed}", "sk-{mixed}", "hf_{mixed}", "xoxb-{mixed}", "eyJ{mixed}.e30.x",
-         "postgresql://me:{mixed}@db/x", "Bearer {mixed}", "{mixed}{mixed}")  # fmt: skip
+         "postgresql://me:{mixed}@db/x", "Bearer {mixed}", "{mixed}{mixed}", "https://{mixed}@git.example/x",
+         "https://hooks.slack.com/services/T0/B0/{mixed}")  # fmt: skip
 """Values that have the form of a key, in variables whose names tell nothing."""
 FLAGS = ("--password={mixed}", "--db-token {mixed}", "--url=s3://me:{mixed}@bucket/x", "API_KEY={mixed}",
-         "'Authorization: Bearer {mixed}'", "'curl -u me:{mixed} host'")  # fmt: skip
+         "'Authorization: Bearer {mixed}'", "'curl -u me:{mixed} host'", "--openai-key {mixed}",
+         "'PRIVATE-TOKEN: {mixed}'", "--env=API_KEY={mixed}", "-Dtoken={mixed}")  # fmt: skip
 """Words of a command."""
 TRAINS = """
 import json, time

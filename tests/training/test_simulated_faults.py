@@ -35,7 +35,7 @@ def test_what_servers_counted_is_what_the_session_says() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_schedules_keep_their_promise() -> None:
-    for seed in range(1_000_000, 1_000_800):
+    for seed in range(1_000_000, 1_000_500):
         report = run_schedule(seed)
         assert not report.violations, str(report)
 
