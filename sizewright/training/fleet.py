@@ -177,8 +177,14 @@ class Fleet:
         self._end([member])
 
     def answered(self, refs: Sequence[Any], timeout_s: float) -> list[Any]:
-        """Those calls that have ended, however they did, after so many seconds at most."""
-        return list(self.ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)[0]) if refs else []
+        """Those calls that have ended, however they did, after so many seconds at most, or once Ray has gone."""
+        deadline = time.monotonic() + timeout_s
+        while refs:
+            left_s = deadline - time.monotonic()
+            done, waiting = self.ray.wait(list(refs), num_returns=len(refs), timeout=max(0.0, min(left_s, _PATIENCE_S)))
+            if not waiting or left_s <= _PATIENCE_S or not self.engine.alive():
+                return list(done)
+        return []
 
     def get_all(self, refs: Sequence[Any], copied: Callable[[], Sequence[Any]] = tuple) -> list[Any]:
         """As `get`, once every call has ended, however it did: none is at work when a change is called off.

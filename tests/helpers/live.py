@@ -40,7 +40,7 @@ BED_FAULTS = ("lose a machine", "cut a machine off", "cut a machine off", "kill"
 BATCH_SIZES, DENSE_OF_A_WORKER = (16, 32, 48), "dense_of_a_worker"
 _PIDFD_GETFD = 438
 _ENGINE_DIED = 3
-_LIMIT_S = 150.0
+_LIMIT_S = 200.0
 
 
 @dataclass
@@ -208,8 +208,8 @@ def main() -> None:
     inherited = _losses_in(folder, kept, samples) if resume else []
     job = audit_job(samples)
     with Session(
-        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, snapshot_s=0.5, folder=kept,
-        resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
+        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, timeout_s=60.0, snapshot_s=0.5,
+        folder=kept, resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
     ) as running:  # fmt: skip
         _note_saves(running, folder / "losses.jsonl", inherited)
         _note_dense(running, folder / DENSE_OF_A_WORKER)
