@@ -208,8 +208,8 @@ def main() -> None:
     inherited = _losses_in(folder, kept, samples) if resume else []
     job = audit_job(samples)
     with Session(
-        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, timeout_s=60.0, snapshot_s=0.5,
-        folder=kept, resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
+        job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, timeout_s=60.0,
+        snapshot_s=0.5, folder=kept, resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
     ) as running:  # fmt: skip
         _note_saves(running, folder / "losses.jsonl", inherited)
         _note_dense(running, folder / DENSE_OF_A_WORKER)
