@@ -131,14 +131,17 @@ class Recovery:
             sizes = [self._enough(member, causes[member]) for member in servers]
             with self._snapshots.lock:
                 self._snapshots.refuse(servers)
-                heirs = self._crew.restore(servers, sizes, self._snapshots.restore)
                 lost: Mapping[str, int] = {}
+                heirs: Sequence[Member] = ()
                 try:
+                    heirs = self._crew.restore(servers, sizes, self._snapshots.restore)
                     lost = self._account.settle()
-                finally:  # told also where another one has died meanwhile: what is lost is counted then
+                finally:  # told also where another one, or an heir, has died meanwhile: the loss is counted then
+                    names = [heir.name for heir in heirs] or [""] * len(servers)
                     told = [
-                        self._server_failure(member, causes[member], lost.get(heir.name, 0), heir.resources)
-                        for member, heir in zip(servers, heirs, strict=True)
+                        self._server_failure(member, causes[member], lost.get(name, 0), size)
+                        for member, name, size in zip(servers, names, sizes, strict=True)
+                        if member not in self._crew.roster.servers
                     ]
                     self._note(told, at_s, start)
         if workers:
