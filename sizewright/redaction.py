@@ -127,12 +127,10 @@ def _words_of(name: str) -> list[str]:
 
 
 _WORD = re.compile(r"[a-z0-9]+")
-_ALWAYS = frozenset(
-    (
-        *("bearer", "cred", "creds", "dsn", "jwt", "oauth", "passcode", "passphrase", "pem", "pgpass", "pgpassword"),
-        *("psk", "pw", "pwd", "sas", "webhook"),
-    )
-)
+_ALWAYS = frozenset((
+    "bearer", "cred", "creds", "dsn", "jwt", "oauth", "passcode", "passphrase", "pem", "pgpass", "pgpassword", "psk",
+    "pw", "pwd", "sas", "webhook",
+))  # fmt: skip
 _ALWAYS_NAME = re.compile(
     r"passw|secret|credential|priv(?:ate)?_?key"
     r"|(?:api|access|account|admin|auth|aws|azure|client|crypt\w*|deploy|encryption|gcp|hmac|kms|license|master|pgp"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sizewright.errors import InputError
 from sizewright.spec import Gpu, Group
-from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
+from sizewright.spec.units import cpu_quantity, is_count, memory_quantity, read_bytes, read_cores
 
 GPU_RESOURCE = "nvidia.com/gpu"
 _GPU_RESOURCES = re.compile(r"(nvidia|amd)\.com/(gpu(\.shared)?|mig-.+)|gpu\.intel\.com/.+|habana\.ai/gaudi")
@@ -262,6 +262,6 @@ def _same(amount: str, before: Any, value: str | int) -> bool:
 
 
 def _count(value: Any, field: str) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or not str(value).isascii():
+    if isinstance(value, bool) or not is_count(str(value)):
         raise InputError(f"{field} is '{value}', which is not a whole number.", "Write a whole number, 0 or more.")
     return int(value)
