@@ -59,7 +59,6 @@ def import_ray(*, own: bool = True) -> ModuleType:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
-    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # half a minute is short on a busy host
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("profile", "torch")
     try:

@@ -47,6 +47,8 @@ from tests.helpers.simulation.threads import SimThreading, SimTime
 BATCH, SHARED, DENSE, HANG_S, LIMIT_S = 8, 3, 5, 2.0, 900.0
 _LATE_S, _SOON_S = 4 * HANG_S, 0.5 * HANG_S
 """How long faults may hold up a snapshot, and the notice of a death."""
+_PATIENCE_S = 120.0
+"""After so long a replica that hangs while it loads is found: no heartbeat watches it yet."""
 _IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
 """Also those that a replica imports later: what is not there yet is not simulated."""
 BATCH_SIZES = (4, BATCH, 12)
@@ -197,6 +199,7 @@ class World:
         self.dense_of_a_worker = False
         self.killed: list[tuple[float, str]] = []
         self.last_snapshot_s = 0.0
+        self.late_s = _LATE_S
 
     def log(self, what: str) -> None:
         self.report.log.append(f"{self.scheduler.now:9.4f} {what}")
@@ -240,7 +243,8 @@ class World:
         try:
             self.session = running = Session(
                 self.job, samples=self.samples, snapshot_s=self.snapshot_s, folder=self.folder,
-                resume=self.folder if resumes else None, recover=True, hang_s=HANG_S, program=AuditProgram(),
+                resume=self.folder if resumes else None, recover=True, hang_s=HANG_S, timeout_s=_PATIENCE_S,
+                program=AuditProgram(),
             )  # fmt: skip
             self._note_saves(running)
             self._watch_losses(running)
@@ -303,6 +307,8 @@ class World:
                 self.scheduler.kill(victim)
                 return
             self.scheduler.stop(victim)
+            if what == "hang" and running is not None and not self._is_loaded(running, victim):
+                self.late_s += _PATIENCE_S
             if what == "pause":
                 self.scheduler.wait(rng.random() * 1.5 * HANG_S)
                 self.scheduler.go_on(victim)
@@ -323,6 +329,10 @@ class World:
         elif what == "engine":
             self.log("Ray has gone")
             self.ray.alive = False
+
+    @staticmethod
+    def _is_loaded(running: Session, process: Process) -> bool:
+        return running._crew is not None and any(each.actor.process is process for each in running._crew.fleet.loaded)
 
     def _note_saves(self, running: Session) -> None:
         """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
@@ -346,7 +356,7 @@ class World:
         def watched(server: str, missing: AppliedGroup) -> list[Loss]:
             losses = counted(server, missing)
             age_s = self.scheduler.now - self.last_snapshot_s
-            if losses and self.snapshot_s is not None and age_s > self.snapshot_s + _LATE_S:
+            if losses and self.snapshot_s is not None and age_s > self.snapshot_s + self.late_s:
                 self.violate(f"the last snapshot was {age_s:.1f} s old, at an interval of {self.snapshot_s} s")
             held = self._in_the_store(running)
             for loss in losses:
