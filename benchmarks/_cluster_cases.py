@@ -15,12 +15,12 @@ from benchmarks._philly import philly
 from benchmarks._report import choose
 from sizewright.cluster.allocators.registry import get_allocator
 from sizewright.cluster.loaning import lendable
-from sizewright.cluster.problem import Bools, Floats
-from sizewright.cluster.simulator.curves import Elasticity, scaled, workload_of
+from sizewright.cluster.problem.problem import Bools, Floats
+from sizewright.cluster.simulator.capacity import Capacity, LoanedCapacity, equal_servers
+from sizewright.cluster.simulator.curves import Elasticity, resample_trace, workload_of
 from sizewright.cluster.simulator.engine import Settings, Simulation
-from sizewright.cluster.simulator.outcome import Result
-from sizewright.cluster.simulator.scenario import DAY_S, Scenario, capacity_at, inference_day, simulated
-from sizewright.cluster.simulator.supply import Loaned, Supply, equal_servers
+from sizewright.cluster.simulator.outcome import SimulationResult
+from sizewright.cluster.simulator.scenario import DAY_S, Scenario, capacity_at, inference_day, simulate_scenario
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 
@@ -52,7 +52,7 @@ def run(case: Case) -> dict[str, Any]:
     return {**case._asdict(), **_KINDS[case.kind](case)}
 
 
-def efficiencies(result: Result) -> dict[str, float]:
+def efficiencies(result: SimulationResult) -> dict[str, float]:
     """Means over the jobs of work done a second, over that with what its user asks for: since the job came
     (`efficiency`: waiting is in it), and while it had something."""
     return {
@@ -68,7 +68,7 @@ def _policies(case: Case) -> dict[str, float]:
     """
     elasticity = Elasticity(multiples=_MULTIPLES[case.kind])
     settings = replace(SETTINGS, preempts=case.policy not in KEEPS)
-    result = simulated(philly(), Scenario(case.policy, case.load, case.seed, JOBS, elasticity, settings)).result
+    result = simulate_scenario(philly(), Scenario(case.policy, case.load, case.seed, JOBS, elasticity, settings)).result
     return result.figures() | efficiencies(result)
 
 
@@ -80,7 +80,7 @@ def _loaning(case: Case) -> dict[str, float]:
     all jobs, as their users ask for them, done as they come, or all that is there in use.
     """
     how, _, policy = case.policy.partition(":")
-    trace, _ = scaled(philly(), LOAN_JOBS, seed=case.seed)
+    trace, _ = resample_trace(philly(), LOAN_JOBS, seed=case.seed)
     own = int(np.ceil(capacity_at(trace, case.load, ["gpu"])[0] / PER_SERVER))
     inference, day = max(round(own * 520 / 443), 1), int(DAY_S / STEP_S)
     steps = int((trace.arrived_s[-1] + trace.duration_s.max()) / STEP_S) + 20 * day
@@ -91,7 +91,7 @@ def _loaning(case: Case) -> dict[str, float]:
     workload = workload_of(trace, OF_ARYL, seed=case.seed)
     elastic = _a_third(trace) if how in ("elastic", "both") else np.zeros(len(trace), dtype=bool)
     servers = equal_servers([("own", own, [PER_SERVER]), ("lent", inference, [PER_SERVER])])
-    supply = Loaned(servers, own, lent, STEP_S, seed=case.seed)
+    supply = LoanedCapacity(servers, own, lent, STEP_S, seed=case.seed)
     settings = replace(SETTINGS, preempts=policy != "fifo")
     result = Simulation(_rigid(workload, ~elastic), supply, get_allocator(policy), settings).run()
     span_s = float(trace.arrived_s[-1])
@@ -136,7 +136,7 @@ def _stages(case: Case) -> dict[str, float]:
     which it knows: neither trials nor a first guess that is off are in it. `sized`: the right size alone, first come
     first served, so that it tells what over-asking alone costs.
     """
-    trace, _ = scaled(philly(), LOAN_JOBS, seed=case.seed)
+    trace, _ = resample_trace(philly(), LOAN_JOBS, seed=case.seed)
     rng, N = np.random.default_rng(case.seed), len(trace)
     gpus, powers = trace.needs["gpu"], rng.uniform(0.6, 0.95, len(trace))
     asked = np.where(rng.random(N) < 0.2, 0.5, rng.lognormal(np.log(5.0), 0.7, N))
@@ -158,7 +158,7 @@ def _stages(case: Case) -> dict[str, float]:
     )  # fmt: skip
     policy = get_allocator("default" if case.policy == "stages" else "fifo")
     settings = replace(SETTINGS, preempts=case.policy == "stages")
-    return Simulation(workload, Supply(np.maximum(capacity, needs.max())), policy, settings).run().figures()
+    return Simulation(workload, Capacity(np.maximum(capacity, needs.max())), policy, settings).run().figures()
 
 
 def _speed(multiples: Floats, powers: Floats) -> Floats:

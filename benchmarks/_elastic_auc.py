@@ -13,13 +13,13 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from benchmarks._report import choose
-from sizewright.datasets.batch import Batch
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.spec import Allocation, Data, Job, Model, Optimizer, Outcome, Tables, Training
-from sizewright.training.embedding import make_keys
 from sizewright.training.program import BuiltIn
+from sizewright.training.ps.embedding import make_keys
+from sizewright.training.ps.snapshot_files import snapshots
 from sizewright.training.session import Session
-from sizewright.training.snapshot_files import snapshots
-from sizewright.training.weights import FlatWeights
+from sizewright.training.worker.weights import FlatWeights
 
 SAMPLES, HELD_OUT = choose((400_000, 60_000), (400_000, 60_000), (15_000, 2_000))
 BATCH = 256

@@ -146,13 +146,13 @@ def time_lost(job: Job, rounds: int, around_s: float) -> Lost:
 
 
 def _stop_and_resume(session: Session) -> None:
-    crew, snapshots = session._live, session._snapshots
-    crew.servers.fill = False  # rows come from the snapshot, so none are made first
+    replica_group, snapshots = session._live, session._snapshots
+    replica_group.servers.fill = False  # rows come from the snapshot, so none are made first
     snapshots.take()
-    crew.pause()
+    replica_group.pause()
     snapshots.take(polite=False)
-    crew.launch(TWO, 1.0, snapshots.restore)
-    crew.servers.fill = True
+    replica_group.launch(TWO, 1.0, snapshots.restore)
+    replica_group.servers.fill = True
 
 
 def _lost(session: Session, change: Callable[[], object], around_s: float) -> float:

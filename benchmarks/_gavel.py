@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sizewright.profiler.measured_table import MeasuredTable, one_table
+from sizewright.profiler.planner.measured_table import MeasuredTable, one_table
 
 GPUS = ("k80", "v100")
 FAMILIES = ("ResNet-18", "Transformer", "LM")

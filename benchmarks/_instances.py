@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.problem.problem import Problem
 
 KINDS = ("random", "ps")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from benchmarks._gavel import gavel
 from benchmarks._report import SMOKE, choose
 from benchmarks._trimtuner import trimtuner
-from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame, read_tables
+from sizewright.profiler.planner.measured_table import MeasuredTable, one_table, read_frame, read_tables
 
 TABLES = Path(__file__).parent / "tables"
 HELD_OUT = "wide-rows"

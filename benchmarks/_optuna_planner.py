@@ -11,8 +11,8 @@ import pandas as pd
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from sizewright.profiler.candidates import AllocationRow, Candidates
-from sizewright.profiler.objective import Goal, check_objective
+from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
+from sizewright.profiler.planner.objective import Goal, check_objective
 
 
 class OptunaPlanner:
@@ -24,7 +24,7 @@ class OptunaPlanner:
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> None:
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.candidates, self.trials = Candidates(candidates), trials
+        self.candidates, self.trials = CandidateSet(candidates), trials
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price)
         self.sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=4)
         self.spread = self.candidates.spread()

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from sizewright.datasets.allocator import keep_freed_memory
+from sizewright.datasets.malloc import keep_freed_memory
 from sizewright.spec import Job
-from sizewright.training.cgroups import CgroupTree
-from sizewright.training.embedding import TABLE_SHIFT, EmbeddingStore, make_keys
-from sizewright.training.limits import ReplicaLimits
-from sizewright.training.machine import Machine
-from sizewright.training.networks import make_network
-from sizewright.training.optimizers import make_rule
+from sizewright.training.host.cgroups import CgroupTree
+from sizewright.training.host.limits import ReplicaLimits
 from sizewright.training.program import BuiltIn
+from sizewright.training.ps.embedding import TABLE_SHIFT, EmbeddingStore, make_keys
+from sizewright.training.ps.optimizers import make_rule
+from sizewright.training.ray.node_agent import NodeAgent
 from sizewright.training.transport.wire import receive_bytes, receive_into, send_arrays
-from sizewright.training.weights import FlatWeights
+from sizewright.training.worker.networks import make_network
+from sizewright.training.worker.weights import FlatWeights
 
 _HEAD = struct.Struct("<3I")
 
@@ -113,7 +113,7 @@ def _compute(network: nn.Module, loss_of: nn.Module, batch, inverse, rows) -> np
 
 def main() -> None:
     job, seconds = Job.load(sys.argv[1]), float(sys.argv[2])
-    machine = Machine(f"plain-{time.time_ns()}")
+    machine = NodeAgent(f"plain-{time.time_ns()}")
     listener = socket.create_server(("127.0.0.1", 0))
     server = multiprocessing.Process(target=serve, args=(listener, job, float(sys.argv[4]), machine.tree))
     server.start()

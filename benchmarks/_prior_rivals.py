@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from sizewright.datasets.bank.shapes import BankJob
-from sizewright.datasets.trials import Trial
-from sizewright.models.default import ThroughputModel
-from sizewright.models.prior import LearnedPrior, physics
-from sizewright.models.prior.experience import describe, learn
-from sizewright.models.prior.rows import Rows, as_rows
+from sizewright.datasets.trial_bank.shapes import BankJob
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.default.predictor import ThroughputModel
+from sizewright.models.prior import LearnedPrior
+from sizewright.models.prior import mechanistic as physics
+from sizewright.models.prior.job_effects import describe, learn
+from sizewright.models.prior.rows import PriorRows, as_rows
 
 Floats = NDArray[np.float64]
 Foretell = Callable[[BankJob, Sequence[Trial]], Floats]
@@ -127,17 +128,17 @@ RIVALS: dict[str, Callable[[Sequence[Trial], Mapping[str, BankJob]], Foretell]] 
 }
 
 
-def _rows(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Rows:
+def _rows(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> PriorRows:
     return as_rows(trials, {key: job.job for key, job in jobs.items()})
 
 
-def _formula(rows: Rows) -> Floats:
+def _formula(rows: PriorRows) -> Floats:
     at = rows.at
     exchanged = at.workers * at.work.row_floats / (at.ps * at.ps_cpu)
     return np.column_stack([at.work.flops / at.worker_cpu, exchanged, np.ones_like(exchanged)])
 
 
-def _places(rows: Rows, jobs: Sequence[BankJob]) -> tuple[Floats, list[int]]:
+def _places(rows: PriorRows, jobs: Sequence[BankJob]) -> tuple[Floats, list[int]]:
     """Columns (n, k) for trees, and which of them only ever help."""
     described = np.array([describe(j.job, j.table_scale) for j in jobs])[rows.job]
     axes = np.log(np.column_stack([rows.at.workers, rows.at.ps, rows.at.worker_cpu, rows.at.ps_cpu]))

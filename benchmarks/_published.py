@@ -4,8 +4,6 @@ names, or in one called `shared` beside the project."""
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,7 @@ import pytest
 
 def validator(kind: str) -> Any:
     """Ends the benchmark where they are not at hand."""
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
     try:
-        return importlib.import_module("crds").validator(kind)
+        return importlib.import_module("tests.helpers.crds").validator(kind)
     except pytest.skip.Exception as missing:
         raise SystemExit(str(missing)) from None

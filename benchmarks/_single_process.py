@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from sizewright.datasets.source import open_source
+from sizewright.datasets.clicks.source import open_source
 from sizewright.spec import Job
-from sizewright.training.networks import make_network
+from sizewright.training.worker.networks import make_network
 
 
 def train(job: Job, seconds: float) -> float:

@@ -13,7 +13,7 @@ import highspy
 import numpy as np
 
 from sizewright.cluster.allocators._highs import _program
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.problem.problem import Problem
 
 GAP = 1e-3
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.batch import Batch
-from sizewright.datasets.samples import SampleSource
+from sizewright.datasets.clicks.batch import Batch
+from sizewright.datasets.clicks.samples import SampleSource
 from sizewright.spec import Job
-from sizewright.training.embedding import TABLE_SHIFT
 from sizewright.training.program import BuiltIn
-from sizewright.training.routing import Routing, Server, partition_of
+from sizewright.training.ps.embedding import TABLE_SHIFT
+from sizewright.training.ps.routing import Routing, Server, partition_of
 
 SHAPE = Path(__file__).parent / "stages.yaml"
 SERVERS = 3

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from benchmarks._measured import on_all_cores
 from benchmarks._report import choose
 from benchmarks.warm_start import LEAST_CPU, MOST_CPU, NOW, Truth, bases_of_bank, history_of, truths_of
-from sizewright.datasets.finished import FinishedJob
+from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.models.prior import JobCurve
-from sizewright.recommender.control import Tuner
-from sizewright.recommender.recommend import recommend
-from sizewright.recommender.scaler import AutoScaler
+from sizewright.recommender.control.controller import Controller
+from sizewright.recommender.control.scaler import AutoScaler
+from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, ChangeCost, Cluster, Job, Objective, Plan
 from sizewright.testing import FakeExecutor
 
@@ -156,13 +156,13 @@ def simulated(
     """The control loop over an executor in memory, to the end of the job."""
     executor = FakeExecutor(throughput=lambda a: truth.rate(a) * noise, cost=cost)
     handle = executor.launch(Plan(id="p", kind="launch", job=job, target=start, reason=""))
-    tuner = Tuner(
+    tuner = Controller(
         job, executor, handle, start, AutoScaler(job, foretold=foretold, cluster=cluster), clock=executor.clock,
         now=lambda: NOW + timedelta(seconds=executor.clock()), turn_s=turn_s,
     )  # fmt: skip
     stretches, changes = [(start, 0.0)], 0
     while not executor.wait(handle, turn_s):
-        changes += bool(tuner.turn().applied)
+        changes += bool(tuner.reconcile().applied)
         if tuner.allocation != stretches[-1][0]:
             stretches.append((tuner.allocation, executor.clock()))
     ends = [at for _, at in stretches[1:]] + [executor.clock()]

@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks._stages_watch import Episode, false_alarms, steps_until_found
 from sizewright.errors import ReplicaDiedError
 from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
-from sizewright.executors.local import LocalExecutor
-from sizewright.executors.plan_files import launch_plan
-from sizewright.executors.run import run_plan
-from sizewright.executors.tuning import Tuning, tuning
+from sizewright.executors.session.local import LocalExecutor
 from sizewright.models.prior import JobCurve
-from sizewright.recommender.decisions import Decision
+from sizewright.recommender.control.decisions import Decision
+from sizewright.runtime.plan_files import launch_plan
+from sizewright.runtime.run import run_plan
+from sizewright.runtime.tuning import Tuning, tuning
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec.objective import allocation_price
 from sizewright.training.leases.sample_leases import Lease, SampleLeases
@@ -98,7 +98,7 @@ def cut_cpu(name: str, cores: float, period_us: int = _CUT_PERIOD_US) -> Callabl
     """Hold a replica to so few cores, behind the engine's back."""
 
     def strike(session: Session) -> None:
-        tree = session._machine.tree if session._machine else None
+        tree = session._node_agent.tree if session._node_agent else None
         assert tree is not None, "control groups are needed"
         folder = tree.below(name).folders["cpu"]
         quota = str(round(cores * period_us))

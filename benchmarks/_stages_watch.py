@@ -14,17 +14,17 @@ import numpy as np
 import sizewright as sw
 from benchmarks._report import choose
 from benchmarks._stages_data import SHAPE
-from sizewright.recommender.control import Tuner
-from sizewright.recommender.scaler import AutoScaler
-from sizewright.recommender.slow_replicas import SlowReplicas
-from sizewright.recommender.windows import Doing, Window
+from sizewright.recommender.control.controller import Controller
+from sizewright.recommender.control.scaler import AutoScaler
+from sizewright.recommender.control.stragglers import StragglerDetector
+from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.testing import FakeExecutor
 
 Steps = Mapping[str, Sequence[float]]
 """When the steps of each worker ended."""
 WITHIN_STEPS = 20
-_NOTHING = Doing("", "worker", *([0] * (len(Doing._fields) - 2)))
+_NOTHING = ReplicaWindow("", "worker", *([0] * (len(ReplicaWindow._fields) - 2)))
 _WORKERS, _PS, _TURNS = 50, 20, choose(400, 400, 20)
 
 
@@ -38,7 +38,7 @@ class Episode(NamedTuple):
 
 def false_alarms(steps: Steps, begin_s: float, end_s: float) -> tuple[int, int]:
     """Alarms and decisions, one a worker and window, over a healthy log; after an alarm it begins anew."""
-    watch, decisions, alarms = SlowReplicas(), 0, 0
+    watch, decisions, alarms = StragglerDetector(), 0, 0
     for window in _windows(steps, begin_s, end_s):
         decisions += sum(replica.steps > 0 for replica in window.replicas)
         found = watch.add(window)
@@ -50,7 +50,7 @@ def false_alarms(steps: Steps, begin_s: float, end_s: float) -> tuple[int, int]:
 
 def steps_until_found(steps: Steps, episode: Episode) -> int | None:
     """Steps that the slowed worker took until it was found; None where it was not, or another was."""
-    watch, taken = SlowReplicas(), 0
+    watch, taken = StragglerDetector(), 0
     for window in _windows(steps, episode.begin_s, episode.end_s):
         taken += sum(replica.steps for replica in window.replicas if replica.name == episode.name)
         if found := watch.add(window):
@@ -118,13 +118,13 @@ def decision_seconds() -> tuple[list[float], list[float]]:
     scaler = AutoScaler(job, foretold=sw.load_prior("shipped").curve(job))
     taken = []
     with _Timed() as pool:
-        tuner = Tuner(
+        tuner = Controller(
             job, executor, handle, at, scaler, clock=executor.clock, now=lambda: datetime.now(timezone.utc), pool=pool
         )
         for _ in range(_TURNS):
             executor.clock.sleep(1.0)
             began = time.perf_counter()
-            tuner.turn()
+            tuner.reconcile()
             taken.append(time.perf_counter() - began)
             time.sleep(0.1)  # fits go on beside it, as they do between two looks, which are a second apart at least
     return taken, pool.seconds

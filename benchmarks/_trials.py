@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialVoidError
-from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing, measure
+from sizewright.profiler.measure.measure import Timing, measure
+from sizewright.profiler.series._base import TrialPoint
 from sizewright.training.session import Session
 
 _ATTEMPTS = 5
@@ -15,7 +15,7 @@ BRIEF = Timing(warm_up_s=0.1, first_warm_up_s=0.2, least_s=0.3, greatest_s=0.6, 
 """Of trials of which only that they run is wanted."""
 
 
-def measure_held(session: Session, point: Point, timing: Timing) -> Trial:
+def measure_held(session: Session, point: TrialPoint, timing: Timing) -> Trial:
     """As `measure` does. Raises TrialVoidError where each of five attempts is void."""
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -25,7 +25,7 @@ def measure_held(session: Session, point: Point, timing: Timing) -> Trial:
     return measure(session, point, timing)
 
 
-def load_ahead(session: Session, points: Iterable[Point]) -> None:
+def load_ahead(session: Session, points: Iterable[TrialPoint]) -> None:
     """Load as many replicas as the points have at most, so that measuring them starts none."""
     allocations = [point.allocation for point in points]
     workers, ps = (max(each.replicas(role) for each in allocations) for role in ("worker", "ps"))

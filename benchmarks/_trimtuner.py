@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sizewright.profiler.measured_table import MeasuredTable, split_tables
+from sizewright.profiler.planner.measured_table import MeasuredTable, split_tables
 
 CORES = {"t2.small": 1, "t2.medium": 2, "t2.xlarge": 4, "t2.2xlarge": 8}
 _LEAST_SET = 15_000

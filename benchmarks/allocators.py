@@ -21,8 +21,8 @@ from benchmarks._instances import KINDS, instance
 from benchmarks._report import choose, finish
 from benchmarks._solvers import cp_sat, highs
 from sizewright.cluster.allocators.default import Default
-from sizewright.cluster.allotment import Allotment
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution
 
 TARGETS = {
     "single_1000_s": "<= 0.05", "single_1000_gap": "<= 0.001", "multi_100k_s": "<= 2", "multi_100k_gap": "<= 0.001",
@@ -61,7 +61,7 @@ _SHAPES = ((1000, 32, 1, "random"), (1000, 16, 3, "ps"), (1000, 16, 3, "random")
            (5000, 16, 3, "ps"), (5000, 16, 3, "random"))  # fmt: skip
 
 
-def _decided(problem: Problem, limit_s: float) -> Allotment:
+def _decided(problem: Problem, limit_s: float) -> Solution:
     answer = Default()(problem, limit_s)
     assert problem.fits(answer.choice)
     assert answer.gap is not None

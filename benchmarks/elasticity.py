@@ -18,12 +18,12 @@ from benchmarks._elastic_auc import auc
 from benchmarks._elastic_pauses import Pauses, move_pauses, reserve_seconds, saturated, scale_pauses, time_lost
 from benchmarks._report import SMOKE, choose, finish
 from benchmarks._trials import BRIEF, load_ahead, measure_held
-from sizewright.profiler._base import Point
-from sizewright.profiler.host_speed import measure_host_speed
-from sizewright.profiler.measure import Timing, measure
-from sizewright.profiler.spread import SpreadPlanner
+from sizewright.profiler.measure.host_speed import measure_host_speed
+from sizewright.profiler.measure.measure import Timing, measure
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.series.space_filling import SpaceFillingPlanner
 from sizewright.spec import Allocation, Job
-from sizewright.training.host import host_cores
+from sizewright.training.host.capacity import host_cores
 from sizewright.training.session import Session
 
 SHAPE = Path(__file__).parent / "shape.yaml"
@@ -193,7 +193,7 @@ def efficiency(details: dict[str, object]) -> Figures:
         ratios, shares = [], []
         with Session(job) as session:
             for _ in range(PAIRS):
-                trial = measure_held(session, Point(allocation), LONG)
+                trial = measure_held(session, TrialPoint(allocation), LONG)
                 session.discard()
                 command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), SINGLE_S]
                 single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -209,7 +209,7 @@ def efficiency(details: dict[str, object]) -> Figures:
 def profile(details: dict[str, object]) -> Figures:
     """Seconds of a trial that are not measuring: in one session that shrinks, and with a start of its own each."""
     job = shape()
-    planner = SpreadPlanner(job, host_cores() * 0.8, count=8)
+    planner = SpaceFillingPlanner(job, host_cores() * 0.8, count=8)
     points = [point for point in planner.points if point.table_scale == 1.0][: choose(8, 8, 2)]
     start = time.monotonic()
     with Session(job) as session:
@@ -238,7 +238,7 @@ def profile(details: dict[str, object]) -> Figures:
     }
 
 
-def _not_measuring(session: Session, point: Point, *, first: bool) -> float:
+def _not_measuring(session: Session, point: TrialPoint, *, first: bool) -> float:
     """As the profiler does it, its measure of the host's speed included."""
     start = time.monotonic()
     session.pause()

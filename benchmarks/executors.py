@@ -62,7 +62,7 @@ def _most_groups(executor: Any) -> int:
 
 
 def _longest(executor: Any) -> int:
-    return min(52, getattr(executor, "longest_name", 52))
+    return min(52, getattr(executor, "max_name_length", 52))
 
 
 def _timed(taken_ms: list[float], render: Callable[[], str]) -> str:

@@ -27,12 +27,12 @@ from benchmarks._secrets import Hunt
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation, Job
 from sizewright.testing.audit import AuditProgram, audit_job
-from sizewright.testing.bed import Bed
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup
-from sizewright.training.routing import PARTS
+from sizewright.training.ps.routing import PARTS
+from sizewright.training.ps.snapshot_files import ARRAYS, SnapshotInfo, read_snapshot, snapshots, write_snapshot
 from sizewright.training.session import Session
-from sizewright.training.snapshot_files import ARRAYS, SnapshotInfo, read_snapshot, snapshots, write_snapshot
+from tests.helpers.network.testbed import Bed
 
 TARGETS = {
     "simulated_schedules": "≥ 100,000",
@@ -303,8 +303,8 @@ def _many_files() -> None:
 
 def _ports(session: Session) -> list[int]:
     """Of the leases, the servers and the store."""
-    crew = session._live
-    addresses = [session._leases.address, *(member.address for member in crew.roster.servers)]
+    replica_group = session._live
+    addresses = [session._leases.address, *(member.address for member in replica_group.membership.servers)]
     return [address[1] for address in (*addresses, session._snapshots._address) if address is not None]
 
 

@@ -19,17 +19,17 @@ from typing import NamedTuple
 
 from benchmarks._report import QUICK, choose, commit, finish, host
 from benchmarks._trials import BRIEF, load_ahead
-from sizewright.datasets.trial_files import export_trials, import_trials
-from sizewright.datasets.trials import Trial, now
-from sizewright.models.memory import MemoryModel
-from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing
-from sizewright.profiler.series import run_series
-from sizewright.profiler.spread import QueuePlanner, with_memory
+from sizewright.datasets.trials.files import export_trials, import_trials
+from sizewright.datasets.trials.trial import Trial, now
+from sizewright.models.memory.memory_model import MemoryModel
+from sizewright.profiler.measure.measure import Timing
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.series.series import run_series
+from sizewright.profiler.series.space_filling import QueuePlanner, with_memory
 from sizewright.spec import Allocation, Job
 from sizewright.spec.model import FIRST_CRITEO_ROWS
-from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
+from tests.helpers.network.testbed import Bed
 
 TABLES = Path(__file__).parent / "tables"
 MORE = os.environ.get("MORE") == "1"
@@ -134,7 +134,7 @@ def measure_grid(name: str) -> int:
     grid, rng = GRIDS[name], random.Random(0)
     job = grid.job(name)
     allocations = grid.allocations(job)
-    points = [Point(allocation) for allocation in allocations]
+    points = [TrialPoint(allocation) for allocation in allocations]
     points += rng.sample(points, REPEATED)
     rng.shuffle(points)
     points = points[: choose(len(points), 6, 1)]

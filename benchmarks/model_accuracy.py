@@ -17,7 +17,7 @@ from benchmarks._report import finish
 from sizewright.models import ThroughputModel, get_model, model_names
 from sizewright.profiler.baselines import default_planner
 from sizewright.profiler.evaluation import extrapolation, replay_planner, score_model, space_filling
-from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+from sizewright.profiler.planner.measured_table import MeasuredTable, one_table, read_frame
 from sizewright.profiler.regret import SCORINGS
 
 TRIALS = 8

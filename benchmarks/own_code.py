@@ -15,14 +15,14 @@ from scipy import stats
 import sizewright as sw
 from benchmarks._report import SMOKE, choose, finish
 from benchmarks._trials import BRIEF
-from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing
-from sizewright.profiler.measure_command import measure_command
+from sizewright.profiler.measure.measure import Timing
+from sizewright.profiler.measure.measure_command import measure_command
+from sizewright.profiler.series._base import TrialPoint
 from sizewright.progress import VARIABLE
-from sizewright.recommender.grid import make_grid
+from sizewright.recommender.sizing.grid import make_grid
 from sizewright.spec import Allocation, Job
 from sizewright.spec.objective import hourly_price
-from sizewright.training.command.here import Here
+from sizewright.training.command.local_launcher import LocalLauncher
 from sizewright.training.command.run import Run
 from sizewright.training.command.session import CommandSession
 
@@ -59,7 +59,7 @@ def measuring(job: Job, details: dict[str, object]) -> Figures:
     """One run of the script, whose replicas are looked at as a session does and left alone, in windows that take
     turns; what `log_samples` costs is added."""
     allocation = Allocation.of(2, 0, 0.7, 1.0, job.training.batch_size)
-    place = Here(f"measuring-{os.getpid()}")
+    place = LocalLauncher(f"measuring-{os.getpid()}")
     with tempfile.TemporaryDirectory() as logs:
         run = Run(job.with_absolute_path(), allocation, place, Path(logs))
         try:
@@ -170,7 +170,7 @@ def objectives(job: Job, places: list[tuple[int, float]]) -> dict[tuple[int, flo
     rates: dict[tuple[int, float], list[float]] = {place: [] for place in places}
     with CommandSession(job, trial=True) as session:
         for place in [*places, *reversed(places)][: choose(2 * len(places), 2 * len(places), len(places))]:
-            point = Point(Allocation.of(place[0], 0, place[1], 1.0, job.training.batch_size))
+            point = TrialPoint(Allocation.of(place[0], 0, place[1], 1.0, job.training.batch_size))
             trial = measure_command(session, point, TIMING)
             rates[place].append(trial.throughput or 0.0)
             print(f"{place}: {trial.throughput:,.0f} samples/s", flush=True)

@@ -2,7 +2,7 @@
 
 Jobs are left out with all variations of their base shape, then with their whole family. The sealed base shapes are
 foretold from the others; they were not looked at until all was tuned, and gave a regret of 0.293 then. What was tuned
-since has seen them. SEALED=0 leaves them out. Jobs that the prior
+since has seen them. HELD_OUT=0 leaves them out. Jobs that the prior
 refuses, since they are unlike all others, count as refused and not in its errors.
 
 Zero-shot figures are of the bank: the truth of an allocation is the mean of its trials at the host's usual speed.
@@ -26,20 +26,20 @@ import pandas as pd
 from benchmarks._measured import TABLES, on_all_cores, own_tables
 from benchmarks._prior_rivals import RIVALS as ALL_RIVALS
 from benchmarks._report import QUICK, SMOKE, choose, finish
-from sizewright.datasets.bank.files import Bank, load_bank
-from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
-from sizewright.datasets.bank.shapes import SEALED, BankJob
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trial_bank.files import Bank, load_bank
+from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_noise
+from sizewright.datasets.trial_bank.shapes import HELD_OUT, BankJob
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler import TrialPlanner
 from sizewright.profiler.evaluation import score_planner
-from sizewright.retraining.evaluation import choice, measured
+from sizewright.retraining.evaluation import measured_rates, regret_and_rank
 from sizewright.retraining.lessons import gather
 from sizewright.spec import Job
 
 BANK = os.environ.get("BANK")
-WITH_SEALED = os.environ.get("SEALED") != "0" and not QUICK
+WITH_SEALED = os.environ.get("HELD_OUT") != "0" and not QUICK
 LINKED = ("network", "faster-network")
 FEW, MANY = 2, 8
 SEEDS = range(choose(8, 2, 1))
@@ -71,14 +71,14 @@ class Split(NamedTuple):
 
 def splits(bank: Bank) -> list[Split]:
     family = {b.base: b.job.model.family for b in bank.jobs.values()}
-    open_bases = tuple(base for base in family if base not in SEALED)
+    open_bases = tuple(base for base in family if base not in HELD_OUT)
     found = [Split("base", tuple(b for b in open_bases if b != base), (base,)) for base in open_bases]
     for one in dict.fromkeys(family.values()):
         asked = tuple(base for base in open_bases if family[base] == one)
         found.append(Split("family", tuple(base for base in open_bases if base not in asked), asked))
     if SMOKE:
         return [next(split for split in found if split.kind == kind) for kind in ("base", "family")]
-    return [*found, Split("sealed", open_bases, tuple(b for b in SEALED if b in family))] if WITH_SEALED else found
+    return [*found, Split("sealed", open_bases, tuple(b for b in HELD_OUT if b in family))] if WITH_SEALED else found
 
 
 def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
     bank = load_bank(BANK)
     known = _of(bank, split.known)
     told = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
-    rows, measures = [], measured(gather(None, bank))
+    rows, measures = [], measured_rates(gather(None, bank))
     for key, job in _of(bank, split.asked).items():
         places, truth, _ = measures[key]
         row: dict[str, Any] = {"kind": split.kind, "rival": rival, "base": job.base, "job": job.job.name}
@@ -104,7 +104,7 @@ def coverage(split: Split) -> list[dict[str, Any]]:
     bank = load_bank(BANK)
     known = _of(bank, split.known)
     prior = LearnedPrior.fit([t for t in bank.trials if t.job_hash in known], known)
-    factors = usual_speed_factors(bank.trials, repeat_noise(bank.trials).exponent)
+    factors = median_speed_factors(bank.trials, repeat_noise(bank.trials).exponent)
     rows = []
     for key, job in _of(bank, split.asked).items():
         mine = [(t, f) for t, f in zip(bank.trials, factors, strict=True) if t.job_hash == key and t.usable]
@@ -121,7 +121,7 @@ def coverage(split: Split) -> list[dict[str, Any]]:
 
 def score(places: Sequence[Trial], truth: Any, rates: Any) -> dict[str, Any]:
     """Of foretold rates (n,) against the truth (n,)."""
-    regret, rank = choice(places, truth, np.log(rates))
+    regret, rank = regret_and_rank(places, truth, np.log(rates))
     return {"errors": list(np.abs(rates / truth - 1)), "regret": regret, "rank": rank}
 
 
@@ -130,7 +130,7 @@ def few_shot(table_number: int, seed: int) -> list[dict[str, Any]]:
     table = unlinked()[table_number]
     job = Job.model_validate(json.loads((TABLES / f"{table.name}.json").read_text(encoding="utf-8"))["job"])
     alike = [b.base for b in load_bank(BANK).jobs.values() if _alike(b.job, job)]
-    foretold = _prior_without(frozenset((*alike, *SEALED))).curve(job)
+    foretold = _prior_without(frozenset((*alike, *HELD_OUT))).curve(job)
 
     def with_prior(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> TrialPlanner:
         return TrialPlanner(candidates, objective, seed=seed, max_trials=trials, foretold=foretold)
@@ -242,7 +242,7 @@ def main() -> None:
         "refused": sorted({str(text) for text in rows[rows.rival == "learned"].get("refused", pd.Series()).dropna()}),
         "few_shot": mean.round(4).reset_index().to_dict("records"),
         "few_shot_tables": {str(k): round(v, 4) for k, v in shown["balanced"]["prior"][FEW].items()},
-        "sealed": list(SEALED) if WITH_SEALED else [],
+        "sealed": list(HELD_OUT) if WITH_SEALED else [],
         "jobs": json.loads(per_job[["kind", "job", "mdape", "regret", "rank"]].round(4).to_json(orient="records")),
     }
     finish("prior", figures, TARGETS, details, keep=WITH_SEALED)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks._report import choose, finish
-from sizewright.datasets.click_logs import ClickLog
-from sizewright.datasets.synthetic import SyntheticLog, write_criteo
+from sizewright.datasets.clicks.logs import ClickLog
+from sizewright.datasets.clicks.synthetic import SyntheticLog, write_criteo
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 
 ROWS, PAIRS = choose((200_000, 15), (50_000, 3), (2_000, 1))

@@ -20,13 +20,13 @@ from benchmarks._measured import TABLES
 from benchmarks._report import SMOKE, choose, finish
 from benchmarks._trials import BRIEF, measure_held
 from sizewright.api import assign_job
-from sizewright.datasets.trial_files import import_trials
-from sizewright.datasets.trials import Trial
-from sizewright.models.dlrover import DlroverModel
-from sizewright.models.memory import MemoryModel
-from sizewright.profiler._base import Point
-from sizewright.profiler.measure import Timing
-from sizewright.recommender.pareto import pareto_front
+from sizewright.datasets.trials.files import import_trials
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.forms.dlrover import DlroverModel
+from sizewright.models.memory.memory_model import MemoryModel
+from sizewright.profiler.measure.measure import Timing
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.spec import Allocation, Job
 from sizewright.training.session import Session
 
@@ -141,7 +141,7 @@ def train_efficiency(session: Session, shape: Path) -> tuple[float, list[tuple[f
     allocation = Allocation.of(1, 1, 1.0, 1.0, 512)
     pairs = []
     for _ in range(PAIRS):
-        trial = measure_held(session, Point(allocation), TRAINED)
+        trial = measure_held(session, TrialPoint(allocation), TRAINED)
         session.discard()
         command = [sys.executable, "-m", "benchmarks._single_process", str(shape), f"{TRAINED.least_s:g}"]
         single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -155,7 +155,7 @@ def scale_figures(job: Job, session: Session, trials: list[Trial]) -> dict[str, 
     measured: list[Trial] = []
     for _ in range(ROUNDS):
         for allocation in ALLOCATIONS:
-            measured += [measure_held(session, Point(allocation, scale), SCALED) for scale in SCALES]
+            measured += [measure_held(session, TrialPoint(allocation, scale), SCALED) for scale in SCALES]
     known = [t for t in measured if t.table_scale != HELD_OUT]
     # Only trials measured in turn are compared: the host's speed differs between this series and the profile's.
     model, memory = DlroverModel().fit(known), MemoryModel.fit(job, known)

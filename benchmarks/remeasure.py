@@ -19,17 +19,17 @@ from benchmarks._measured import TABLES
 from benchmarks._report import choose, finish
 from benchmarks._trials import load_ahead
 from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, Kept
-from sizewright.profiler._base import Point
 from sizewright.profiler.baselines import default_planner
-from sizewright.profiler.candidates import Candidates
 from sizewright.profiler.evaluation import replay_planner
-from sizewright.profiler.measured_table import MeasuredTable, one_table, read_frame
+from sizewright.profiler.planner.candidates import CandidateSet
+from sizewright.profiler.planner.measured_table import MeasuredTable, one_table, read_frame
 from sizewright.profiler.regret import Truth
-from sizewright.profiler.series import run_series
-from sizewright.profiler.spread import QueuePlanner
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.series.series import run_series
+from sizewright.profiler.series.space_filling import QueuePlanner
 from sizewright.spec import Allocation
-from sizewright.testing.bed import Bed
 from sizewright.training.session import Session
+from tests.helpers.network.testbed import Bed
 
 SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, choose(5, 2, 1), choose(5, 5, 1)
 
@@ -37,7 +37,7 @@ SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, choose(5, 2, 1), choose(5, 5, 1)
 def places(table: MeasuredTable) -> tuple[int, list[int]]:
     """The pick of a replay, and all that are measured."""
     pick = replay_planner(default_planner, table, SCORING, TRIALS, seed=0).pick
-    truth = Truth(table.smoothed[0], Candidates(table.allocations).hourly_price)
+    truth = Truth(table.smoothed[0], CandidateSet(table.allocations).hourly_price)
     regrets = [truth.regret(i, SCORING) for i in range(len(table))]
     return pick, sorted({pick, *np.argsort(regrets)[:TOP].tolist()})
 
@@ -49,7 +49,7 @@ def measure(name: str) -> dict[str, float]:
     job = GRIDS[name].job(name)
     known = {_place(a): a for a in GRIDS[name].allocations(job)}
     axes = table.allocations[["workers", "ps", "worker_cpu", "ps_cpu"]].to_numpy(float).round(9)
-    points = {i: Point(known[tuple(axes[i].tolist())]) for i in chosen}
+    points = {i: TrialPoint(known[tuple(axes[i].tolist())]) for i in chosen}
     rng, order = random.Random(0), []
     for _ in range(ROUNDS):
         order += rng.sample(chosen, len(chosen))
@@ -59,7 +59,7 @@ def measure(name: str) -> dict[str, float]:
         for step in run_series(session, QueuePlanner(points[i] for i in order), kept, name, timing=TIMING):
             print(f"{len(kept.trials)}/{len(order)} {step.point.allocation.describe()}: {step.trial.throughput}")
     rates = pd.Series([t.throughput for t in kept.trials], dtype=float).groupby(order).agg(["median", "std", "mean"])
-    price = Candidates(table.allocations).hourly_price
+    price = CandidateSet(table.allocations).hourly_price
     again = np.zeros(len(table))
     again[rates.index] = rates["median"]
     return {

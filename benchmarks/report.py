@@ -21,11 +21,11 @@ import numpy as np
 
 from benchmarks._report import choose, finish
 from sizewright import api
-from sizewright.datasets.bank.files import load_bank
-from sizewright.datasets.finished import FinishedJob, Stretch
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import now
-from sizewright.reporting.contents import Told
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trial_bank.files import load_bank
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import now
+from sizewright.reporting.contents import ReportData
 from sizewright.reporting.page import page
 from sizewright.spec import Allocation, Estimate, Job, Outcome
 
@@ -39,7 +39,7 @@ def main() -> None:
         out = Path(folder) / "report.html"
         words = [sys.executable, "-m", "sizewright.cli.main", "report", "--store", str(store), "--out", str(out)]
         whole = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
-        told = Told(api.size(job, store=str(store)))
+        told = ReportData(api.size(job, store=str(store)))
         alone = [_seconds(lambda: page(told, now())) for _ in range(TURNS)]
         size_mb = out.stat().st_size / 1e6
     figures = {
@@ -74,7 +74,7 @@ def _filled(folder: Path) -> tuple[Path, Job]:
 
 def _run(job: Job, number: int) -> FinishedJob:
     stretches = tuple(
-        Stretch(
+        Segment(
             at_s=600.0 * part, duration_s=600, allocation=Allocation.of(1 + part, 1, 0.5, 0.5, 512), samples=6_000_000
         )
         for part in range(4)

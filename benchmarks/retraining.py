@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks._report import choose, finish
-from sizewright.datasets.bank.files import Bank, load_bank
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trial_bank.files import Bank, load_bank
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import LearnedPrior
-from sizewright.retraining.evaluation import JobScore, measured, score_prior
+from sizewright.retraining.evaluation import JobScore, measured_rates, score_prior
 from sizewright.retraining.lessons import Lessons, gather
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import retrain
@@ -118,7 +118,7 @@ def _taught(lessons: Lessons, new: str, turn: int) -> Iterator[tuple[str, JobSco
     old = known.only(lambda job: job.job.model.family != new)
     fresh = known.only(lambda job: job.job.model.family == new)
     picked = np.random.default_rng(turn).permutation(len(fresh.trials))[:NEW_TRIALS]
-    truth = measured(lessons)
+    truth = measured_rates(lessons)
     taught = {"champion": old.trials, "challenger": [*old.trials, *(fresh.trials[i] for i in picked)]}
     for who, trials in taught.items():
         for score in score_prior(LearnedPrior.fit(trials, known.jobs), judged, truth):
@@ -141,7 +141,7 @@ def poisoned(bank: Bank) -> dict[str, Any]:
     """Errors on clean held-out jobs of a prior from poisoned trials, over those of one from clean trials (all of them,
     or `missing` those that were poisoned)."""
     whole = gather(None, bank)
-    truth = measured(whole)
+    truth = measured_rates(whole)
     errors: dict[str, list[list[float]]] = defaultdict(list)
     flagged = []
     for turn in range(TURNS):

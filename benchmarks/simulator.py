@@ -23,7 +23,7 @@ from benchmarks._report import choose, finish
 from sizewright.cluster.allocators.registry import ALLOCATORS
 from sizewright.cluster.simulator.curves import Elasticity
 from sizewright.cluster.simulator.engine import Settings
-from sizewright.cluster.simulator.scenario import Scenario, simulated
+from sizewright.cluster.simulator.scenario import Scenario, simulate_scenario
 
 SIZES = choose((5_000, 15_000, 50_000), (1_000, 3_000, 10_000), (50, 100))
 POLICIES = choose(tuple(ALLOCATORS), ("default", "fifo", "slope"), ("default",))
@@ -69,7 +69,7 @@ def one(policy: str, size: int) -> None:
     scenario = Scenario(policy, 0.9, jobs=size, elasticity=Elasticity(share=0.5), settings=Settings(every_s=300.0))
     trace = philly()
     began = time.perf_counter()
-    figures = simulated(trace, scenario).result.figures()
+    figures = simulate_scenario(trace, scenario).result.figures()
     wall_s = time.perf_counter() - began
     status = Path("/proc/self/status").read_text()  # `ru_maxrss` would keep the peak of what started this process
     memory_gib = int(status.split("VmHWM:")[1].split()[0]) / 2**20

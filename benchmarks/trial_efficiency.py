@@ -20,7 +20,7 @@ from benchmarks._report import finish
 from sizewright.profiler import TrialPlanner
 from sizewright.profiler.baselines import Asker, MakePlanner, baseline_planners, default_planner
 from sizewright.profiler.evaluation import paired, score_planner
-from sizewright.profiler.measured_table import MeasuredTable, quiet
+from sizewright.profiler.planner.measured_table import MeasuredTable, without_noise
 from sizewright.profiler.regret import SCORINGS
 
 TRIALS = 8
@@ -57,7 +57,7 @@ def replay(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
 
 def replay_quiet(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
     """With the noise taken out of the answers too: what the choice of trials and the model lose by themselves."""
-    rows = score_planner(planners()[name], quiet(table), [seed], TRIALS)
+    rows = score_planner(planners()[name], without_noise(table), [seed], TRIALS)
     return [{"planner": name, "scoring": row["scoring"], "regret": row["regret_raw"]} for row in rows]
 
 

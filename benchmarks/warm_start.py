@@ -29,18 +29,18 @@ from numpy.typing import NDArray
 
 from benchmarks._measured import on_all_cores
 from benchmarks._report import choose, finish
-from sizewright.datasets.bank.files import load_bank
-from sizewright.datasets.bank.shapes import SEALED
-from sizewright.datasets.finished import FinishedJob, Stretch, Usage
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.runs.finished_job import FinishedJob, JobUsage, Segment
+from sizewright.datasets.trial_bank.files import load_bank
+from sizewright.datasets.trial_bank.shapes import HELD_OUT
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
-from sizewright.models.default import ThroughputModel
-from sizewright.models.memory import MemoryModel, table_bytes
+from sizewright.models.default.predictor import ThroughputModel
+from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve, LearnedPrior
-from sizewright.recommender.grid import Grid, finer, make_grid
-from sizewright.recommender.recommend import recommend
-from sizewright.recommender.scoring import grid_price
-from sizewright.recommender.similar import similar_jobs
+from sizewright.recommender.similar_jobs.similarity import similar_jobs
+from sizewright.recommender.sizing.grid import Grid, finer, make_grid
+from sizewright.recommender.sizing.scoring import grid_price
+from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, Failure, Job, Outcome, Recommendation, RoleBounds
 from sizewright.spec.objective import completion_time_s, cost_of, objective_value
 from sizewright.spec.units import GIB, MIB
@@ -124,7 +124,7 @@ def as_measured(job: Job, scale: float) -> Job:
 def bases_of_bank() -> list[str]:
     """All base shapes; in a smoke run a sealed one and another."""
     bases = list(dict.fromkeys(each.base for each in load_bank().jobs.values()))
-    return choose(bases, bases, [SEALED[0], next(base for base in bases if base not in SEALED)])
+    return choose(bases, bases, [HELD_OUT[0], next(base for base in bases if base not in HELD_OUT)])
 
 
 def truths_of(base: str) -> list[Truth]:
@@ -183,11 +183,11 @@ def _run(truth: Truth, rng: np.random.Generator, name: str) -> FinishedJob:
     failures += [Failure(at_s=5, replica="worker-0", cause="killed")] * crashed
     lasts = 5.0 if crashed else 60.0 if over else HOUR_S
     rate = truth.rate(asked) * float(rng.lognormal(0, 0.05))
-    seen = [Usage(memory_peak_bytes=int(min(pair))) for pair in zip(peaks, limits, strict=True)]
+    seen = [JobUsage(memory_peak_bytes=int(min(pair))) for pair in zip(peaks, limits, strict=True)]
     return FinishedJob(
         id=name, name=truth.job.name, job=truth.job, worker=seen[0], ps=seen[1],
         started_at=NOW - timedelta(days=float(rng.uniform(0, DAYS))),
-        stretches=(Stretch(at_s=0, duration_s=lasts, allocation=asked, samples=round(rate * lasts)),),
+        stretches=(Segment(at_s=0, duration_s=lasts, allocation=asked, samples=round(rate * lasts)),),
         outcome=Outcome(status="failed" if failures else "finished", failures=tuple(failures)),
     )  # fmt: skip
 
@@ -257,7 +257,7 @@ def main() -> None:
     jobs = rows[rows.way == "warm"].groupby("job")[["regret", "oom", "worker", "ps", "used"]].mean()
     print(jobs.round(3).to_string())
     warm, prior, plain = (by_way.loc[way] for way in ("warm", "prior", "smoothed"))
-    sealed = rows[rows.base.isin(SEALED)].groupby("way").regret.mean()
+    sealed = rows[rows.base.isin(HELD_OUT)].groupby("way").regret.mean()
     refused = [truth.job.name for truth in truths if _foretold(truth.prior, truth.job) is None]
     figures = {
         "warm_regret": warm.regret,

@@ -13,7 +13,7 @@ import numpy as np
 
 import sizewright as sw
 from sizewright.models import ThroughputModel
-from sizewright.models.memory import table_bytes
+from sizewright.models.memory.memory_model import table_bytes
 
 COLORS = ("#3366cc", "#dc3912", "#109618", "#990099")
 POINTS = 80

@@ -1,4 +1,4 @@
-"""Sizes the training jobs of deep learning recommendation models::
+"""Size the training jobs of deep learning recommendation models::
 
     import sizewright as sw
     sw.profile("job.yaml")
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     __version__: str
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
         simulate,
         tune,
     )
-    from sizewright.datasets.trials import Trial
+    from sizewright.datasets.trials.trial import Trial
     from sizewright.errors import SizewrightError
     from sizewright.progress import log_samples
     from sizewright.spec import Allocation, Cluster, Job, MemoryReport, Outcome, Plan, Recommendation
 
 _HOMES = {
-    "__version__": "sizewright.names",
+    "__version__": "sizewright.lazy_exports",
     "Allocation": "sizewright.spec",
     "Cluster": "sizewright.spec",
     "Job": "sizewright.spec",
@@ -51,7 +51,7 @@ _HOMES = {
     "Plan": "sizewright.spec",
     "Recommendation": "sizewright.spec",
     "SizewrightError": "sizewright.errors",
-    "Trial": "sizewright.datasets.trials",
+    "Trial": "sizewright.datasets.trials.trial",
     "allocate": "sizewright.api",
     "apply": "sizewright.api",
     "compare_priors": "sizewright.api",
@@ -106,5 +106,5 @@ __all__ = [
     "tune",
 ]
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+if not TYPE_CHECKING:  # a type checker uses the imports above
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

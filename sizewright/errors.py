@@ -1,18 +1,18 @@
-"""One exception tree for every mistake a user can make or a host can cause::
+"""The exceptions of the package, for every mistake of a user and every failure of a host::
 
     SizewrightError                    exit code 1
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
-    │   │   └── RecordError            a record made in Python of values that it cannot have (a ValueError, too)
+    │   │   └── RecordError            a record created in Python with invalid values (also a ValueError)
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
     │   ├── StoreError                 trial store, trial file, bank or prior that cannot be read or written
     │   │   └── NoTrialsError          there is no trial store yet
     │   ├── NotEnoughDataError         too few trials for a curve (exit code 4)
-    │   └── UnsupportedError           an executor is asked for what it cannot do
-    ├── RegistryError                  the MLflow server does not answer, or holds what cannot be trusted
-    │   └── UnusableVersionError       a registered prior that was changed, is gone, or is of another version
+    │   └── UnsupportedError           an executor does not support the operation
+    ├── RegistryError                  the MLflow server does not answer, or its contents cannot be trusted
+    │   └── UnusableVersionError       a registered prior that was modified or deleted, or is of another version
     ├── MissingExtraError              an optional dependency is not installed
-    ├── EngineError                    Ray or the host refused: ports, shared memory, permissions
+    ├── EngineError                    Ray or the host failed: ports, shared memory, permissions
     │   ├── EngineDiedError            Ray itself has ended: no further trial can run
     │   └── LimitError                 cores or memory of a replica cannot be limited as asked
     └── TrialError                     a trial ended without a measurement
@@ -22,7 +22,7 @@
             └── NoReportsError         a command does not say how many samples it trained
 
 Results that are not failures (`not_enough_data`, `infeasible`) are values of
-`Recommendation.status`, not exceptions. What is on its way out warns with
+`Recommendation.status`, not exceptions. Deprecated names warn with
 `SizewrightDeprecationWarning`.
 """
 
@@ -58,7 +58,7 @@ __all__ = [
 class SizewrightError(Exception):
     """Base of all errors; `message` is one sentence, `remedy` says what to do.
 
-    Neither shows the password of a URL, nor steers a terminal.
+    Passwords of URLs and terminal control characters are removed from both.
     """
 
     exit_code = 1
@@ -72,7 +72,7 @@ class SizewrightError(Exception):
         return f"{self.message} {self.remedy}".strip()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Whole, also when it comes from another process."""
+        """Keep all attributes when the error is sent between processes."""
         return _remake, (type(self), self.message, vars(self))
 
 
@@ -91,7 +91,7 @@ class JobError(InputError):
 
 
 class RecordError(JobError, ValueError):
-    """A record that is made in Python of values that it cannot have."""
+    """A record that is created in Python with invalid values."""
 
 
 class ClickLogError(InputError):
@@ -107,7 +107,7 @@ class NoTrialsError(StoreError):
 
 
 class NotEnoughDataError(InputError):
-    """Too few trials to tell a curve; so many `missing` distinct allocations (or whatever `of` names) would do."""
+    """There are too few trials to fit a curve: `missing` more distinct allocations, or items named `of`, are needed."""
 
     exit_code = 4
 
@@ -117,15 +117,15 @@ class NotEnoughDataError(InputError):
 
 
 class UnsupportedError(InputError):
-    """An executor is asked for what it cannot do; its `capabilities` tell beforehand."""
+    """An executor does not support the operation; its `capabilities` say so beforehand."""
 
 
 class RegistryError(SizewrightError):
-    """The model registry does not answer, or holds what cannot be trusted."""
+    """The model registry does not answer, or its contents cannot be trusted."""
 
 
 class UnusableVersionError(RegistryError):
-    """A registered prior that was changed, is gone, or was written by another version of Sizewright."""
+    """A registered prior that was modified or deleted, or was written by another version of Sizewright."""
 
 
 class MissingExtraError(SizewrightError):
@@ -176,7 +176,7 @@ class NoReportsError(TrialTimeoutError):
 
 
 class SizewrightDeprecationWarning(FutureWarning):
-    """A name, an option or a field of a file that is on its way out: since when, until when, and what to use instead.
+    """A deprecated name, option or field of a file: since when, until when, and its replacement.
 
-    Shown by default, since most who use Sizewright do so from scripts and notebooks.
+    It is shown by default, since Sizewright is mostly used from scripts and notebooks.
     """

@@ -1,4 +1,4 @@
-"""Signals that end a program, held back while something must not be cut short."""
+"""Delay the signals that end a program while a section must not be interrupted."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP",
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals that end the program take effect when this has ended, so that nothing stays half made or half removed.
+    """Delay signals that end the program until the context ends, so that nothing stays half created or half removed.
 
-    In threads other than the main one this does nothing: no signal is handled there.
+    Outside the main thread this does nothing, since signals are handled only there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
+    received: list[int] = []
     before = {number: signal.getsignal(number) for number in ENDING}
     before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
     try:
         for number in before:
-            signal.signal(number, lambda received, _: held.append(received))
+            signal.signal(number, lambda number, _: received.append(number))
         yield
     finally:
-        cut_short: BaseException | None = None
+        interruption: BaseException | None = None
         for number, handler in before.items():
             try:
                 signal.signal(number, handler)
-            except BaseException as error:  # of a handler that was put back already
-                cut_short = error
+            except BaseException as error:  # raised by a handler that was restored already
+                interruption = error
                 signal.signal(number, handler)
-        for number in dict.fromkeys(held):
+        for number in dict.fromkeys(received):
             signal.raise_signal(number)
-        if cut_short is not None:
-            raise cut_short
+        if interruption is not None:
+            raise interruption

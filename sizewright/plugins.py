@@ -1,7 +1,7 @@
-"""Things that are found by name: those that come with Sizewright, and those that other packages register.
+"""Look up plugins by name: the built-in ones, and those that other packages register as entry points.
 
-A package registers what it has in an entry-point group, `sizewright.models` say. These are looked for only where a name
-of ours is not meant: that takes some hundredths of a second, and an import runs another package's code.
+A package registers its plugins in an entry-point group such as `sizewright.models`. Entry points are searched only when
+no built-in name matches, since the search takes some hundredths of a second and an import runs another package's code.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plugins:
-    """Of one `noun`, such as executor: `ours` by name, as `module:attribute`, and those of an entry-point `group`."""
+    """Plugins of one kind, `noun`: the built-in ones (`ours`) and those of an entry-point `group`."""
 
     noun: str
     group: str
     ours: Mapping[str, str]
+    """`module:attribute` by name."""
     contract: str
-    """In sizewright.testing: what each of them keeps."""
+    """Name of the contract tests in sizewright.testing that each plugin has to pass."""
     base: type | None = None
-    """What each is a subclass of, with its name as `name`; None where whatever makes one will do."""
+    """Required base class, whose `name` is the registered name; None where any callable will do."""
 
     def names(self) -> list[str]:
-        """Ours in their order, then the others, sorted. What cannot be loaded is warned of, and is not among them."""
+        """Return the built-in names, then the others, sorted; one that cannot be loaded is left out with a warning."""
         others = self._registered()
         return [*self.ours, *(name for name in sorted(others) if name not in self.ours and self._loads(others[name]))]
 
     def find(self, name: str) -> Any:
-        """The class of that name; a name of ours is always ours.
+        """Return the class of that name; a built-in one takes precedence.
 
-        Raises InputError for an unknown name, with the nearest and all that are known, and for what cannot be loaded.
+        Raises InputError for an unknown name, with the closest match and all known names, and for a plugin that cannot
+        be loaded or is invalid.
         """
         if name in self.ours:
             module, _, attribute = self.ours[name].partition(":")
@@ -54,20 +56,20 @@ class Plugins:
             hint = f"; did you mean '{close[0]}'?" if close else "."
             raise InputError(f"There is no {self.noun} '{name}'{hint}", f"Known: {', '.join(known)}.")
         try:
-            found = point.load()
+            plugin = point.load()
         except Exception as error:  # whatever another package's import raises
             raise InputError(
                 f"The {self.noun} '{name}' cannot be loaded from {point.value}: {error}.",
-                "Mend or remove the package that registers it.",
+                "Repair or remove the package that registers it.",
             ) from error
-        if fault := self._fault(name, found):
+        if fault := self._fault(name, plugin):
             raise self.none(name, fault)
-        return found
+        return plugin
 
     def none(self, name: str, fault: str) -> InputError:
-        """The error of what is registered and is not what it should be."""
+        """Return the error for a plugin that is invalid."""
         return InputError(
-            f"The {self.noun} '{name}' is none: {fault}.", f"Hold it against sizewright.testing.{self.contract}."
+            f"'{name}' is not a valid {self.noun}: {fault}.", f"Test it with sizewright.testing.{self.contract}."
         )
 
     def _loads(self, point: EntryPoint) -> bool:
@@ -76,23 +78,25 @@ class Plugins:
         except Exception as error:  # whatever another package's import raises
             fault = str(error)
         if fault:
-            told = (self.noun, point.name, point.value, fault)
-            _LOG.warning("The %s '%s' of %s cannot be loaded, and is left out: %s", *told)
+            _LOG.warning(
+                "The %s '%s' from %s cannot be loaded and is left out: %s", self.noun, point.name, point.value, fault
+            )
         return not fault
 
-    def _fault(self, name: str, found: Any) -> str:
+    def _fault(self, name: str, plugin: Any) -> str:
+        """Return what makes a plugin invalid; an empty string if it is valid."""
         if self.base is None:
             return ""
-        if not (isinstance(found, type) and issubclass(found, self.base)):
-            return f"it is no subclass of {self.base.__name__}"
-        if lacks := sorted(getattr(found, "__abstractmethods__", ())):
-            return f"it lacks {', '.join(lacks)}"
-        if (own := getattr(found, "name", None)) != name:
-            return f"it calls itself '{own}'"
+        if not (isinstance(plugin, type) and issubclass(plugin, self.base)):
+            return f"it is not a subclass of {self.base.__name__}"
+        if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
+            return f"it does not implement {', '.join(missing)}"
+        if (class_name := getattr(plugin, "name", None)) != name:
+            return f"its `name` is '{class_name}'"
         try:
-            inspect.signature(found).bind()
+            inspect.signature(plugin).bind()
         except TypeError as error:
-            return f"it cannot be made without arguments ({error})"
+            return f"it cannot be created without arguments ({error})"
         return ""
 
     def _registered(self) -> dict[str, EntryPoint]:

@@ -1,9 +1,9 @@
-"""How training code of any kind tells its progress: `sizewright.log_samples(n)`.
+"""Report the progress of any training code: `sizewright.log_samples(n)`.
 
-Needs the standard library alone and costs a system call. Each process keeps one small file of sums in the folder that
-the environment names, so that nothing grows and nobody waits. Where no folder is shared with whoever looks, as in pods,
-it names `stdout`: then a line of sums is printed, with what the container has used, every few seconds. Without either
-nothing happens.
+The module needs only the standard library, and a report costs one system call. Each process keeps one small file of
+sums in the folder that an environment variable names, so that no file grows and no process waits. Where no folder can
+be shared with the reader, as in pods, the variable is `stdout`: then a line with the sums and the container's usage is
+printed every few seconds. Without the variable nothing happens.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizewright.container import Usage, own_usage
+from sizewright.container import ContainerUsage, container_usage
 
 __all__ = ["STDOUT", "VARIABLE", "Reading", "log_samples", "read_progress"]
 
 VARIABLE = "SIZEWRIGHT_PROGRESS"
-"""Names the folder in which processes keep their sums, or `STDOUT`."""
+"""Environment variable with the folder of the sums, or `STDOUT`."""
 STDOUT = "stdout"
 _MARK, _EVERY_S = "sizewright-progress ", 5.0
 _RECORD = struct.Struct("<2Q5d")
 
 
 class Reading(NamedTuple):
-    """Sums of one process: samples, calls, when the last one was (monotonic clock), seconds in phases if it told."""
+    """Sums of one process: samples, calls (`steps`), seconds per phase; and `at_s` of the last call (monotonic)."""
 
     samples: int = 0
     steps: int = 0
@@ -44,50 +44,50 @@ class Reading(NamedTuple):
 def log_samples(
     n: int, *, data_s: float = 0.0, pull_s: float = 0.0, compute_s: float = 0.0, push_s: float = 0.0
 ) -> None:
-    """Say that `n` samples more were trained by this process, and what they took in phases where that is known.
+    """Report that this process trained `n` more samples and, if known, the seconds that they took in each phase.
 
-    Call it once a step or every few steps. Raises ValueError for a negative number.
+    Call it after each step or every few steps. Raises ValueError for a negative number.
     """
     if n < 0:
-        raise ValueError(f"log_samples takes the samples trained since the last call, and {n} is below 0")
+        raise ValueError(f"n must not be below 0, got {n}; pass the samples trained since the last call")
     folder = os.environ.get(VARIABLE)
     if folder:
         _progress.add(folder, n, (data_s, pull_s, compute_s, push_s))
 
 
-class Told(NamedTuple):
-    """A line of one process: its sums, and those of its container."""
+class ProgressLine(NamedTuple):
+    """A printed line of one process: its sums, and the usage of its container."""
 
     process: int
     reading: Reading
-    usage: Usage
+    usage: ContainerUsage
 
 
-def read_line(line: str) -> Told | None:
-    """What a line of output tells; None for any other line."""
+def read_line(line: str) -> ProgressLine | None:
+    """Parse a line of output; None for a line that is not a progress line."""
     _, mark, text = line.partition(_MARK)
     try:
-        told: dict[str, Any] = json.loads(text) if mark else {}
-        reading, usage = Reading(**told["sums"]), Usage(**told["container"])
+        fields: dict[str, Any] = json.loads(text) if mark else {}
+        reading, usage = Reading(**fields["sums"]), ContainerUsage(**fields["container"])
         if not all(isinstance(value, (int, float)) for value in reading):
             return None
-        return Told(int(told["process"]), reading, usage)
+        return ProgressLine(int(fields["process"]), reading, usage)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
 def read_progress(folder: str | Path) -> dict[int, Reading]:
-    """The sums of every process that has told any, by process number."""
-    found = {}
+    """Return the sums of every process that reported progress, by process id."""
+    readings = {}
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(folder):
             with contextlib.suppress(OSError, ValueError, struct.error):
-                found[int(entry.name)] = Reading(*_RECORD.unpack(_read_whole(entry.path)))
-    return found
+                readings[int(entry.name)] = Reading(*_RECORD.unpack(_read_consistently(entry.path)))
+    return readings
 
 
-def _read_whole(path: str) -> bytes:
-    """As it was at one moment: it may be written to meanwhile."""
+def _read_consistently(path: str) -> bytes:
+    """Read a file until two reads agree, since it may be written at the same time."""
     before, now = None, Path(path).read_bytes()
     while now != before:
         before, now = now, Path(path).read_bytes()
@@ -95,7 +95,7 @@ def _read_whole(path: str) -> bytes:
 
 
 class _Progress:
-    """The sums of this process; a fork begins its own."""
+    """The sums of this process; a forked process starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,31 +108,31 @@ class _Progress:
         with self._lock:
             if folder != self._folder:
                 self._open(folder)
-            told = self._sums
-            sums = (a + b for a, b in zip(told[3:], phases, strict=True))
-            self._sums = Reading(told.samples + int(samples), told.steps + 1, time.monotonic(), *sums)
+            before = self._sums
+            phase_sums = (a + b for a, b in zip(before[3:], phases, strict=True))
+            self._sums = Reading(before.samples + int(samples), before.steps + 1, time.monotonic(), *phase_sums)
             if folder == STDOUT:
                 self._print_when_due()
                 return
-            with contextlib.suppress(OSError, struct.error):  # training goes on, whatever becomes of the telling
+            with contextlib.suppress(OSError, struct.error):  # a failed report must not stop the training
                 os.pwrite(self._file, _RECORD.pack(*self._sums), 0)
 
     def print(self) -> None:
-        """A line of all sums, whole also beside other processes that print; at the end for the last steps."""
-        if self._folder != STDOUT:  # a fork that has told nothing
+        """Print a line with all sums, in one write so that it stays intact when other processes print; also at exit."""
+        if self._folder != STDOUT:  # a forked process that reported nothing
             return
         sums = self._sums._replace(at_s=time.time())._asdict()
-        told = {"process": os.getpid(), "sums": sums, "container": own_usage()._asdict()}
+        line = {"process": os.getpid(), "sums": sums, "container": container_usage()._asdict()}
         with contextlib.suppress(OSError, ValueError):
-            os.write(1, f"\n{_MARK}{json.dumps(told)}\n".encode())
+            os.write(1, f"\n{_MARK}{json.dumps(line)}\n".encode())
         self._printed_at_s = time.monotonic()
 
     def _print_when_due(self) -> None:
         if time.monotonic() - self._printed_at_s >= _EVERY_S:
             self.print()
 
-    def begin_anew(self) -> None:
-        """After a fork: the parent's file is the parent's."""
+    def reset(self) -> None:
+        """Start without sums after a fork, since the file belongs to the parent process."""
         self._lock, self._folder = threading.Lock(), None
         self._printed_at_s = -_EVERY_S
         with contextlib.suppress(OSError):
@@ -149,4 +149,4 @@ class _Progress:
 
 _progress = _Progress()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_progress.begin_anew)
+    os.register_at_fork(after_in_child=_progress.reset)

@@ -1,4 +1,4 @@
-"""What a text loses before anybody sees it: secrets, and characters that would steer a terminal."""
+"""Remove secrets and terminal control characters from texts before they are shown."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import re
 from collections.abc import Iterator, Sequence
 
 HIDDEN = "hidden"
-"""What stands in place of the value of a variable that may be a secret."""
+"""Replacement for the value of a variable that may be a secret."""
 _MARK, _WORD_MARK = "***", f"<{HIDDEN}>"
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but for tab and line feed, and those that turn the direction of text."""
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tab and line feed, and characters that change the direction of text."""
 
 
 def shown(text: str) -> str:
-    r"""Return the text as it may be printed, logged or put into a page.
+    r"""Return the text without secrets and control characters, safe to print, log or put into a page.
 
     >>> shown("host \x1b[31mred\x1b[0m")
     'host [31mred[0m'
     """
-    return redacted(_STEERING.sub("", text))
+    return redacted(_CONTROL_CHARACTERS.sub("", text))
 
 
 def steers(text: str) -> bool:
-    """Return whether a text holds characters that would steer a terminal."""
-    return bool(_STEERING.search(text))
+    """Return whether a text contains terminal control characters."""
+    return bool(_CONTROL_CHARACTERS.search(text))
 
 
 def redacted(text: str, mark: str = _MARK) -> str:
-    """Return the text with a mark in place of what may be a secret in it.
+    """Return the text with everything that may be a secret replaced by a mark.
 
-    That is the password of a URL, the value of a parameter, a flag, a variable or a key that is named as secrets are,
-    what follows `bearer`, private keys, and words that begin as the keys of known services do. `$NAME` is no value.
+    Secrets are the password of a URL, the value of a parameter, flag, variable or key whose name suggests a secret, the
+    text after `bearer`, private keys, and words with the prefix of a known service's keys. `$NAME` is not a value.
 
     >>> redacted("http://alice:s3cret@prometheus:9090 refuses")
     'http://alice:***@prometheus:9090 refuses'
@@ -41,8 +41,8 @@ def redacted(text: str, mark: str = _MARK) -> str:
 
     def without_value(match: re.Match[str]) -> str:
         value = match["value"].strip("'\"").rstrip(".,;:!?)")
-        is_one = _is_told if match.groupdict().get("q") == "" else _is_secret
-        if not is_one(match["name"], value):
+        is_secret = _is_secret_in_prose if match.groupdict().get("q") == "" else _is_secret
+        if not is_secret(match["name"], value):
             return match[0]
         before, _, after = match[0].rpartition(value)
         return before + mark + after
@@ -57,30 +57,30 @@ def redacted(text: str, mark: str = _MARK) -> str:
 
 
 def without_passwords(text: str, mark: str = _MARK) -> str:
-    """Return the text with a mark in place of the passwords of its URLs."""
+    """Return the text with the passwords of its URLs replaced by a mark."""
     return _USER_INFO.sub(rf"\g<user>:{mark}@", text) if "@" in text else text
 
 
 def hide_in_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command with `<hidden>` in place of what may be a secret in them."""
-    before, of_curl = "", False
+    """Yield the words of a command with everything that may be a secret replaced by `<hidden>`."""
+    previous, is_curl = "", False
     for word in words:
-        of_curl |= word.rpartition("/")[2] == "curl"
-        if of_curl and before in ("-u", "--user") and not word.startswith("$"):
+        is_curl |= word.rpartition("/")[2] == "curl"
+        if is_curl and previous in ("-u", "--user") and not word.startswith("$"):
             user, colon, password = word.partition(":")
             word = f"{user}{colon}{_WORD_MARK}" if password else word
-        is_value = _FLAG.fullmatch(before) and _VALUE.match(word) and _is_secret(before, word)
+        is_value = _FLAG.fullmatch(previous) and _VALUE.match(word) and _is_secret(previous, word)
         yield _WORD_MARK if is_value else redacted(word, _WORD_MARK)
-        before = word
+        previous = word
 
 
 def has_hidden(words: Sequence[str]) -> bool:
-    """Return whether words were written down without a secret."""
+    """Return whether a secret was removed from the words of a command."""
     return any(_WORD_MARK in word for word in words)
 
 
 def may_be_secret(name: str, value: str) -> bool:
-    """Return whether a variable may hold a secret, by its name or by the form of its value.
+    """Return whether a variable may hold a secret, judged by its name and by the form of its value.
 
     >>> may_be_secret("GITHUB_PAT", "x"), may_be_secret("HF", "hf_" + 30 * "aB3"), may_be_secret("EPOCHS", "3")
     (True, True, False)
@@ -89,8 +89,11 @@ def may_be_secret(name: str, value: str) -> bool:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a value is one by its name. Some names are so common that what is plainly none there is none: a short
-    number, a yes or no; and for the more common ones a word or the path of a file."""
+    """Return whether a value is a secret, judged by its name.
+
+    Some names are so common that a short number, a yes or a no under them is not a secret; for the most common ones
+    neither is a word or the path of a file.
+    """
     words = _words_of(name)
     if not words or words[-1] in _ABOUT_SECRETS:
         return False
@@ -107,8 +110,8 @@ def _is_always_secret(words: Sequence[str]) -> bool:
     return bool({*words} & _ALWAYS or _ALWAYS_NAME.search("_".join(words)))
 
 
-def _is_told(name: str, value: str) -> bool:
-    """Whether `name: value`, which may be part of a sentence, tells a secret."""
+def _is_secret_in_prose(name: str, value: str) -> bool:
+    """Return whether `name: value` contains a secret, where it may be part of a sentence."""
     words = _words_of(name)
     if _is_secret(name, value):
         return len(words) > 1 or _is_always_secret(words) or (len(value) > 5 and not _is_word(value))
@@ -116,7 +119,7 @@ def _is_told(name: str, value: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether a value is a number, or one word or several, such as MIT or user_id."""
+    """Return whether a value is a number, or one or several words, such as MIT or user_id."""
     return value.isdecimal() or (len(value) > 2 and bool(_PLAIN_WORD.fullmatch(value)))
 
 
@@ -139,16 +142,16 @@ _ALWAYS_NAME = re.compile(
 )
 _USUALLY = frozenset(("cookie", "cookies", "otp", "pass", "pat", "sig", "signature", "token"))
 _OFTEN = frozenset(("auth", "cert", "certificate", "key", "license", "pin", "salt", "session", "tokens"))
-"""Last words of names of secrets, and of much else."""
+"""Last words of the names of secrets, and of many other variables."""
 _NO_PATHS = frozenset(("password", "passwd", "passphrase", "passcode", "pw", "secret", "token"))
-"""Words of names whose values are no paths."""
+"""Words of names whose values are never paths."""
 _ABOUT_SECRETS = frozenset(("file", "path", "dir", "folder", "limit", "length", "count", "ttl", "name"))
-"""Last words of names that tell where or how much."""
+"""Last words of names that give a place or an amount."""
 _PLAIN = re.compile(r"[-+]?\d{1,3}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto", re.IGNORECASE)
 _PLAIN_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 _PATH = re.compile(r"[~.]{0,2}/[\w./-]*")
 _ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
-"""A long word of letters and digits, well mixed."""
+"""A long word with mixed letters and digits."""
 
 _QUOTED = r"'[^']+'|\"[^\"]+\""
 _BARE = r"(?=[^\s'\"]*\w)[^\s'\"]*[^\s'\".,;:!?)\]}]"
@@ -156,7 +159,7 @@ _VALUE = re.compile(rf"{_QUOTED}|(?![-$]){_BARE}")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _USER_INFO = re.compile(
     r"(?:(?<=://)|(?<=:\\/\\/))(?P<user>[^/?#\s:@]*):"
-    r"(?!PASSWORD@)"  # of a sentence that says how to write one
+    r"(?!PASSWORD@)"  # a placeholder in a message
     r"(?:[^/?#\s]*@"  # up to the last @ of the authority
     r"|(?!\d*(?:[/?#\s]|$))\S*@)"  # or a password with a slash in it, where no port follows the colon
 )
@@ -169,7 +172,7 @@ _FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(
 _KEYED = re.compile(
     rf"(?<![\w.-])(?P<q>['\"]?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
 )
-_NAMED = re.compile(  # of the environment of a pod
+_NAMED = re.compile(  # an environment variable in a pod
     rf"\bname['\"]?\s*:\s*['\"]?(?P<name>[A-Za-z][\w.-]*)['\"]?,?\s*['\"]?value['\"]?\s*:\s*"
     rf"(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
 )

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from formula_trials import formula_trials
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.bank.shapes import bank_jobs
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial
-from sizewright.models.prior import physics
-from sizewright.models.prior.rows import places_of
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trial_bank.shapes import bank_jobs
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.prior import mechanistic as physics
+from sizewright.models.prior.rows import configurations_of
 from sizewright.models.table import AXES, as_columns
-from sizewright.profiler.bank_points import first_points
+from sizewright.profiler.series.bank_points import first_points
 from sizewright.spec import Job
+from tests.helpers.formula_trials import formula_trials
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,7 +65,7 @@ def made_bank() -> Bank:
         points = first_points(bank_job, number)
         columns = as_columns([point.allocation for point in points], (*AXES, "sync", "table_scale"))
         columns["table_scale"] = np.full(len(points), bank_job.table_scale)
-        at = places_of(bank_job.job, columns)
+        at = configurations_of(bank_job.job, columns)
         level = 0.05 * rng.standard_normal()
         rates = np.exp(physics.log_rates(physics.START, at) + level + 0.04 * rng.standard_normal(len(points)))
         cpu = physics.cpu_seconds(physics.START, at)

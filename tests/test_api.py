@@ -11,8 +11,8 @@ import pytest
 
 import sizewright as sw
 from sizewright import api
-from sizewright.datasets.finished import FinishedJob, Stretch
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError, JobError, StoreError
 from sizewright.spec import Allocation, Outcome
 
@@ -175,7 +175,7 @@ def test_runs_in_the_store_of_jobs_like_it_are_used_with_a_prior(example: Path, 
     alike = job.model_copy(update={"name": "alike"}).with_batch_size(2 * job.training.batch_size)
     place = {"workers": 2.0, "ps": 1.0, "worker_cpu": 0.5, "ps_cpu": 0.3}
     samples = round(300 * float(np.exp(sw.load_prior().curve(alike).log_rates([place])[0])))
-    stretch = Stretch(
+    stretch = Segment(
         at_s=0, duration_s=600, samples=samples, allocation=Allocation.of(2, 1, 0.5, 0.3, alike.training.batch_size)
     )
     run = FinishedJob(id="1", name="alike", job=alike, stretches=(stretch,), outcome=Outcome(status="finished"))

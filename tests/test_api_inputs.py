@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import sizewright as sw
 from sizewright import api
 from sizewright.api._records import as_trials
-from sizewright.datasets.finished import FinishedJob, Stretch
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trial_files import export_trials
-from sizewright.datasets.trials import Trials
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trials.files import export_trials
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trials
 from sizewright.errors import InputError, JobError, RecordError, SizewrightError
 from sizewright.spec import Allocation, Group, Outcome, Prices, Training
 
@@ -77,15 +77,15 @@ def test_a_single_trial_is_one() -> None:
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        (5, "Trials are not of type int"),
-        ([1, 2], "Trials are not of type list of int"),
-        (pd.Series([1.5, 2.5]), "Trials are not of type Series of float"),
-        (io.StringIO("workers,ps\n1,1\n"), "Trials are not of type StringIO of str"),
+        (5, "Trials cannot be of type int"),
+        ([1, 2], "Trials cannot be of type list of int"),
+        (pd.Series([1.5, 2.5]), "Trials cannot be of type Series of float"),
+        (io.StringIO("workers,ps\n1,1\n"), "Trials cannot be of type StringIO of str"),
         ("workers,ps,throughput\n1,1,1\n", "The table of trials is a text of several lines"),
-        (b"x", "Trials are not of type bytes"),
+        (b"x", "Trials cannot be of type bytes"),
         ([{"workers": 0, "ps": 1, "throughput": 1}], "The table of trials: row 1"),
         ([{"workers": 1, "ps": 1, "throughput": "fast"}], "throughput"),
-        ({"workers": [1, 2], "ps": [1], "throughput": [1, 2]}, "not equally long"),
+        ({"workers": [1, 2], "ps": [1], "throughput": [1, 2]}, "differ in length"),
         ("none.csv", "No table at"),
         (pd.DataFrame({"workers": [1], "zzzzz": [1]}), "zzzzz"),
     ],
@@ -179,7 +179,7 @@ def test_the_words_of_the_command_line_are_words_of_the_functions(
         with pytest.raises(InputError):
             sw.recommend(example, trials=trials, **wrong)  # type: ignore[arg-type]
     own = {"command": {"run": "python t.py"}}
-    with pytest.raises(JobError, match="runs a command, which reads data of its own"):
+    with pytest.raises(JobError, match="runs a command, which reads its own data"):
         sw.recommend(own, trials=trials, data=log)
 
 
@@ -251,7 +251,7 @@ def test_trials_and_runs_of_a_store_convert(store: str, example: Path, trials: T
     assert "samples/s" in str(trials)
     assert list(Trials().to_frame().columns) == list(sw.Trial.model_fields)
     job = sw.load_job(example)
-    stretch = Stretch(at_s=0, duration_s=10, samples=100, allocation=Allocation.of(3, 1, 0.5, 0.5, 512))
+    stretch = Segment(at_s=0, duration_s=10, samples=100, allocation=Allocation.of(3, 1, 0.5, 0.5, 512))
     run = FinishedJob(id="r", name="n", job=job, stretches=(stretch,), outcome=Outcome(status="finished"))
     with TrialStore(store) as opened:
         assert "workers" in opened.history.finished().to_frame().columns
@@ -348,7 +348,7 @@ def test_what_is_no_number_of_samples_is_refused(example: Path, samples: Any) ->
 
 
 def test_bounds_that_are_reversed_are_shown_with_units() -> None:
-    with pytest.raises(JobError, match=r"the least \(4\.0 GiB\) is above the greatest \(1\.0 GiB\)"):
+    with pytest.raises(JobError, match=r"the minimum \(4\.0 GiB\) is above the maximum \(1\.0 GiB\)"):
         sw.load_job({"bounds": {"worker": {"memory": ["4Gi", "1Gi"]}}})
 
 
@@ -366,7 +366,7 @@ def test_trials_of_a_job_without_servers_need_no_column_of_them(tmp_path: Path) 
 
 
 def test_data_that_is_no_path_is_one_sentence(example: Path) -> None:
-    with pytest.raises(InputError, match="Data is of type DataFrame"):
+    with pytest.raises(InputError, match="data is of type DataFrame"):
         sw.memory(example, data=pd.DataFrame({"a": [1]}))
 
 
@@ -382,7 +382,7 @@ def test_jobs_that_share_a_cluster_may_be_records_and_frames(example: Path, tria
         (share,) = sw.allocate({"hosts": CLUSTER["hosts"]}, [entry]).shares
         assert share.decision == "launch"
     (left_out,) = sw.allocate(CLUSTER, [sw.load_job(example)], store=tmp_path / "none.db").left_out
-    assert "how fast" in left_out.why
+    assert "speed is unknown" in left_out.why
     for wrong, says in (({"job": 5}, "'jobs.0..job'"), (5, "'jobs.0.'"), ({"jobb": 5}, "unknown key 'jobs.0..jobb'")):
         with pytest.raises(JobError, match=says):
             sw.allocate(CLUSTER, [wrong])  # type: ignore[list-item]
@@ -444,7 +444,7 @@ def test_what_is_beside_a_list_of_jobs_is_taken_too(example: Path) -> None:
     assert told.shares[0].decision == "keep"
     with pytest.raises(InputError, match="has table and candidates"):
         sw.allocate(hosts, [{"job": example, "table": pd.DataFrame(rows), "candidates": pd.DataFrame(rows)}])
-    with pytest.raises(InputError, match="brings no candidates"):
+    with pytest.raises(InputError, match="has no rows"):
         sw.allocate(hosts, [{"job": example, "table": pd.DataFrame()}])
 
 
@@ -453,4 +453,6 @@ def test_trials_of_another_job_are_said_to_be(example: Path) -> None:
     job = sw.load_job(example)
     assert not any("another job" in reason for reason in sw.recommend(job, trials=trials).reasons)
     answer = sw.recommend(job.with_batch_size(1024), trials=trials)
-    assert any("were measured for another job and are taken as of this one" in reason for reason in answer.reasons)
+    assert any(
+        "were measured for another job (criteo-dlrm) but used for this one" in reason for reason in answer.reasons
+    )

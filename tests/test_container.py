@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.container import Usage, own_usage
-from sizewright.training.cgroups import find_cgroups
+from sizewright.container import ContainerUsage, container_usage
+from sizewright.training.host.cgroups import find_cgroups
 
 MIB = 1 << 20
 VERSION_1 = {
@@ -24,7 +24,7 @@ VERSION_2 = {
     "cpu.stat": "usage_usec 3000000\nthrottled_usec 2000000", "memory.max": f"{100 * MIB}",
     "memory.current": f"{30 * MIB}", "memory.peak": f"{40 * MIB}",
 }  # fmt: skip
-WHOLE = Usage(3.0, 2.0, 30 * MIB, 40 * MIB, 0.5, 100 * MIB, 70 * MIB)
+WHOLE = ContainerUsage(3.0, 2.0, 30 * MIB, 40 * MIB, 0.5, 100 * MIB, 70 * MIB)
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -38,7 +38,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 def test_the_group_of_a_container_is_the_root_of_its_mounts(tmp_path: Path, files: dict[str, str], told: str) -> None:
     write(tmp_path / "fs", files)
     (tmp_path / "own").write_text(told)
-    assert own_usage(tmp_path / "fs", tmp_path / "own") == WHOLE
+    assert container_usage(tmp_path / "fs", tmp_path / "own") == WHOLE
 
 
 def test_limits_around_a_group_hold_for_it(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_limits_around_a_group_hold_for_it(tmp_path: Path) -> None:
     around |= {"pod/memory.current": f"{45 * MIB}"}
     write(tmp_path / "fs", around | {f"pod/main/{name}": text for name, text in VERSION_2.items()})
     (tmp_path / "own").write_text("0::/pod/main\n")
-    own = own_usage(tmp_path / "fs", tmp_path / "own")
+    own = container_usage(tmp_path / "fs", tmp_path / "own")
     assert own == WHOLE._replace(memory_limit_bytes=50 * MIB, memory_left_bytes=5 * MIB)
 
 
@@ -60,17 +60,17 @@ def test_limits_around_a_group_hold_for_it(tmp_path: Path) -> None:
 )
 def test_no_limits_are_none(tmp_path: Path, files: dict[str, str]) -> None:
     write(tmp_path, files)
-    assert own_usage(tmp_path, tmp_path / "nothing") == Usage()
+    assert container_usage(tmp_path, tmp_path / "nothing") == ContainerUsage()
 
 
 _PROGRAM = """
 import os, sys, time
 sys.stdin.readline()  # until it is in its group
-from sizewright.container import own_usage
+from sizewright.container import container_usage
 held = bytearray(os.urandom(1)) * (64 << 20)
 enough = lambda used: used.throttled_s is not None and used.throttled_s > 0.05
-while time.process_time() < 0.3 or (not enough(own_usage()) and time.process_time() < 15): pass
-print(repr(own_usage()._asdict()))
+while time.process_time() < 0.3 or (not enough(container_usage()) and time.process_time() < 15): pass
+print(repr(container_usage()._asdict()))
 """
 
 
@@ -86,7 +86,7 @@ def test_it_tells_what_its_own_group_used_and_not_the_host() -> None:
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             group.join(child.pid)
             told, _ = child.communicate("go\n", timeout=200)
-        used = Usage(**ast.literal_eval(told))
+        used = ContainerUsage(**ast.literal_eval(told))
     finally:
         tree.remove(grace_s=0.0)
     assert (used.cpu_limit, used.memory_limit_bytes) == (pytest.approx(0.1), 512 * MIB)

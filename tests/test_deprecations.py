@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sizewright.errors import SizewrightDeprecationWarning
-from sizewright.names import warn_deprecated
+from sizewright.lazy_exports import warn_deprecated
 
 PACKAGE = """
 from __future__ import annotations
@@ -24,13 +24,14 @@ from typing import Any
 from pydantic import model_validator
 from typing_extensions import deprecated
 
-from sizewright.names import lazily, warn_deprecated
+from sizewright.lazy_exports import lazy_exports, warn_deprecated
 from sizewright.errors import SizewrightDeprecationWarning
 from sizewright.spec._base import Record
 
 _HOMES = {"parse_bytes": "sizewright.spec.units"}
 __all__ = ["Box", "measure", "parse_bytes", "weigh"]
-__getattr__, __dir__ = lazily(__name__, _HOMES, deprecated={"read_bytes": ("0.3", "sizewright.spec.units.parse_bytes")})
+OLD = {"read_bytes": ("0.3", "sizewright.spec.units.parse_bytes")}
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, deprecated=OLD)
 
 
 def measure(seconds_s: float = 1.0, *, seconds: float | None = None) -> float:
@@ -39,7 +40,9 @@ def measure(seconds_s: float = 1.0, *, seconds: float | None = None) -> float:
     return seconds_s if seconds is None else seconds
 
 
-@deprecated("weigh is deprecated since 0.3 and gone in 0.5; use measure.", category=SizewrightDeprecationWarning)
+@deprecated(
+    "weigh is deprecated since 0.3 and will be removed in 0.5; use measure.", category=SizewrightDeprecationWarning
+)
 def weigh() -> float:
     return measure()
 
@@ -56,7 +59,9 @@ class Box(Record):
         return told
 """
 
-OLD_NAME = r"going_out.read_bytes is deprecated since 0.3 and gone in 0.5; use sizewright.spec.units.parse_bytes\."
+OLD_NAME = (
+    r"going_out.read_bytes is deprecated since 0.3 and will be removed in 0.5; use sizewright.spec.units.parse_bytes\."
+)
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ def test_an_old_field_of_a_file_is_read(package: Any) -> None:
 
 
 def test_the_release_in_which_it_goes_is_two_minor_ones_later() -> None:
-    with pytest.warns(SizewrightDeprecationWarning, match="since 1.9 and gone in 1.11; use y"):
+    with pytest.warns(SizewrightDeprecationWarning, match="since 1.9 and will be removed in 1.11; use y"):
         warn_deprecated("x", since="1.9", instead="y")
     with pytest.raises(ValueError, match="unpack"):
         warn_deprecated("x", since="1", instead="y")

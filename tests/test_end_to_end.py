@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from processes import as_in_a_terminal, groups_of
 
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.spec import Plan
 from sizewright.training.session import Session
+from tests.helpers.processes import as_in_a_terminal, groups_of
 
 pytestmark = pytest.mark.long
 COMMAND = [str(Path(sys.executable).parent / "sizewright")]

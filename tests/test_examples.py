@@ -35,7 +35,7 @@ def test_the_nightly_script_retrains_where_runs_have_drifted(store: str, tmp_pat
     script = str(EXAMPLES / "nightly.sh")
     done = subprocess.run([script], env=told, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Nothing is retrained." in done.stdout
+    assert "No retraining." in done.stdout
     lost = told | {"PROMETHEUS": "http://127.0.0.1:9"}
     done = subprocess.run([script], env=lost, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode != 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.executors.metrics_log import MetricsLog, Observed
+from sizewright.runtime.metrics_log import MetricsLog, Observed
 from sizewright.spec import Allocation, Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,12 +49,12 @@ def test_tuning_loads_no_engine(example: Path, tmp_path: Path) -> None:
     metrics = Metrics(replicas=(), allocation=Allocation.of(1, 1, 1.0, 1.0, 512))
     log.append(Observed(at=datetime.now(timezone.utc), at_s=0.0, metrics=metrics))
     modules, written = loaded(RECOMMEND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
-    assert "first look" in written
+    assert "first observation" in written
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "prometheus_client"}
 
 
 @pytest.mark.parametrize(
-    "room", ["models.dlrover", "models.memory_report", "recommender.recommend", "api", "executors"]
+    "room", ["models.forms.dlrover", "models.memory.report", "recommender.sizing.select", "api", "executors"]
 )
 def test_rooms_that_run_without_the_engine(room: str) -> None:
     modules, _ = loaded(f"import sizewright.{room}")

@@ -13,7 +13,7 @@ import pytest
 
 import sizewright as sw
 from sizewright.executors import get_executor
-from sizewright.executors.plan_files import launch_plan
+from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation, Plan
 
 ROOT = Path(__file__).parents[1]
@@ -146,10 +146,10 @@ for _ in range(100):
     assert "Traceback" not in failed.stderr
     refused = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5", "--ps", "1")
     assert refused.returncode == 1
-    assert "is a job without PS" in refused.stderr
+    assert "has no parameter servers" in refused.stderr
     memory = sizewright("memory", "job.yaml")
     assert memory.returncode == 1
-    assert "Its memory is what trials show" in memory.stderr
+    assert "their memory cannot be computed" in memory.stderr
 
 
 @pytest.mark.long

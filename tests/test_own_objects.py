@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import sizewright as sw
-from sizewright.cluster import Allotment, Problem, chosen
+from sizewright.cluster import Problem, Solution, chosen
 from sizewright.cluster.allocators import Allocator, by_arrival, get_allocator
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError
 from sizewright.models import get_model
+from sizewright.models.forms.usl import UslModel
 from sizewright.models.table import as_columns
-from sizewright.models.usl import UslModel
 
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "cluster"
 
@@ -29,7 +29,7 @@ class Least(Allocator):
     def __init__(self) -> None:
         self.asked = 0
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         self.asked += 1
         choice = problem.floor.copy()
         for job in by_arrival(problem):
@@ -47,7 +47,7 @@ class Wrong(Least):
     def __init__(self, choice: Any) -> None:
         self.told = choice
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         return chosen(problem, self.name, np.full(len(problem.jobs), self.told))
 
 
@@ -90,7 +90,7 @@ def test_a_cluster_is_divided_by_an_object(tmp_path: Path) -> None:
     assert division.policy == "least"
     assert division.valued_by == "progress"
     assert all(share.decision in ("launch", "adjust", "keep") for share in division.shares)
-    with pytest.raises(InputError, match=r"least has values of its own.*default, slope, hull"):
+    with pytest.raises(InputError, match=r"policy least defines its own values.*default, slope, hull"):
         sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Least(), values="own")
 
 
@@ -109,9 +109,9 @@ def test_a_trace_is_replayed_under_names_and_objects(parallel: bool) -> None:
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        (Least, "is no policy"),
-        (get_allocator("fifo"), "Two policies are called 'fifo'"),
-        (Wrong(1), "wrong gives more than there is, or what is not offered"),
+        (Least, "is not a policy"),
+        (get_allocator("fifo"), "Two policies are named 'fifo'"),
+        (Wrong(1), "wrong exceeds the capacity or chooses a column that is not offered"),
         (Wrong(99), "wrong failed: IndexError: .*AllocatorContract"),
         (Wrong(threading.Lock()), "cannot be copied"),
     ],
@@ -154,7 +154,7 @@ def test_caps_hold_whatever_a_model_tells(example: Path, store: str) -> None:
 def test_a_model_that_cannot_take_the_trials_says_so(example: Path, store: str) -> None:
     answer = sw.recommend(example, store=store, model="phases")
     assert answer.status == "not_enough_data"
-    assert "tell their phases" in answer.reasons[0]
+    assert "have measured phases" in answer.reasons[0]
     with TrialStore(store, create=False) as opened:
         few = opened.trials()[:2]
     assert sw.recommend(example, trials=few, model="gp").status == "not_enough_data"
@@ -163,11 +163,11 @@ def test_a_model_that_cannot_take_the_trials_says_so(example: Path, store: str) 
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        (Odd(), "odd tells samples/s that are 0, negative or no number"),
-        (Odd(-1.0), "odd tells samples/s that are 0, negative or no number"),
+        (Odd(), "odd returned samples/s that are 0, negative or not finite"),
+        (Odd(-1.0), "odd returned samples/s that are 0, negative or not finite"),
         (Odd("x"), "odd failed: .*ModelContract"),  # type: ignore[arg-type]
-        (UpsideDown(), "upside-down tells intervals that do not hold"),
-        (UslModel, "is no throughput model"),
+        (UpsideDown(), "upside-down returned intervals that do not contain"),
+        (UslModel, "is not a throughput model"),
         ("uls", "did you mean 'usl'"),
     ],
 )
@@ -177,7 +177,7 @@ def test_models_that_cannot_be(model: Any, told: str, example: Path, store: str)
 
 
 def test_a_prior_is_for_the_default_model(example: Path, store: str) -> None:
-    with pytest.raises(InputError, match="prior is for the default model alone"):
+    with pytest.raises(InputError, match="prior works with the default model only"):
         sw.recommend(example, store=store, model=get_model("usl"), prior="shipped")
 
 

@@ -11,15 +11,15 @@ import yaml
 import sizewright as sw
 from sizewright import api
 from sizewright.api.applying import load_rails
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trial_files import export_trials, import_trials
+from sizewright.datasets.trials.files import export_trials, import_trials
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.executors import get_executor
-from sizewright.executors.ledger import Ledger
-from sizewright.executors.local import LocalExecutor
-from sizewright.executors.metrics_log import MetricsLog
-from sizewright.executors.plan_files import launch_plan
-from sizewright.executors.plan_folder import PlanFolder
-from sizewright.recommender.decisions import DecisionLog
+from sizewright.executors.session.local import LocalExecutor
+from sizewright.recommender.control.decisions import DecisionLog
+from sizewright.runtime.audit_log import AuditLog
+from sizewright.runtime.metrics_log import MetricsLog
+from sizewright.runtime.plan_files import launch_plan
+from sizewright.runtime.plan_folder import PlanFolder
 from sizewright.spec import Allocation, Evidence, Job, Queue
 from sizewright.training.command.session import CommandSession
 
@@ -76,7 +76,12 @@ def test_the_home_folder_is_found_in_the_url_of_a_store(home: Path, url: str) ->
 
 
 def test_logs_that_grow_stay_where_they_began(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = [Ledger("ledger.jsonl"), DecisionLog("decisions.jsonl"), MetricsLog("metrics.jsonl"), Ledger("~/mine.jsonl")]
+    logs = [
+        AuditLog("ledger.jsonl"),
+        DecisionLog("decisions.jsonl"),
+        MetricsLog("metrics.jsonl"),
+        AuditLog("~/mine.jsonl"),
+    ]
     PlanFolder("plans", Job())
     monkeypatch.chdir(home)
     for log in logs:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sizewright.datasets.finished import FinishedJob, Stretch
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trials.store import TrialStore
 
 PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "pipeline.py"
 BOUNDS = {
@@ -61,5 +61,5 @@ def slower(run: FinishedJob, number: int) -> FinishedJob:
     """A run that went at about a third of what was foretold: runs of one allocation differ by some 8 %."""
     assert run.expected is not None
     rate = run.expected.value / 3 * math.exp(random.Random(number).gauss(0, 0.08))
-    stretch = Stretch(at_s=0, duration_s=100, allocation=run.stretches[0].allocation, samples=round(100 * rate))
+    stretch = Segment(at_s=0, duration_s=100, allocation=run.stretches[0].allocation, samples=round(100 * rate))
     return run.model_copy(update={"id": f"slow-{number}", "stretches": (stretch,)})

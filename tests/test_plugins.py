@@ -70,14 +70,14 @@ def installed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("group", ROOMS)
-def test_a_broken_one_is_warned_of_and_stops_no_other(
+def test_plugin_that_cannot_be_loaded_is_left_out_with_a_warning(
     group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     register(tmp_path, group, "broken", "no_such_module:Thing")
     monkeypatch.syspath_prepend(tmp_path)
     names, get, noun = ROOMS[group]
     assert "broken" not in names()
-    assert f"The {noun} 'broken' of no_such_module:Thing cannot be loaded, and is left out: No module" in caplog.text
+    assert f"The {noun} 'broken' from no_such_module:Thing cannot be loaded and is left out: No module" in caplog.text
     with pytest.raises(InputError, match=f"The {noun} 'broken' cannot be loaded from no_such_module:Thing"):
         get("broken")
 
@@ -88,20 +88,20 @@ def test_a_broken_one_is_warned_of_and_stops_no_other(
         (
             "sizewright.executors",
             "pathlib:PurePath",
-            "it lacks launch, adjust, observe, wait, stop, render, ",
+            "it has no launch, adjust, observe, wait, stop, render, ",
         ),
-        ("sizewright.models", "pathlib:PurePath", "it is no subclass of BaseThroughputModel"),
+        ("sizewright.models", "pathlib:PurePath", "it is not a subclass of BaseThroughputModel"),
         (
             "sizewright.models",
             "sizewright.models._base:BaseThroughputModel",
-            "it lacks explain, fit, predict, pre",
+            "it does not implement explain, fit, predict, pre",
         ),
-        ("sizewright.models", "sizewright.models.usl:UslModel", "it calls itself 'usl'"),
-        ("sizewright.allocators", "pathlib:PurePath", "it is no subclass of Allocator"),
-        ("sizewright.allocators", "needy:Needy", "it cannot be made without arguments"),
+        ("sizewright.models", "sizewright.models.forms.usl:UslModel", "its `name` is 'usl'"),
+        ("sizewright.allocators", "pathlib:PurePath", "it is not a subclass of Allocator"),
+        ("sizewright.allocators", "needy:Needy", "it cannot be created without arguments"),
     ],
 )
-def test_one_that_is_none_is_said_to_be_none(
+def test_invalid_plugin_is_refused_with_the_reason(
     group: str, value: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "needy.py").write_text(
@@ -111,14 +111,14 @@ def test_one_that_is_none_is_said_to_be_none(
     register(tmp_path, group, "odd", value)
     monkeypatch.syspath_prepend(tmp_path)
     names, get, noun = ROOMS[group]
-    with pytest.raises(InputError, match=f"The {noun} 'odd' is none: {fault}.*sizewright.testing"):
+    with pytest.raises(InputError, match=f"'odd' is not a valid {noun}: {fault}.*sizewright.testing"):
         get("odd")
     if noun != "executor":  # one of these is known by what it makes
         assert "odd" not in names()
 
 
-def test_ours_stay_ours_and_come_first(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    register(installed, "sizewright.models", "default", "sizewright.models.usl:UslModel")
+def test_builtin_names_take_precedence_and_come_first(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(installed, "sizewright.models", "default", "sizewright.models.forms.usl:UslModel")
     monkeypatch.syspath_prepend(installed)
     assert type(get_model("default")) is ThroughputModel
     assert model_names()[0] == "default"
@@ -127,7 +127,7 @@ def test_ours_stay_ours_and_come_first(installed: Path, monkeypatch: pytest.Monk
     assert allocator_names()[-1] == "afs-l"
 
 
-def test_a_name_that_is_nearly_one_is_told_it(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_name_suggests_the_closest_match(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(installed)
     with pytest.raises(InputError, match=r"no throughput model 'powerlaw'; did you mean 'power-law'.*default, phases"):
         get_model("powerlaw")
@@ -135,7 +135,7 @@ def test_a_name_that_is_nearly_one_is_told_it(installed: Path, monkeypatch: pyte
         get_allocator("afs")
 
 
-def test_nothing_of_others_is_loaded_where_a_name_of_ours_is_meant(tmp_path: Path, example: Path, store: str) -> None:
+def test_builtin_name_loads_no_plugin(tmp_path: Path, example: Path, store: str) -> None:
     (tmp_path / "loud.py").write_text("print('LOADED')\n")
     for group in ROOMS:
         register(tmp_path, group, "loud", "loud:Loud")
@@ -155,7 +155,7 @@ def test_verbs_take_a_model_that_is_registered(installed: Path, example: Path, s
 def test_verbs_take_an_allocator_that_is_registered(installed: Path, tmp_path: Path) -> None:
     cluster = ROOT / "examples" / "cluster"
     words = (cluster / "cluster.yaml", cluster / "jobs.yaml", "--policy", "afs-l")
-    assert "By afs-l in" in sizewright("allocate", *words, path=installed)
+    assert "Policy afs-l, " in sizewright("allocate", *words, path=installed)
     trace = tmp_path / "trace.csv"
     trace.write_text("arrived_s,duration_s,gpu\n" + "".join(f"{60 * i},{600 + 100 * i},2\n" for i in range(20)))
     for policies in ("fifo,afs-l", "all"):

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import sizewright as sw
-from sizewright.datasets.json_lines import JsonLines
+from sizewright.datasets.files.json_lines import JsonLines
 from sizewright.spec import Job, Outcome
 from sizewright.training.command.logs import Log
-from sizewright.training.snapshot_files import SnapshotInfo, held, write_snapshot
+from sizewright.training.ps.snapshot_files import SnapshotInfo, lock_folder, write_snapshot
 
 
 def store(folder: Path) -> None:
@@ -28,7 +28,7 @@ def store(folder: Path) -> None:
 def snapshot(folder: Path) -> None:
     rows, dense = np.zeros((3, 4), np.float32), np.zeros((2, 1), np.float32)
     arrays = {"keys": np.arange(3), "weights": rows, "state": rows, "dense": dense, "dense_state": dense}
-    with held(folder):
+    with lock_folder(folder):
         write_snapshot(folder, SnapshotInfo(Job().hash, 3, []), arrays, lambda _: None)
 
 

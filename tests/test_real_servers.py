@@ -14,32 +14,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-import real_servers
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.pod_series import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIOD, QUOTA, jobs_of_pods
-from sizewright.datasets.prometheus import Prometheus
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.runs.pod_history import CPU, MEMORY, MEMORY_LIMIT, OOM, PERIOD, QUOTA, jobs_of_pods
+from sizewright.datasets.runs.prometheus import Prometheus
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError, RegistryError, StoreError
-from sizewright.executors.metrics_port import MetricsPort
-from sizewright.executors.prometheus_metrics import PrometheusObserver
-from sizewright.executors.run import Running
 from sizewright.retraining.champion import champion_prior
-from sizewright.retraining.gate import Limits
+from sizewright.retraining.gate import GateLimits
 from sizewright.retraining.registry import Registry
 from sizewright.retraining.retrain import ONE_AT_A_TIME, retrain
+from sizewright.runtime.metrics_port import MetricsPort
+from sizewright.runtime.prometheus_metrics import PrometheusObserver
+from sizewright.runtime.run import Running
 from sizewright.spec import Allocation, Handle, Job, Metrics, ReplicaMetrics, Role
 from sizewright.testing import FakeExecutor, ManualClock
+from tests.helpers import made_runs, real_servers
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
 
 
 def test_trials_and_history_in_postgresql(tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent / "retraining"))
-    import made_runs
-
     with real_servers.postgres_server(tmp_path) as url:
         runs = [made_runs.run_of(Job(name="ctr"), number) for number in range(60)]
         trial = Trial(workers=2, ps=1, throughput=123.25, job_hash=Job().hash, started_at=runs[0].started_at)
@@ -177,7 +174,7 @@ def test_retraining_against_a_server_that_vanishes(
         first = retrain(store, registry, None)
         assert first.promoted
         store.add(store.trials()[0].model_copy(update={"series": "another"}))
-        second = retrain(store, registry, None, limits=Limits(margin=0.5))
+        second = retrain(store, registry, None, limits=GateLimits(margin=0.5))
         assert not second.promoted
         assert registry.version("challenger").number == second.version
         prior, told = champion_prior(uri)
@@ -196,7 +193,7 @@ print(np.isfinite(model.predict(model.input_example)).all())
             retrain(store, registry, None, progress=lambda text: server.close() if "logging" in text else None)
     assert store.count() == count
     last, told = champion_prior(uri)
-    assert "The last good one is used" in told
+    assert "The last known champion is used" in told
     assert np.array_equal(last.parameters, prior.parameters)
     with real_servers.mlflow_server(tmp_path) as uri:
         again = Registry(uri)

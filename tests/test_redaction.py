@@ -153,7 +153,7 @@ def test_a_plain_setting_is_none(name: str) -> None:
 def test_no_key_of_our_own_records_and_tables_is_taken_for_a_secret() -> None:
     """What is printed as JSON or YAML passes the redactor, too."""
     import sizewright.spec as spec
-    from sizewright.datasets.trials import Trial
+    from sizewright.datasets.trials.trial import Trial
     from sizewright.spec._base import Record
 
     records = [each for each in vars(spec).values() if isinstance(each, type) and issubclass(each, Record)]

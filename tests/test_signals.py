@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import as_in_a_terminal, groups_of
+
+from tests.helpers.processes import as_in_a_terminal, groups_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 COMMAND = (sys.executable, "-m", "sizewright.cli.main")

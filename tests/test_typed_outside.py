@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from public_face import MODULES, fields, methods, public
+
+from tests.helpers.public_face import MODULES, fields, methods, public
 
 ROOT = Path(__file__).resolve().parents[1]
 # Theirs: arrays of any shape or kind to numpy, rows of a data frame, and what a process writes, as it depends on how it
@@ -26,7 +27,8 @@ PROGRAM = """
 import pandas as pd
 
 import sizewright as sw
-from sizewright.executors import Tuning, get_executor
+from sizewright.executors import get_executor
+from sizewright.runtime import Tuning
 from sizewright.models import get_model
 from sizewright.profiler import TrialPlanner
 from sizewright.spec import Bounds, Command, HostKind, Plan, RoleBounds

@@ -12,38 +12,42 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
 WIDE, HIGH, BOX_WIDE, BOX_HIGH = 190, 74, 150, 38
 COLUMNS = {
-    "reporting": 1, "plots": 1, "executors": 1, "training": 1, "progress": 1, "container": 1, "spec": 2.6,
-    "retraining": 3, "profiler": 3, "errors": 3, "names": 3.75, "testing": 4.75, "cluster": 4.75, "plugins": 4.75,
+    "progress": 1, "container": 1,
+    "reporting": 2, "plots": 2, "runtime": 2, "executors": 2, "training": 2, "interrupts": 2,
+    "spec": 3.6,
+    "retraining": 4, "profiler": 4, "errors": 4, "redaction": 4,
+    "lazy_exports": 4.75,
+    "testing": 5.75, "cluster": 5.75, "plugins": 5.75,
 }  # fmt: skip
-"""Where rooms stand, from the left, so that no arrow runs behind a box; all others stand in column 2."""
+"""Columns of the subpackages, from the left, chosen so that few arrows run behind a box; all others are in column 3."""
 _ROW = re.compile(r"^\| `(\w+)` \| .* \| (.*)\|$", re.MULTILINE)
 
 
-def told() -> dict[str, set[str]]:
-    """What each room rests on, as the page says."""
-    return {room: set(re.findall(r"`(\w+)`", below)) for room, below in _ROW.findall(PAGE.read_text(encoding="utf-8"))}
+def stated_imports() -> dict[str, set[str]]:
+    """Return what each subpackage imports, according to the page."""
+    return {name: set(re.findall(r"`(\w+)`", below)) for name, below in _ROW.findall(PAGE.read_text(encoding="utf-8"))}
 
 
 def picture(rests_on: dict[str, set[str]]) -> str:
-    """An SVG: each room above all that it rests on, arrows downwards."""
-    levels = {room: _level(room, rests_on) for room in rests_on}
+    """Return an SVG with each subpackage above all that it imports."""
+    levels = {name: _level(name, rests_on) for name in rests_on}
     top = max(levels.values())
-    at = {room: ((COLUMNS.get(room, 2) - 0.5) * WIDE, 30 + (top - levels[room]) * HIGH) for room in rests_on}
+    at = {name: ((COLUMNS.get(name, 3) - 0.5) * WIDE, 30 + (top - levels[name]) * HIGH) for name in rests_on}
     widest = max(x for x, _ in at.values()) + WIDE / 2
-    arrows = [_arrow(at[room], at[below]) for room in rests_on for below in sorted(rests_on[room])]
-    boxes = [_box(room, *at[room]) for room in rests_on]
-    said = "; ".join(f"{room} rests on {', '.join(sorted(below))}" for room, below in rests_on.items() if below)
+    arrows = [_arrow(at[name], at[below]) for name in rests_on for below in sorted(rests_on[name])]
+    boxes = [_box(name, *at[name]) for name in rests_on]
+    said = "; ".join(f"{name} imports {', '.join(sorted(below))}" for name, below in rests_on.items() if below)
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {widest:g} {30 + top * HIGH + 40:g}" role="img">',
-        f"<title>Rooms of Sizewright</title><desc>{said}</desc>",
+        f"<title>Subpackages of Sizewright</title><desc>{said}</desc>",
         '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L10 5L0 10z" fill="#7a8794"/></marker></defs>',
         *arrows, *boxes, "</svg>", "",
     ])  # fmt: skip
 
 
-def _level(room: str, rests_on: dict[str, set[str]]) -> int:
-    return max((_level(below, rests_on) + 1 for below in rests_on[room]), default=0)
+def _level(name: str, rests_on: dict[str, set[str]]) -> int:
+    return max((_level(below, rests_on) + 1 for below in rests_on[name]), default=0)
 
 
 def _arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
@@ -53,11 +57,11 @@ def _arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
     return f'<path d="{path}" fill="none" stroke="#7a8794" stroke-width="1.4" marker-end="url(#tip)"/>'
 
 
-def _box(room: str, x: float, y: float) -> str:
+def _box(name: str, x: float, y: float) -> str:
     corner = f'x="{x - BOX_WIDE / 2:g}" y="{y - BOX_HIGH / 2:g}" width="{BOX_WIDE}" height="{BOX_HIGH}" rx="7"'
-    text = f'<text x="{x:g}" y="{y + 5:g}" text-anchor="middle" font-family="sans-serif" font-size="15">{room}</text>'
+    text = f'<text x="{x:g}" y="{y + 5:g}" text-anchor="middle" font-family="sans-serif" font-size="15">{name}</text>'
     return f'<rect {corner} fill="#eef3f8" stroke="#3b7dc4"/>{text}'
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(picture(told()), encoding="utf-8")
+    PICTURE.write_text(picture(stated_imports()), encoding="utf-8")

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sizewright.datasets.trials import Trial
-from sizewright.spec import Cluster, Division, Job, Plan, Queue, Rails, Recommendation
+from sizewright.datasets.trials.trial import Trial
+from sizewright.spec import Cluster, ClusterAllocation, Job, Plan, Queue, Rails, Recommendation
 
 _FILES: dict[str, tuple[str, type[BaseModel], bool]] = {
     "Job file": ("what to train, within which bounds", Job, True),
@@ -18,7 +18,7 @@ _FILES: dict[str, tuple[str, type[BaseModel], bool]] = {
     "Trial table": ("a row is one measurement; CSV, Parquet and the store are views of it", Trial, False),
     "Plan": ("what an executor is to do", Plan, False),
     "Recommendation": ("what `recommend -o json` prints", Recommendation, False),
-    "Division": ("what `allocate -o json` prints", Division, False),
+    "ClusterAllocation": ("what `allocate -o json` prints", ClusterAllocation, False),
 }
 _BEGIN = """# Files
 

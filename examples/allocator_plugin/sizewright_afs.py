@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster import Allotment, Problem, chosen
+from sizewright.cluster import Problem, Solution, chosen
 from sizewright.cluster.allocators import Allocator, facts_of, frontier, valued
 
 ROUNDING = 1 + 1e-9
@@ -28,7 +28,7 @@ class AfsL(Allocator):
     name = "afs-l"
     origin = "AFS, NSDI 2021"
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """One column (J,) for each job; a job whose next step does not fit climbs no further."""
         facts, jobs = facts_of(problem, self.name), np.arange(len(problem.jobs))
         ladder = frontier(valued(problem, facts.speed), problem.share)  # from what a job is left with, upwards

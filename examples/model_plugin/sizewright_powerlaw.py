@@ -20,7 +20,14 @@ from scipy.special import stdtrit
 from typing_extensions import Self
 
 from sizewright.errors import NotEnoughDataError
-from sizewright.models import BaseThroughputModel, Explanation, Kind, check_interval, count_distinct, measured
+from sizewright.models import (
+    BaseThroughputModel,
+    Explanation,
+    Kind,
+    check_interval,
+    count_distinct,
+    prepare_training_data,
+)
 
 Floats = NDArray[np.float64]
 
@@ -32,14 +39,14 @@ class PowerLawModel(BaseThroughputModel):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from a trial table. Raises NotEnoughDataError with fewer distinct allocations than powers and two."""
-        trials = measured(X, y)  # those that ended well, checked, their axes in logarithms
+        trials = prepare_training_data(X, y)  # those that ended well, checked, their axes in logarithms
         axes, logs = np.column_stack(trials.axes), np.log(trials.throughput)
         varies = np.ptp(axes, axis=0) > 0
         terms = np.column_stack([np.ones(len(axes)), axes[:, varies]])
         distinct, needed = count_distinct(trials.axes), terms.shape[1] + 1
         if distinct < needed:
             raise NotEnoughDataError(f"{distinct} allocations do not tell {needed - 2} powers.", needed - distinct)
-        self.usual_, self.varies_, self.distinct_, self.needed_ = trials.usual, varies, distinct, needed
+        self.imputer_, self.varies_, self.distinct_, self.needed_ = trials.imputer, varies, distinct, needed
         self.names_ = [name for name, on in zip(trials.axes._fields, varies, strict=True) if on]
         self.powers_ = np.linalg.lstsq(terms, logs, rcond=None)[0]
         self.spread_ = np.linalg.pinv(terms.T @ terms)
@@ -79,5 +86,5 @@ class PowerLawModel(BaseThroughputModel):
     def _terms(self, X: Any) -> Floats:
         """(n, k): one, and the logarithms of the axes that the trials varied."""
         self._check_fitted()
-        axes = np.column_stack(self.usual_.axes(X))
+        axes = np.column_stack(self.imputer_.axes(X))
         return np.column_stack([np.ones(len(axes)), axes[:, self.varies_]])

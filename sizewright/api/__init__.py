@@ -1,4 +1,4 @@
-"""The public functions: record in, record out. Here the parts are put together."""
+"""The public functions, which take records and return records. This package combines all other parts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from sizewright.api.sizing import (
     recommend,
     size,
 )
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate
@@ -55,7 +55,7 @@ _LATER = {
     "report": "sizewright.api.reporting",
     "simulate": "sizewright.api.simulating",
 }
-"""Loaded when first used: they need more than sizing one job does."""
+"""Modules that are imported on first use, since they need more than sizing one job does."""
 
 __all__ = [
     "DEFAULT_STORE",
@@ -95,5 +95,5 @@ __all__ = [
     "tune",
 ]
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _LATER)
+if not TYPE_CHECKING:  # a type checker uses the imports above
+    __getattr__, __dir__ = lazy_exports(__name__, _LATER)

@@ -1,4 +1,4 @@
-"""What callers pass to the public functions, as records: a file, a mapping, a data frame or the record itself."""
+"""Convert the arguments of the public functions (a file, a mapping, a data frame or a record) into records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial, Trials
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError, StoreError
 from sizewright.spec import Cluster, Job, Plan, Queue, Rails, Recommendation
 from sizewright.spec._base import Record, load_yaml, parse
@@ -18,8 +18,8 @@ from sizewright.spec._base import Record, load_yaml, parse
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sizewright.datasets.table_files import Row
-    from sizewright.datasets.trial_files import TrialTable
+    from sizewright.datasets.files.table_files import FileRow
+    from sizewright.datasets.trials.files import TrialTable
 
 _LOG = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
@@ -34,126 +34,127 @@ StoreLike: TypeAlias = "TrialStore | str | Path"
 TrialsLike: TypeAlias = "Trial | Sequence[Trial] | Sequence[Mapping[str, object]] | pd.DataFrame | str | Path"
 
 
-def as_record(kind: type[R], given: object, what: str) -> R:
-    """Return a record as it is, read from its file, or made of a mapping. Raises JobError for what cannot be one."""
-    if isinstance(given, kind):
-        return given
-    if isinstance(given, str | os.PathLike):
+def as_record(kind: type[R], source: object, what: str) -> R:
+    """Return the record itself, or one read from its file or made from a mapping.
+
+    Raises JobError for an invalid file or mapping, InputError for a value of another type.
+    """
+    if isinstance(source, kind):
+        return source
+    if isinstance(source, str | os.PathLike):
         load = getattr(kind, "load", None)
-        path = path_of(given, what)
+        path = path_of(source, what)
         return load(path) if load else parse(kind, load_yaml(path, what), path)
-    if isinstance(given, Mapping):
-        return parse(kind, dict(given), f"The {what}")
+    if isinstance(source, Mapping):
+        return parse(kind, dict(source), f"The {what}")
     raise InputError(
-        f"The {what} is of type {type(given).__name__}.", f"Pass the path of its file, a dict, or a {kind.__name__}."
+        f"The {what} is of type {type(source).__name__}.", f"Pass the path of its file, a dict, or a {kind.__name__}."
     )
 
 
-def path_of(given: str | os.PathLike[str], what: str) -> str:
-    """Return the path of a file. Raises InputError where what the file would hold was passed instead."""
-    path = os.fspath(given)
-    if "\n" in path:
-        raise InputError(f"The {what} is a text of several lines.", "Write it into a file, and pass the file's path.")
-    return path
+def path_of(path: str | os.PathLike[str], what: str) -> str:
+    """Return the path as text. Raises InputError when the contents of the file were passed instead."""
+    text = os.fspath(path)
+    if "\n" in text:
+        raise InputError(
+            f"The {what} is a text of several lines, not a path.", "Write it into a file, and pass the file's path."
+        )
+    return text
 
 
-def as_trials(given: TrialsLike, *, has_ps: bool = True) -> Trials:
-    """Return trials, whether they are records, mappings, a data frame, or a CSV or Parquet file.
+def as_trials(source: TrialsLike, *, has_ps: bool = True) -> Trials:
+    """Return trials from records, mappings, a data frame, or a CSV or Parquet file.
 
-    Without `has_ps`, `ps` is 0 where it is not given. A trial that is a copy of another counts once, which a warning
-    says, as it does of trials with throughput 0. Raises InputError where one of them is no trial.
+    Without `has_ps`, a missing `ps` is 0. A duplicate trial counts once; a warning is logged for duplicates and for
+    trials with throughput 0. Raises InputError for a value that is not a trial.
     """
-    from sizewright.datasets.table_files import Table
-    from sizewright.datasets.trial_files import count_once, read_trials, trials_of
+    from sizewright.datasets.files.table_files import Table
+    from sizewright.datasets.trials.files import count_once, read_trials, trials_of
 
-    if isinstance(given, Trial):
-        return Trials([given])
-    if isinstance(given, str | os.PathLike):
-        return _of_table(partial(read_trials, path_of(given, "table of trials"), has_ps=has_ps))
-    rows = rows_in(given)
+    if isinstance(source, Trial):
+        return Trials([source])
+    if isinstance(source, str | os.PathLike):
+        return _read_table(partial(read_trials, path_of(source, "table of trials"), has_ps=has_ps))
+    rows = rows_in(source)
     if all(isinstance(row, Trial) for row in rows):
-        return _warned(*count_once(rows))
+        return _log_notes(*count_once(rows))
     if wrong := [row for row in rows if not isinstance(row, Trial | Mapping)]:
-        raise _no_trials(given, f" of {type(wrong[0]).__name__}")
-    named = named_rows(row.model_dump() if isinstance(row, Trial) else row for row in rows)
-    table = Table(tuple(dict.fromkeys(name for row in named for name in row.cells)), named)
-    return _of_table(partial(trials_of, table, "The table of trials", has_ps=has_ps))
+        raise _not_trials(source, f" of {type(wrong[0]).__name__}")
+    file_rows = named_rows(row.model_dump() if isinstance(row, Trial) else row for row in rows)
+    table = Table(tuple(dict.fromkeys(name for row in file_rows for name in row.cells)), file_rows)
+    return _read_table(partial(trials_of, table, "The table of trials", has_ps=has_ps))
 
 
-def _of_table(read: Callable[[], TrialTable]) -> Trials:
-    """What is read, with errors that speak of no option of the command line."""
+def _read_table(read: Callable[[], TrialTable]) -> Trials:
+    """Read a table; a remedy that names an option of the command line is replaced."""
     try:
         table = read()
     except StoreError as error:
         remedy = "Rename the columns." if "--" in error.remedy else error.remedy
         raise InputError(error.message, remedy) from None
-    return _warned(table.trials, table.notes)
+    return _log_notes(table.trials, table.notes)
 
 
-def _warned(trials: list[Trial], notes: Sequence[str]) -> Trials:
+def _log_notes(trials: list[Trial], notes: Sequence[str]) -> Trials:
     for note in notes:
         _LOG.warning("%s", note)
     return Trials(trials)
 
 
-def rows_in(given: Any) -> list[Any]:
-    """Rows of pandas, Polars or Arrow, columns by name, one row, or any sequence of rows."""
-    if hasattr(given, "to_dict") and hasattr(given, "columns"):
-        return list(flat(given).to_dict("records"))
-    for name in ("to_dicts", "to_pylist"):
-        if hasattr(given, name):
-            return list(getattr(given, name)())
-    if isinstance(given, Mapping):
-        columns = [cell for cell in given.values() if isinstance(cell, Iterable) and not isinstance(cell, str)]
-        if len(columns) < len(given) or not columns:
-            return [given]
-        return [dict(zip(given, cells, strict=True)) for cells in _equally_long(given)]
-    if isinstance(given, Iterable) and not isinstance(given, bytes):
-        return list(given)
-    raise _no_trials(given)
+def rows_in(table: Any) -> list[Any]:
+    """Return the rows of a pandas, Polars or Arrow table, of a mapping of columns, or of any sequence; also one row."""
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):
+        return list(flat(table).to_dict("records"))
+    for method in ("to_dicts", "to_pylist"):
+        if hasattr(table, method):
+            return list(getattr(table, method)())
+    if isinstance(table, Mapping):
+        columns = [cell for cell in table.values() if isinstance(cell, Iterable) and not isinstance(cell, str)]
+        if len(columns) < len(table) or not columns:
+            return [table]
+        try:
+            return [dict(zip(table, cells, strict=True)) for cells in list(zip(*table.values(), strict=True))]
+        except ValueError:
+            raise InputError("The columns differ in length.", "Give each column a value for each row.") from None
+    if isinstance(table, Iterable) and not isinstance(table, bytes):
+        return list(table)
+    raise _not_trials(table)
 
 
-def named_rows(rows: Iterable[Mapping[Any, Any]]) -> list[Row]:
-    """Return rows as a file has them: names as text, cells as Python's own, counted from 1."""
-    from sizewright.datasets.table_files import Row
+def named_rows(rows: Iterable[Mapping[Any, Any]]) -> list[FileRow]:
+    """Return rows as if read from a file: numbered from 1, with names as text and cells of built-in types."""
+    from sizewright.datasets.files.table_files import FileRow
 
     named = ({str(name).strip(): plain(cell) for name, cell in row.items()} for row in rows)
-    return [Row(f"row {number}", cells) for number, cells in enumerate(named, 1)]
+    return [FileRow(f"row {number}", cells) for number, cells in enumerate(named, 1)]
 
 
 def flat(frame: Any) -> Any:
-    """The frame with one header, `throughput_mean` of (throughput, mean), and with named row labels as columns."""
-    from sizewright.datasets.tables import check_once
+    """Return the frame with one header row (`throughput_mean` for a pair) and its named index as columns."""
+    from sizewright.datasets.files.tables import check_unique_columns
 
     if getattr(frame.columns, "nlevels", 1) > 1:
         names = ["_".join(str(part) for part in name if str(part)) for name in frame.columns]
         frame = frame.set_axis(names, axis=1)
-    check_once(list(frame.columns), "The table")
+    check_unique_columns(list(frame.columns), "The table")
     labels = [name for name in getattr(getattr(frame, "index", None), "names", ()) if name is not None]
     return frame.reset_index([name for name in labels if name not in frame.columns]) if labels else frame
 
 
-def _equally_long(columns: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    try:
-        return list(zip(*columns.values(), strict=True))
-    except ValueError:
-        raise InputError("The columns are not equally long.", "Give each a value for each row.") from None
-
-
-def _no_trials(given: object, of: str = "") -> InputError:
+def _not_trials(source: object, of: str = "") -> InputError:
     return InputError(
-        f"Trials are not of type {type(given).__name__}{of}.",
+        f"Trials cannot be of type {type(source).__name__}{of}.",
         "Pass a list of Trial or of dicts, a data frame, or the path of a CSV or Parquet file.",
     )
 
 
 def plain(value: Any) -> Any:
-    """A cell of pandas or numpy as Python's own; None where it is unknown."""
+    """Return a cell of pandas or numpy as a built-in type; None where it is missing."""
     try:
         if value is None or value != value:
             return None
     except TypeError:  # pandas.NA
         return None
-    except ValueError:  # arrays, which are no numbers
+    except ValueError:  # an array
         return str(value)
     return value.item() if hasattr(value, "item") else value

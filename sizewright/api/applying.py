@@ -1,4 +1,4 @@
-"""Carrying out a plan on the platform of an executor: what it changes is shown first, and all of it is recorded."""
+"""Apply a plan through an executor: show the difference first, and record every plan in the audit log."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import yaml
 from sizewright.api._records import PlanLike, RailsLike, as_record
 from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
-from sizewright.executors.attached import Attached
 from sizewright.executors.difference import text_difference
-from sizewright.executors.guarded import Guarded
-from sizewright.executors.ledger import Ledger
 from sizewright.executors.registry import unsupported
-from sizewright.executors.watched import attached_to
-from sizewright.how_far import tell
+from sizewright.runtime.audit_log import AuditLog
+from sizewright.runtime.guardrail_executor import GuardrailExecutor
+from sizewright.runtime.remote_run import RemoteRun
+from sizewright.runtime.watched import attached_to
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_text, read_yaml
+from sizewright.task_progress import report_progress
 
 DEFAULT_LEDGER = "sizewright-plans.jsonl"
 LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
-_LOOK_S = 1.0
-_OF_JOBS = {"bounds", "command", "model", "training"}
-"""Keys of job files, which manifests do not have."""
+_OBSERVE_EVERY_S = 1.0
+_JOB_KEYS = {"bounds", "command", "model", "training"}
+"""Keys that job files have and manifests do not."""
 
 
 def apply(
@@ -45,35 +45,37 @@ def apply(
     wait_s: float = 0.0,
     **options: object,
 ) -> Application:
-    """Carry out a plan, its file, or a manifest that an executor rendered of it; with `dry_run` only tell what it
-    would change.
+    """Apply a plan: a record, its file, or a manifest that the executor rendered from it.
 
-    `confirm` is shown the difference and says whether to go on. The plan is held to `rails` ($SIZEWRIGHT_RAILS), and
-    recorded in `ledger` ($SIZEWRIGHT_LEDGER, else sizewright-plans.jsonl) with who asked: one that was carried out is
-    not carried out again. With `wait_s` it waits so long for the first step after the change, which is kept, too.
-    `options` make an executor by name. The executor `local` changes a job that `run` trains on this host.
+    `confirm` is called with the difference and returns whether to apply it. With `dry_run` nothing is changed. The plan
+    has to respect `rails` ($SIZEWRIGHT_RAILS), and is recorded in `ledger` ($SIZEWRIGHT_LEDGER, else
+    sizewright-plans.jsonl) together with `asked_by`; a plan that was applied before is not applied again. Wait up
+    to `wait_s` seconds for the first training step after the change, and record how long it took. `options`
+    configure an executor that is named. The executor `local` changes a job that `run` trains on this host.
 
-    Raises JobError for a file that is no plan, InputError for a plan beyond its rails or not for the job as it is, or
-    that the platform refuses, UnsupportedError for an executor that only renders, StoreError for a ledger that cannot
-    be written, EngineError where the platform does not answer, MissingExtraError without its client.
+    Raises JobError for a file that is not a plan, InputError for a plan that violates its rails, does not match the
+    current state of the job, or is rejected by the platform, UnsupportedError for an executor that only renders,
+    StoreError for a ledger that cannot be written, EngineError when the platform does not answer, MissingExtraError
+    without its client.
     """
     with ExitStack() as stack:
         plan_or_path = _plan_or_path(plan)
         if executor == "local":
-            made, loaded = _on_this_host(stack, plan_or_path, options)
+            made, loaded = _attach_to_local_run(stack, plan_or_path, options)
         else:
             made = get_executor(executor, **options) if isinstance(executor, str) else executor
-            loaded = _loaded(plan_or_path, made)
+            loaded = _load_plan(plan_or_path, made)
         if not made.capabilities.adjust:
             raise unsupported(made.name, "adjust")
         if loaded.kind == "keep":
             return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
         loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
-        book = Ledger(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
-        held = load_rails(rails)
+        audit_log = AuditLog(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
+        loaded_rails = load_rails(rails)
         if dry_run:
-            Guarded(made, rails=held).check(loaded)
-        return _apply(Guarded(made, rails=held, ledger=book), made, loaded, book, dry_run, confirm, wait_s)
+            GuardrailExecutor(made, rails=loaded_rails).check(loaded)
+        guarded = GuardrailExecutor(made, rails=loaded_rails, ledger=audit_log)
+        return _apply(guarded, made, loaded, audit_log, dry_run, confirm, wait_s)
 
 
 def manifest(
@@ -85,19 +87,21 @@ def manifest(
     before: str = "",
     **options: object,
 ) -> tuple[str, str, list[str]]:
-    """The manifest of a plan within its rails, how it differs from the text of `before`, and sentences on what a
-    person has to look after in it."""
+    """Render the manifest of a plan that respects its rails.
+
+    Return the manifest, its difference from the text `before`, and remarks on what a person has to check in it.
+    """
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    loaded = _loaded(_plan_or_path(plan), made)
+    loaded = _load_plan(_plan_or_path(plan), made)
     loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
-    if loaded.kind != "keep":  # which render refuses
-        Guarded(made, rails=load_rails(rails)).check(loaded)
+    if loaded.kind != "keep":  # render() itself rejects `keep`
+        GuardrailExecutor(made, rails=load_rails(rails)).check(loaded)
     text = made.render(loaded)
     return text, text_difference(before, text), remarks_on(made, loaded)
 
 
 def remarks_on(executor: Executor, plan: Plan) -> list[str]:
-    """Sentences on what a person has to look after in what an executor renders of a plan."""
+    """Return the executor's remarks on what a person has to check in the manifest of a plan."""
     remarks = getattr(executor, "remarks", None)
     return list(remarks(plan)) if remarks and plan.kind != "keep" else []
 
@@ -107,102 +111,102 @@ def _plan_or_path(plan: PlanLike) -> Plan | Path:
 
 
 def _apply(
-    guarded: Guarded,
+    guarded: GuardrailExecutor,
     made: Executor,
     plan: Plan,
-    ledger: Ledger,
+    audit_log: AuditLog,
     dry_run: bool,
     confirm: Callable[[str], bool],
     wait_s: float,
 ) -> Application:
-    told = {"plan_id": plan.id, "executor": made.name}
-    if before := guarded.before(plan):
-        return Application(**told, became="unchanged", handle=before.handle)
+    ids = {"plan_id": plan.id, "executor": made.name}
+    if applied_before := guarded.before(plan):
+        return Application(**ids, became="unchanged", handle=applied_before.handle)
     if not dry_run:
         guarded.check(plan)
-    handle = _found(made, plan, ledger)
+    handle = _find_handle(made, plan, audit_log)
     changes = made.difference(plan) if isinstance(made, ShowsDifference) else _sizes_difference(plan)
-    changes += "".join(f"Note: {remark}\n" for remark in remarks_on(made, plan)) if changes else ""
+    if changes:
+        changes += "".join(f"Note: {remark}\n" for remark in remarks_on(made, plan))
     if dry_run or not confirm(changes):
-        return Application(**told, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
-    ledger.check()
+        return Application(**ids, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
+    audit_log.check()
     if plan.kind == "launch":
         handle = guarded.launch(plan)
+    elif handle is None:
+        raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not running.", "Launch it first.")
     else:
-        guarded.adjust(_needed(handle, plan), plan)
-    assert handle is not None
-    first = _first_step(guarded, handle, wait_s)
-    return Application(**told, became="applied", difference=changes, handle=handle, first_step_s=first)
+        guarded.adjust(handle, plan)
+    first_step_s = _time_to_first_step(guarded, handle, wait_s)
+    return Application(**ids, became="applied", difference=changes, handle=handle, first_step_s=first_step_s)
 
 
-def _on_this_host(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
+def _attach_to_local_run(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     if loaded.kind == "launch":
-        raise InputError(f"Plan {loaded.id} launches a job on this host.", "Train it with: sizewright run.")
+        raise InputError(f"Plan {loaded.id} launches a job on this host.", "Start it with: sizewright run.")
     if options:
-        raise InputError(f"The local executor takes no {', '.join(options)} here.", "Leave them out.")
+        raise InputError(f"The local executor takes no options here, got {', '.join(options)}.", "Leave them out.")
     return stack.enter_context(attached_to(loaded.job.name)), loaded
 
 
-def _loaded(plan: Plan | Path, executor: Executor) -> Plan:
-    """Raises JobError for a file that is neither a plan nor a manifest of the executor's."""
+def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:
+    """Return the plan of a file, which may hold a manifest of the executor.
+
+    Raises JobError for a file that is neither a plan nor such a manifest.
+    """
     if isinstance(plan, Plan):
         return plan
     try:
         text = read_text(plan, "file")
         data = read_yaml(text)
     except (OSError, InputError):
-        return Plan.load(plan)  # says what is wrong
+        return Plan.load(plan)  # raises with a message
     except KeyTwiceError as error:
         raise JobError(f"{plan}: {error}.", "Keep one of them.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         data = None
-    if isinstance(data, dict) and "target" not in data and _OF_JOBS & data.keys():
+    if isinstance(data, dict) and "target" not in data and _JOB_KEYS & data.keys():
         raise JobError(f"{plan} is a job file, not a plan.", f"Make one: sizewright recommend {plan} --out plan.yaml.")
     parse, adopt = (getattr(executor, name, None) for name in ("parse", "adopt"))
     if parse and not (isinstance(data, dict) and "target" in data):
         try:
             return adopt(plan) if adopt else parse(text)  # type: ignore[no-any-return]
         except InputError as error:
-            raise JobError(f"{plan} is no plan. As a manifest: {error.message}", error.remedy) from None
+            raise JobError(f"{plan} is not a plan. Read as a manifest: {error.message}", error.remedy) from None
     return Plan.load(plan)
 
 
 def load_rails(rails: RailsLike | None) -> Rails:
-    """As they are, from their file, or from that of $SIZEWRIGHT_RAILS; none otherwise."""
+    """Return rails from a record, a mapping or a file, else from the file at $SIZEWRIGHT_RAILS, else empty ones."""
     rails = rails if rails is not None else os.environ.get(RAILS_VARIABLE) or Rails()
     return as_record(Rails, rails, "rails")
 
 
-def _found(executor: Executor, plan: Plan, ledger: Ledger) -> Handle | None:
-    """The job that a plan is for: as the platform knows it, else as it was launched."""
+def _find_handle(executor: Executor, plan: Plan, audit_log: AuditLog) -> Handle | None:
+    """Return the handle of the plan's job: from the platform, else from the audit log of its launch."""
     if isinstance(executor, ShowsDifference):
         return executor.find(plan)
-    mine = [e.handle for e in ledger.read() if (e.job, e.executor) == (plan.job.name, executor.name) and e.handle]
-    if isinstance(executor, Attached):
+    entries = audit_log.read()
+    if isinstance(executor, RemoteRun):
         return executor.status.handle
-    return mine[-1] if mine else None
-
-
-def _needed(handle: Handle | None, plan: Plan) -> Handle:
-    if handle is None:
-        raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not there.", "Launch it first.")
-    return handle
+    handles = [e.handle for e in entries if (e.job, e.executor) == (plan.job.name, executor.name) and e.handle]
+    return handles[-1] if handles else None
 
 
 def _sizes_difference(plan: Plan) -> str:
-    """Between what the plan was made for and its target."""
-    before = _text(plan.current) if plan.current else ""
-    named = "".join(f"migrate {name}\n" for name in plan.migrate) + ("rebalance\n" if plan.rebalance else "")
-    return text_difference(before, _text(plan.target)) + named
+    """Return the difference between the plan's current allocation and its target, as lines of a diff."""
+    before = _yaml(plan.current) if plan.current else ""
+    lines = [f"migrate {name}\n" for name in plan.migrate] + (["rebalance\n"] if plan.rebalance else [])
+    return text_difference(before, _yaml(plan.target)) + "".join(lines)
 
 
-def _text(record: Record) -> str:
+def _yaml(record: Record) -> str:
     return yaml.safe_dump(record.model_dump(mode="json", exclude_none=True), sort_keys=False)
 
 
-def _first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
-    """Looks until the first step after the change is seen; none where it was not in that time."""
+def _time_to_first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
+    """Return the seconds from the change to the first step after it; None if it took longer than `wait_s`."""
     measured: list[float] = []
     costs = getattr(executor, "change_costs", None)
     if costs is None or not executor.capabilities.observe:
@@ -212,12 +216,12 @@ def _first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
         measured.append(seconds)
 
     costs.listeners.append(listener)
-    until = time.monotonic() + wait_s
+    end_s = time.monotonic() + wait_s
     try:
-        while not measured and (left_s := until - time.monotonic()) > 0:
-            tell("waiting for its first step", wait_s - left_s, wait_s)
-            with suppress(SizewrightError):  # what cannot be looked at now is looked at again
-                if executor.wait(handle, min(_LOOK_S, left_s)):
+        while not measured and (remaining_s := end_s - time.monotonic()) > 0:
+            report_progress("waiting for the first step", wait_s - remaining_s, wait_s)
+            with suppress(SizewrightError):  # an executor that does not answer now is asked again
+                if executor.wait(handle, min(_OBSERVE_EVERY_S, remaining_s)):
                     break
                 executor.observe(handle)
     finally:

@@ -1,4 +1,4 @@
-"""What the public functions are given: jobs, stores, clusters, and what a store tells of a job."""
+"""Load the inputs of the public functions: jobs, stores, clusters, and the evidence that a store holds for a job."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike, as_record, as_trials
-from sizewright.datasets.database import is_in_memory
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trials import Trial, Trials
+from sizewright.datasets.files.database import is_in_memory
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError, JobError, NoTrialsError, StoreError
 from sizewright.spec import Cluster, Job
 from sizewright.spec._paths import absolute
-from sizewright.spec.job import MOST_SAMPLES
+from sizewright.spec.job import MAX_SAMPLES
 from sizewright.spec.units import parse_count
 
 if TYPE_CHECKING:
-    from sizewright.datasets.click_logs import ReadReport
-    from sizewright.datasets.finished import FinishedJob
+    from sizewright.datasets.clicks.logs import ReadReport
+    from sizewright.datasets.runs.finished_job import FinishedJob
 
 DEFAULT_STORE = "sqlite:///sizewright.db"
 STORE_VARIABLE = "SIZEWRIGHT_STORE"
 TRIAL_SHARE_OF_CORES = 0.8
-"""The rest is for Ray, this process and the host itself."""
+"""Share of the host's cores that trials use; the rest is for Ray, this process and the host itself."""
 _CHECKED_ROWS = 100_000
 
 
@@ -36,55 +36,57 @@ def load_job(
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Job:
-    """A job as it is, of a mapping, or read from its file; with `data`, over that click log instead of its own data.
+    """Return a job from a record, a mapping or the path of its file.
 
-    So many `samples`, an `objective` and a `deadline`, such as "4h", take the place of the job's own. Raises JobError
-    for the job, ClickLogError for the log, and InputError for data that is no path.
+    `data` (the path of a click log), `samples`, `objective` and `deadline`, such as "4h", override those of the job.
+    Raises JobError for the job, ClickLogError for the log, and InputError when `data` is not a path.
     """
     loaded = as_record(Job, job, "job")
     if data is not None:
         if not isinstance(data, str | os.PathLike):
-            raise InputError(f"Data is of type {type(data).__name__}.", "Pass the path of a click log.")
+            raise InputError(f"data is of type {type(data).__name__}.", "Pass the path of a click log.")
         if loaded.command:
-            raise JobError(f"{loaded.name} runs a command, which reads data of its own.", "Leave out data.")
-        from sizewright.datasets.source import open_log
+            raise JobError(f"{loaded.name} runs a command, which reads its own data.", "Leave out data.")
+        from sizewright.datasets.clicks.source import open_log
 
         loaded = loaded.with_data(data)
         open_log(loaded)
     if samples is not None:
-        loaded = loaded.with_samples(_count_of_samples(samples))
+        loaded = loaded.with_samples(_parse_samples(samples))
     if objective is not None or deadline is not None:
         loaded = loaded.with_objective(objective, None if deadline is None else str(deadline))
     return loaded
 
 
-def _count_of_samples(given: object) -> int:
-    """As files have it: 45_840_617, 1e6, "1M". Raises JobError."""
+def _parse_samples(value: object) -> int:
+    """Return a number of samples, written as in files: 45_840_617, 1e6, "1M". Raises JobError."""
     try:
-        count = parse_count(given.item() if hasattr(given, "item") else given)
+        count = parse_count(value.item() if hasattr(value, "item") else value)
     except ValueError as error:
         raise JobError(f"samples: {error}.", "Give a whole number from 1.") from None
-    if not 1 <= count <= MOST_SAMPLES:
-        raise JobError(f"{given!r} is no number of samples.", f"Give a whole number from 1 to {MOST_SAMPLES:g}.")
+    if not 1 <= count <= MAX_SAMPLES:
+        raise JobError(
+            f"samples must lie between 1 and {MAX_SAMPLES:g}, got {value!r}.", "Give a whole number in this range."
+        )
     return count
 
 
 def open_store(url: str | Path | None = None, *, create: bool = False) -> TrialStore:
-    """The store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder.
+    """Open the store at `url`, else at $SIZEWRIGHT_STORE, else `sizewright.db` in the working folder.
 
-    Raises NoTrialsError where there is none and it is not to be made (`create`), StoreError for one that cannot be
-    used.
+    Raises NoTrialsError when the store does not exist, unless `create`, and StoreError when it cannot be used.
     """
     url = _store_url(url)
     if is_in_memory(url):
         raise StoreError(
-            f"{url} is in memory, and what is kept there would be lost.", "Name a file as the store, such as trials.db."
+            f"{url} is an in-memory database, which is lost when the process ends.",
+            "Name a file as the store, such as trials.db.",
         )
     return TrialStore(url, create=create)
 
 
 def store_path(url: str | Path | None = None) -> Path:
-    """Of the file of a store that is one."""
+    """Return the path of the file of an SQLite store."""
     return Path(absolute(_store_url(url).removeprefix("sqlite:///")))
 
 
@@ -97,23 +99,23 @@ def _store_url(url: str | Path | None) -> str:
 
 
 def counted(job: JobLike) -> Job:
-    """The job with its tables counted in its data, where it asks for that."""
+    """Return the job; where its row counts are `from-data`, they are counted in its click log."""
     job = load_job(job)
     if job.command or job.model.tables.known:
         return job
-    from sizewright.datasets.vocabulary import count_rows
+    from sizewright.datasets.clicks.vocabulary import count_rows
 
     return job.with_rows(count_rows(job).rows)
 
 
 def check_log(job: Job) -> ReadReport | None:
-    """What the first rows of the job's click log are like; None for synthetic data.
+    """Read the first rows of the job's click log and return the read report; None for synthetic data.
 
     Raises ClickLogError when the log cannot be read or has too many broken rows.
     """
     if job.data.format == "synthetic":
         return None
-    from sizewright.datasets.source import open_log
+    from sizewright.datasets.clicks.source import open_log
 
     log = open_log(job)
     for batch in log.batches(4096):
@@ -123,12 +125,12 @@ def check_log(job: Job) -> ReadReport | None:
 
 
 def job_hash(job: JobLike) -> str:
-    """The hash under which the store keeps the trials of a job."""
+    """Return the hash under which the store keeps the trials of a job."""
     return load_job(job).hash
 
 
 def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
-    """The same trials as measurements of `job`; batch size and mode are taken from it where a row has none."""
+    """Return copies of the trials that belong to `job`, which fills in a missing batch size or synchronisation mode."""
     job = load_job(job)
     key = job.hash
     return Trials(
@@ -144,16 +146,19 @@ def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
     )
 
 
-def its_store(store: StoreLike | None, *, create: bool) -> AbstractContextManager[TrialStore]:
-    """A caller's own store stays open."""
+def opened_store(store: StoreLike | None, *, create: bool) -> AbstractContextManager[TrialStore]:
+    """Return a context with an open store; one that the caller passed stays open afterwards."""
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
 
 
 def evidence_of(job: Job, store: StoreLike | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
-    """Its trials in the store; runs of all jobs, or of it alone where its trials are needed since nothing else tells
-    of it. None where there is no store and they are not needed."""
+    """Return the job's trials in the store, and the finished runs of all jobs.
+
+    When the trials are `needed`, since there is no prior, only the runs of this job are returned. Without a store both
+    lists are empty; raises NoTrialsError if the trials are needed.
+    """
     try:
-        with its_store(store, create=False) as opened:
+        with opened_store(store, create=False) as opened:
             return opened.trials(job=job), opened.history.finished(job=job if needed else None)
     except NoTrialsError:
         if needed:
@@ -162,5 +167,5 @@ def evidence_of(job: Job, store: StoreLike | None, *, needed: bool) -> tuple[lis
 
 
 def load_cluster(cluster: ClusterLike | None) -> Cluster | None:
-    """As it is, of a mapping, or from its file."""
+    """Return a cluster from a record, a mapping or the path of its file; None stays None."""
     return None if cluster is None else as_record(Cluster, cluster, "cluster")

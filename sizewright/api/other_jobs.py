@@ -1,50 +1,53 @@
-"""Where a store holds no trial of a job: which trials it does hold, and in which keys their jobs differ."""
+"""Explain, for a job without trials in the store, which other jobs have trials there and how these jobs differ."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from sizewright.api._records import StoreLike
-from sizewright.api.inputs import its_store
-from sizewright.datasets.store import MeasuredJob
+from sizewright.api.inputs import opened_store
+from sizewright.datasets.trials.store import MeasuredJob
 from sizewright.errors import NoTrialsError
 from sizewright.spec import Job, Recommendation, Remedy
 from sizewright.spec.identity import differences
 from sizewright.spec.units import format_count
 
 _SHOWN_JOBS, _SHOWN_KEYS = 2, 4
-_MOST_KEYS = 8
-"""A job that differs in more of them is another one, not this one with a slip."""
+_MAX_DIFFERENCES = 8
+"""A job with more differing keys is a different job, not this one with a typing error."""
 
 
-class _Other(NamedTuple):
+class _OtherJob(NamedTuple):
+    """A job with trials in the store, and the keys in which it differs from the job to size."""
+
     measured: MeasuredJob
-    differs: dict[str, tuple[Any, Any]] | None
-    """None where nobody described the job."""
+    differences: dict[str, tuple[Any, Any]] | None
+    """(stored value, value of the job to size) by key; None where the store holds no description of the job."""
 
 
-def tell_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -> Recommendation:
-    """Return the answer with what the store holds of other jobs, and how their trials could be used.
+def add_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -> Recommendation:
+    """Return the answer with a reason that lists other jobs with trials in the store, and a remedy that uses them.
 
-    An answer that a prior gave is told of trials of a job of the same name only.
+    An answer that rests on a prior mentions only jobs of the same name.
     """
     try:
-        with its_store(store, create=False) as opened:
+        with opened_store(store, create=False) as opened:
             described, measured = opened.history.jobs(), opened.measured_jobs()
     except NoTrialsError:
         return answer
     others = [
-        _Other(each, differences(described[each.job_hash], job) if each.job_hash in described else None)
+        _OtherJob(each, differences(described[each.job_hash], job) if each.job_hash in described else None)
         for each in measured
     ]
     if answer.status == "ok":
         others = [other for other in others if other.measured.job == job.name]
     if not others:
         return answer
-    others.sort(key=lambda o: (o.measured.job != job.name, len(o.differs) if o.differs is not None else 99))
-    more = len(others) - _SHOWN_JOBS
+    others.sort(key=lambda o: (o.measured.job != job.name, 99 if o.differences is None else len(o.differences)))
     sentences = [_sentence(other) for other in others[:_SHOWN_JOBS]]
-    sentences += [f"Trials of {format_count(more, 'other job')} are there, too."] if more > 0 else []
+    more = len(others) - _SHOWN_JOBS
+    if more > 0:
+        sentences.append(f"The store also holds trials of {format_count(more, 'other job')}.")
     texts = [remedy.text for remedy in answer.remedies]
     if answer.status != "ok" and (first := _remedy(others[0])):
         texts.insert(0, first)
@@ -52,36 +55,38 @@ def tell_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -
     return answer.model_copy(update={"reasons": reasons, "remedies": Remedy.numbered(texts)})
 
 
-def _sentence(other: _Other) -> str:
-    (name, key, trials), differs = other
-    count = format_count(trials, "trial")
-    are = "is" if trials == 1 else "are"
-    if key is None:
-        return f"{count} in the store {are} assigned to no job."
-    if differs is None:
-        return f"{count} of {name or key} {are} in the store, but the store does not describe that job."
-    if len(differs) > _MOST_KEYS:
-        return f"{count} of {name or key} {are} in the store, which is another job: {len(differs)} keys differ."
-    keys = [f"{key} ({_shown(there)} there, {_shown(here)} here)" for key, (there, here) in differs.items()]
-    keys = keys[:_SHOWN_KEYS] + ([f"{len(keys) - _SHOWN_KEYS} more keys"] if len(keys) > _SHOWN_KEYS else [])
+def _sentence(other: _OtherJob) -> str:
+    (name, job_hash, trials), differing = other
+    holds = f"The store holds {format_count(trials, 'trial')}"
+    if job_hash is None:
+        return f"{holds} that {'is' if trials == 1 else 'are'} assigned to no job."
+    label = name or job_hash
+    if differing is None:
+        return f"{holds} of {label}, but no description of that job."
+    if len(differing) > _MAX_DIFFERENCES:
+        return f"{holds} of {label}, which is another job: {len(differing)} keys differ."
+    keys = [f"{key} ({_shown(stored)} there, {_shown(asked)} here)" for key, (stored, asked) in differing.items()]
+    if len(keys) > _SHOWN_KEYS:
+        keys = [*keys[:_SHOWN_KEYS], f"{len(keys) - _SHOWN_KEYS} more keys"]
     listed = f"{', '.join(keys[:-1])} and {keys[-1]}" if len(keys) > 1 else keys[0]
-    return f"{count} of {name or key} {are} in the store; that job differs in {listed}."
+    return f"{holds} of {label}, which differs in {listed}."
 
 
-def _remedy(other: _Other) -> str:
-    """How to use the trials of the most similar job; nothing where they are of a job that is quite another."""
-    differs = other.differs
+def _remedy(other: _OtherJob) -> str:
+    """Return how to use the trials of the most similar job; an empty string when it is an entirely different job."""
     if other.measured.job_hash is None:
         return "If these trials are of this job, import their file again: sizewright trials import FILE --job JOB."
-    if differs is None or len(differs) > _MOST_KEYS:
+    differing = other.differences
+    if differing is None or len(differing) > _MAX_DIFFERENCES:
         return ""
-    there = differs.get("data.path", (None, None))[0]
-    if there and differs.keys() <= {"data.path", "data.format"}:
-        return f"To use these trials, name the data that they were measured with: PATH/{there} (--data)."
-    names = ", ".join(list(differs)[:_SHOWN_KEYS])
+    stored_path = differing.get("data.path", (None, None))[0]
+    if stored_path and differing.keys() <= {"data.path", "data.format"}:
+        return f"To use these trials, pass the data that they were measured with: --data PATH/{stored_path}."
+    names = ", ".join(list(differing)[:_SHOWN_KEYS])
     return (
-        f"To use these trials, set {names} as there. If they are of this job all the same, assign them to it: "
-        "sizewright trials export trials.csv --job THAT_JOB; sizewright trials import trials.csv --job JOB."
+        f"To use these trials, set {names} to the stored values. If they are of this job despite the differences, "
+        "assign them to it: sizewright trials export trials.csv --job THAT_JOB; "
+        "sizewright trials import trials.csv --job JOB."
     )
 
 

@@ -1,4 +1,4 @@
-"""Priors learned from other jobs: shipped, learned, registered, compared."""
+"""Load, learn, register and compare priors, which are learned from other jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sizewright.api._records import StoreLike
-from sizewright.api.inputs import its_store
+from sizewright.api.inputs import opened_store
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute_url
@@ -16,9 +16,9 @@ from sizewright.spec._paths import absolute_url
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from sizewright.datasets.bank.card import Card
+    from sizewright.datasets.trial_bank.card import Card
     from sizewright.models.prior import JobCurve, LearnedPrior
-    from sizewright.profiler.bank_series import BankStep
+    from sizewright.profiler.series.bank_series import BankStep
     from sizewright.retraining.compare import PriorScore
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry
@@ -32,26 +32,28 @@ TRACKING_VARIABLE = "SIZEWRIGHT_TRACKING_URI"
 
 
 def load_prior(prior: LearnedPrior | str | Path = SHIPPED_PRIOR) -> LearnedPrior:
-    """A prior as it is, from its file, or the one that is shipped. Raises StoreError where it cannot
-    be read, InputError for what is no prior."""
+    """Return a prior from a LearnedPrior, the path of its file, or "shipped".
+
+    Raises StoreError when it cannot be read, and InputError for a value of another type.
+    """
     from sizewright.models.prior import LearnedPrior
 
     if isinstance(prior, LearnedPrior):
         return prior
     if not isinstance(prior, str | os.PathLike):
         raise InputError(
-            f"The prior is of type {type(prior).__name__}.", "Pass `shipped`, its file, or a LearnedPrior."
+            f"The prior is of type {type(prior).__name__}.", "Pass 'shipped', the path of its file, or a LearnedPrior."
         )
     return LearnedPrior.load(None if prior == SHIPPED_PRIOR else prior)
 
 
 def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()) -> LearnedPrior:
-    """Learn a prior from the bank in a folder, or the one that is shipped, without the base shapes named.
+    """Learn a prior from the trial bank in a folder; by default from the shipped bank.
 
-    Raises StoreError for a bank that cannot be read, NotEnoughDataError for one that is too small, InputError for a
-    base shape that it does not have.
+    `leave_out` names base shapes whose jobs are not used. Raises StoreError for a bank that cannot be read,
+    NotEnoughDataError for one that is too small, InputError for a base shape that it does not contain.
     """
-    from sizewright.datasets.bank.files import load_bank
+    from sizewright.datasets.trial_bank.files import load_bank
     from sizewright.models.prior import LearnedPrior
 
     loaded = load_bank(bank)
@@ -64,7 +66,7 @@ def learn_prior(bank: str | Path | None = None, *, leave_out: Sequence[str] = ()
 
 
 def open_registry(tracking_uri: str | None = None) -> Registry:
-    """The registry of learned priors at an MLflow URI, that of SIZEWRIGHT_TRACKING_URI, or a file here."""
+    """Open the registry of priors at an MLflow URI, else at SIZEWRIGHT_TRACKING_URI, else in the working folder."""
     from sizewright.retraining.registry import Registry
 
     return Registry(absolute_url(tracking_uri or os.environ.get(TRACKING_VARIABLE) or DEFAULT_TRACKING))
@@ -80,22 +82,23 @@ def retrain(
     worst_family: float = 0.05,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Retraining:
-    """Learn the prior anew from the store's trials and runs and a bank's, log it to MLflow, and register it.
+    """Retrain the prior on the trials and runs of the store and of a bank, log it to MLflow, and register it.
 
-    It becomes the champion if its error on what is held out (base shapes of the bank, and one in four of your own
-    trials and runs) is less than the champion's by the share `margin` and that of no family surely more by the share
-    `worst_family`; else it stays challenger, with the reason. `bank` is a folder, "shipped", or None to learn from the
-    store alone. In a `dry_run` nothing is logged or registered.
+    Its error is evaluated on held-out data: base shapes of the bank, and one in four of your own trials and runs. The
+    new version becomes the champion if its error is lower than the champion's by the share `margin`, and if for no
+    model family it is significantly higher by the share `worst_family`. Otherwise it stays challenger, and the result
+    says why. `bank` is a folder, "shipped", or None to learn from the store only. With `dry_run` nothing is logged or
+    registered.
 
-    Raises NotEnoughDataError where the store tells nothing new, StoreError where it cannot be used, InputError for a
-    margin that is no share, RegistryError where the registry does not answer, MissingExtraError without mlflow.
+    Raises NotEnoughDataError when the store holds no new data, StoreError when it cannot be used, InputError for a
+    margin that is not a share, RegistryError when the registry does not answer, MissingExtraError without mlflow.
     """
-    from sizewright.datasets.bank.files import load_bank
-    from sizewright.retraining.gate import Limits
+    from sizewright.datasets.trial_bank.files import load_bank
+    from sizewright.retraining.gate import GateLimits
     from sizewright.retraining.retrain import retrain as retrain_from_store
 
-    registry, limits = open_registry(tracking_uri), Limits(margin, worst_family)
-    with its_store(store, create=False) as opened:
+    registry, limits = open_registry(tracking_uri), GateLimits(margin, worst_family)
+    with opened_store(store, create=False) as opened:
         loaded = load_bank(None if bank == SHIPPED_BANK else bank) if bank is not None else None
         return retrain_from_store(opened, registry, loaded, limits=limits, dry_run=dry_run, progress=progress)
 
@@ -103,20 +106,20 @@ def retrain(
 def compare_priors(
     which: Sequence[str], *, store: StoreLike | None = None, tracking_uri: str | None = None
 ) -> list[PriorScore]:
-    """Registered priors, by number or alias, on what is held out of the shipped bank and of the store, if there is one.
+    """Compare registered priors, named by version number or alias, on held-out data.
 
-    One row a version and family, and one for all. Raises InputError for a version that is not there, RegistryError
-    where the registry does not answer, UnusableVersionError for a version that was changed, MissingExtraError without
-    mlflow.
+    The data is held out of the shipped bank and, if there is one, of the store. Return one row per version and model
+    family, and one per version for all families. Raises InputError for an unknown version, RegistryError when the
+    registry does not answer, UnusableVersionError for a version that was modified, MissingExtraError without mlflow.
     """
-    from sizewright.datasets.bank.files import load_bank
+    from sizewright.datasets.trial_bank.files import load_bank
     from sizewright.retraining.compare import compare_versions
     from sizewright.retraining.lessons import gather
 
     registry = open_registry(tracking_uri)
-    versions = [registry.version(one) for one in which]
+    versions = [registry.version(name) for name in which]
     try:
-        with its_store(store, create=False) as opened:
+        with opened_store(store, create=False) as opened:
             lessons = gather(opened, load_bank())
     except NoTrialsError:
         lessons = gather(None, load_bank())
@@ -124,19 +127,18 @@ def compare_priors(
 
 
 def drift(*, store: StoreLike | None = None, tracking_uri: str | None = None) -> Drift:
-    """Whether runs in the store still go as foretold: by the champion of the registry at `tracking_uri`, or by whatever
-    foretold them where there is none.
+    """Test whether the runs in the store still match their predictions.
 
-    Raises NoTrialsError where there is no store, RegistryError where the registry does not answer, MissingExtraError
-    without mlflow.
+    Only predictions by the champion of the registry at `tracking_uri` count; without a registry, or without a
+    champion, all do. Raises NoTrialsError without a store, RegistryError when the registry does not answer,
+    MissingExtraError without mlflow.
     """
     from sizewright.retraining.drift import drift as drift_of
 
-    asked = (
-        tracking_uri or os.environ.get(TRACKING_VARIABLE) or Path(DEFAULT_TRACKING.removeprefix("sqlite:///")).exists()
-    )
-    champion = open_registry(tracking_uri).champion() if asked else None
-    with its_store(store, create=False) as opened:
+    default_file = Path(DEFAULT_TRACKING.removeprefix("sqlite:///"))
+    has_registry = tracking_uri or os.environ.get(TRACKING_VARIABLE) or default_file.exists()
+    champion = open_registry(tracking_uri).champion() if has_registry else None
+    with opened_store(store, create=False) as opened:
         return drift_of(opened.history.finished(), champion.source if champion else "")
 
 
@@ -147,33 +149,38 @@ def measure_bank(
     sessions: int | None = None,
     progress: Callable[[BankStep], None] | None = None,
 ) -> Card:
-    """Measure the bank's jobs on this host into a folder, at most so many `sessions` of them; the answer is its card.
+    """Measure the jobs of a trial bank on this host, write them into a folder, and return the card of the bank.
 
-    Every trial is kept at once; with `resume` it goes on with what is missing.
-    Raises MissingExtraError without torch and ray, StoreError for a folder that cannot be used.
+    At most `sessions` jobs are measured; by default all. Every trial is written at once; with `resume` only what is
+    missing is measured. Raises MissingExtraError without torch and ray, StoreError for a folder that cannot be used.
     """
-    from sizewright.profiler.bank_series import measure_bank as measure_all
-    from sizewright.profiler.bank_series import open_session
+    from sizewright.profiler.series.bank_series import measure_bank as measure_all
+    from sizewright.profiler.series.bank_series import open_session
 
     return measure_all(folder, open_session, resume=resume, most_series=sessions, progress=progress)
 
 
-def prior_asked_for(
-    prior: PriorLike, tracking_uri: str | None, usual: PriorLike = None
+def select_prior(
+    prior: PriorLike, tracking_uri: str | None, default: PriorLike = None
 ) -> tuple[LearnedPrior | None, str]:
-    """The prior named, else the champion of the registry, if one is asked for, else the usual; and what is to be said
-    of that."""
+    """Return the prior to use, and a sentence about it for the reasons.
+
+    It is the named prior, else the champion of the registry if a tracking URI is set, else the default.
+    """
     uri = tracking_uri or os.environ.get(TRACKING_VARIABLE)
-    prior = prior if prior is not None or uri else usual
-    if prior is not None or not uri:
-        return (load_prior(prior) if prior is not None else None), ""
+    if prior is None and not uri:
+        prior = default
+    if prior is not None:
+        return load_prior(prior), ""
+    if not uri:
+        return None, ""
     from sizewright.retraining.champion import champion_prior
 
     return champion_prior(absolute_url(uri))
 
 
-def foretold_by(prior: PriorLike, job: Job) -> JobCurve | None:
-    """What a prior tells of a job. Raises InputError where that is nothing."""
+def prior_for_job(prior: PriorLike, job: Job) -> JobCurve | None:
+    """Return the prior curve for a job; None without a prior. Raises InputError when the prior does not cover it."""
     try:
         return load_prior(prior).curve(job) if prior is not None else None
     except NotEnoughDataError as error:

@@ -1,4 +1,4 @@
-"""The report of a job: as one page, or as pictures."""
+"""Write the report of a job as one page or as pictures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import BaseModel
 
 from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike
 from sizewright.api.applying import LEDGER_VARIABLE
-from sizewright.api.inputs import its_store, load_job
+from sizewright.api.inputs import load_job, opened_store
 from sizewright.api.sizing import size
-from sizewright.datasets.json_lines import JsonLines
-from sizewright.datasets.trials import now
-from sizewright.datasets.whole_files import file_at, folder_at, whole_file, write_whole
+from sizewright.datasets.files.atomic_write import atomic_file, result_file, result_folder, write_text_atomically
+from sizewright.datasets.files.json_lines import JsonLines
+from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError
-from sizewright.executors.ledger import Entry, Ledger
-from sizewright.executors.metrics_log import MetricsLog
-from sizewright.recommender.decisions import Decision, DecisionLog
-from sizewright.reporting.contents import Told, figures
+from sizewright.recommender.control.decisions import Decision, DecisionLog
+from sizewright.reporting.contents import ReportData, figures
 from sizewright.reporting.page import page
+from sizewright.runtime.audit_log import AuditLog, Entry
+from sizewright.runtime.metrics_log import MetricsLog
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count
@@ -53,109 +53,119 @@ def report(
     form: str = "html",
     out: str | Path | None = None,
 ) -> tuple[list[Path], list[str]]:
-    """Write what a job's recommendation rests on and what became of its runs: the files, and why some figures are not
-    drawn.
+    """Write a report on a job: its recommendation, the evidence for it, and the outcome of its runs.
 
-    `html` is one file that needs no network, `out` or `report.html`; `png` and `svg` are a file for each figure in the
-    folder `out`, or `report`. The first arguments are those of `recommend`; without a `job`, it is the only one that
-    the store holds. `metrics` and `decisions` are files that `run` or `tune` kept of a run; of the `ledger`
-    ($SIZEWRIGHT_LEDGER) plans for the job are shown. `data`, `samples`, `objective` and `deadline`, such
-    as "4h", take the place of the job's own.
+    Return the files that were written, and a sentence for each figure that could not be drawn. `html` is one file that
+    needs no network, `out` or `report.html`; `png` and `svg` are one file per figure in the folder `out`, or `report`.
 
-    Raises InputError where the store holds several jobs, for another form, for a file of what it should not be or of
-    another job, or for what cannot be written;
-    MissingExtraError without the extra `plots`; and what `recommend` raises.
+    The first arguments are those of `recommend`. Without a `job`, the store must hold exactly one. `metrics` and
+    `decisions` are files that `run` or `tune` wrote. From `ledger` ($SIZEWRIGHT_LEDGER) the plans of the job are shown.
+    `data`, `samples`, `objective` and `deadline`, such as "4h", override those of the job.
+
+    Raises InputError when the store holds several jobs, for another form, for a file with unexpected content or of
+    another job, and for a file that cannot be written; MissingExtraError without the extra `plots`; and what
+    `recommend` raises.
     """
     if form not in ("html", *PICTURES):
-        raise InputError(f"A report is not written as {form}.", f"Take one of: html, {', '.join(PICTURES)}.")
-    named = Path(out or "").suffix.lower()
-    if form == "html" and named in (".json", ".yaml", ".yml", ".csv", ".parquet", ".png", ".svg", ".pdf"):
-        raise InputError(
-            f"{out} is named as {named}, and a report is HTML.", "Name it .html, or choose another format."
-        )
-    named_so = "" if out is None else os.fspath(out)
-    place = (
-        file_at(named_so or "report.html", "report.html")
-        if form == "html"
-        else folder_at(named_so or "report", "There is a picture for each figure")
-    )
+        raise InputError(f"A report cannot be written as {form}.", f"Use one of: html, {', '.join(PICTURES)}.")
+    suffix = Path(out or "").suffix.lower()
+    if form == "html" and suffix in (".json", ".yaml", ".yml", ".csv", ".parquet", ".png", ".svg", ".pdf"):
+        raise InputError(f"{out} ends in {suffix}, but a report is HTML.", "Name it .html, or choose another format.")
+    name = "" if out is None else os.fspath(out)
+    if form == "html":
+        place = result_file(name or "report.html", "report.html")
+    else:
+        place = result_folder(name or "report", "There is a picture for each figure")
     if job is None and trials is not None:
-        raise InputError("Trials by themselves do not describe their job.", "Name it: sizewright report JOB.")
-    described = load_job(
-        its_only_job(store) if job is None else job, data, samples=samples, objective=objective, deadline=deadline
+        raise InputError("Trials alone do not describe their job.", "Name it: sizewright report JOB.")
+    loaded_job = load_job(
+        only_job_in(store) if job is None else job, data, samples=samples, objective=objective, deadline=deadline
     )
     sized = size(
-        described, trials=trials, store=store, cluster=cluster,
-        extrapolate=extrapolate, model=model, prior=prior, tracking_uri=tracking_uri,
-    )  # fmt: skip
-    told = Told(
-        sized, looks=_kept(MetricsLog(_there(metrics)), "--metrics") if metrics else (),
-        plans=_plans(sized.job, ledger), decisions=_decided(sized.job, decisions) if decisions else (),
-    )  # fmt: skip
+        loaded_job,
+        trials=trials,
+        store=store,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+    )
+    contents = ReportData(
+        sized,
+        looks=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),
+        plans=_plans(sized.job, ledger),
+        decisions=_decisions(sized.job, decisions) if decisions else (),
+    )
     path = Path(place).expanduser()
     try:
-        return _page(told, path) if form == "html" else _pictures(told, path, form)
+        if form != "html":
+            return _write_figures(contents, path, form)
+        text = page(contents, now())
+        write_text_atomically(path, text)
+        return [path], []
     except OSError as error:
-        raise InputError(f"Cannot write to {path}: {error.strerror}.", "Name another place for it.") from None
+        raise InputError(f"Cannot write to {path}: {error.strerror}.", "Choose another path.") from None
 
 
-def _page(told: Told, path: Path) -> tuple[list[Path], list[str]]:
-    text = page(told, now())
-    write_whole(path, text)
-    return [path], []
-
-
-def _pictures(told: Told, folder: Path, form: str) -> tuple[list[Path], list[str]]:
+def _write_figures(contents: ReportData, folder: Path, form: str) -> tuple[list[Path], list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = figures(told)
     files = list[Path]()
-    for figure in drawn:
-        if figure.picture is not None:
-            files.append(folder / f"{figure.name}.{form}")
-            about = {"Title": figure.title, "Description": figure.picture.alt}
-            with whole_file(files[-1]) as file:
-                figure.picture.savefig(file, dpi=150, metadata=about)
-    return files, [f"{figure.title}: {figure.why_not}" for figure in drawn if figure.picture is None]
+    not_drawn = list[str]()
+    for figure in figures(contents):
+        if figure.picture is None:
+            not_drawn.append(f"{figure.title}: {figure.why_not}")
+            continue
+        files.append(folder / f"{figure.name}.{form}")
+        metadata = {"Title": figure.title, "Description": figure.picture.alt}
+        with atomic_file(files[-1]) as file:
+            figure.picture.savefig(file, dpi=150, metadata=metadata)
+    return files, not_drawn
 
 
 def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
-    """What became of each plan at last."""
-    path = _there(ledger) if ledger else os.environ.get(LEDGER_VARIABLE)
-    log = Ledger(path) if path else None
-    read = [] if log is None else _kept(log, "--ledger") if ledger else log.read()
-    return list({entry.plan_id: entry for entry in read if entry.job == job.name}.values())
+    """Return the last entry of the audit log for each plan of the job."""
+    if ledger:
+        entries = _read_log(AuditLog(_existing_file(ledger)), "--ledger")
+    else:
+        path = os.environ.get(LEDGER_VARIABLE)
+        entries = AuditLog(path).read() if path else []
+    return list({entry.plan_id: entry for entry in entries if entry.job == job.name}.values())
 
 
-def _decided(job: Job, path: str | Path) -> list[Decision]:
-    """Raises InputError for decisions about another job."""
-    read = _kept(DecisionLog(_there(path)), "--decisions")
-    mine = [decision for decision in read if decision.job_hash in job.hashes]
-    if not mine:
+def _decisions(job: Job, path: str | Path) -> list[Decision]:
+    """Return the decisions of a file about the job. Raises InputError when there are none."""
+    decisions = _read_log(DecisionLog(_existing_file(path)), "--decisions")
+    own = [decision for decision in decisions if decision.job_hash in job.hashes]
+    if not own:
         raise InputError(f"{path} holds decisions about another job than {job.name}.", "Name the file of its run.")
-    return mine
+    return own
 
 
-def _kept(log: JsonLines[R], option: str) -> list[R]:
-    """Raises InputError for a file that holds none."""
-    read = log.read()
-    if not read:
-        raise InputError(f"{log.path} holds nothing that `sizewright run {option}` writes.", "Name such a file.")
-    return read
+def _read_log(log: JsonLines[R], option: str) -> list[R]:
+    """Return the records of a log. Raises InputError when it holds none."""
+    records = log.read()
+    if not records:
+        raise InputError(
+            f"{log.path} holds no records of `sizewright run {option}`.",
+            f"Name a file that `sizewright run {option}` wrote.",
+        )
+    return records
 
 
-def _there(path: str | Path) -> str | Path:
-    """Raises InputError for a file that there is not."""
+def _existing_file(path: str | Path) -> str | Path:
+    """Return the path. Raises InputError when there is no file."""
     if not Path(absolute(path)).is_file():
-        raise InputError(f"There is no file {path}.", "Name one that a run or an apply wrote.")
+        raise InputError(f"There is no file {path}.", "Name a file that `sizewright run` or `sizewright apply` wrote.")
     return path
 
 
-def its_only_job(store: StoreLike | None) -> Job:
-    """The job that the store holds trials or runs of. Raises InputError where there are several, or none."""
-    with its_store(store, create=False) as opened:
+def only_job_in(store: StoreLike | None) -> Job:
+    """Return the only job in the store. Raises InputError when it describes several jobs, or none."""
+    with opened_store(store, create=False) as opened:
         jobs, name = opened.history.jobs(), opened.name
     if len(jobs) != 1:
-        names = ", ".join(sorted({job.name for job in jobs.values()})) or "none that is described"
+        names = ", ".join(sorted({job.name for job in jobs.values()})) or "none with a description"
         raise InputError(
             f"The store {name} holds {format_count(len(jobs), 'job')} ({names}).",
             "Name the one to report on: sizewright report JOB.",

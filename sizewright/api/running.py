@@ -1,4 +1,4 @@
-"""Running a job, and tuning it while it runs."""
+"""Run a job, and tune it while it runs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
     counted,
     evidence_of,
-    its_store,
     load_cluster,
     load_job,
+    opened_store,
 )
-from sizewright.api.priors import SHIPPED_PRIOR, load_prior, prior_asked_for
+from sizewright.api.priors import SHIPPED_PRIOR, load_prior, select_prior
 from sizewright.api.sizing import recommend
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, StoreError
-from sizewright.executors.guarded import Guarded
-from sizewright.executors.ledger import Ledger
-from sizewright.executors.plan_files import is_plan, launch_plan
-from sizewright.executors.tuning import Beside, Tuning, tuning
-from sizewright.recommender.consider import filled
-from sizewright.recommender.warm_start import warm_start
+from sizewright.recommender.similar_jobs.warm_start import warm_start
+from sizewright.recommender.sizing.evaluate_grid import with_defaults
+from sizewright.runtime.audit_log import AuditLog
+from sizewright.runtime.guardrail_executor import GuardrailExecutor
+from sizewright.runtime.plan_files import is_plan, launch_plan
+from sizewright.runtime.tuning import ControllerFactory, Tuning, tuning
 from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
-    from sizewright.datasets.finished import FinishedJob
-    from sizewright.executors.run import Companion, RunProgress
+    from sizewright.datasets.runs.finished_job import FinishedJob
     from sizewright.models.prior import LearnedPrior
-    from sizewright.recommender.decisions import Decision
+    from sizewright.recommender.control.decisions import Decision
+    from sizewright.runtime.run import Observer, RunProgress
 
 LOCALHOST = "127.0.0.1"
 _LOG = logging.getLogger(__name__)
@@ -66,82 +66,94 @@ def run(
     sized: Callable[[Recommendation], None] = lambda _: None,
     **options: object,
 ) -> Outcome:
-    """Train a plan's job at its target until all samples are trained, and say what became of it.
+    """Train the job of a plan at its target allocation until all samples are trained, and return the outcome.
 
-    A job, its dict or its file, is sized first as `recommend` does, by the shipped prior where no other is asked for,
-    which `sized` is told, and tuned while it trains; a plan's only with `tune`. `tune` may tell how; `decided` is
-    called with every decision. `data`, `objective` and `deadline` take the place of a job's own.
-    Without a `cluster` what the local executor may use is what this host has. Meanwhile it is reached by `tune` in
-    other processes; each look is appended to the file `metrics`, and told to whoever asks at `metrics_port`.
+    A job (a record, a dict or a file) is sized first, as by `recommend`, with the shipped prior unless another one is
+    named; `sized` is called with the recommendation. Such a job is tuned while it trains, unless it runs a command; the
+    job of a plan is tuned only with `tune`. `tune` may be a Tuning; `decided` is called with every decision. `data`,
+    `objective` and `deadline` override those of a job. Without a `cluster`, the local executor may use what this host
+    has.
 
-    The plan and every change are held to `rails` ($SIZEWRIGHT_RAILS), and recorded in `ledger` ($SIZEWRIGHT_LEDGER), if
-    there are such.
+    While the job trains, `tune` in another process can attach to it. Each metrics report is appended to the file
+    `metrics`, and exported to Prometheus at `metrics_host`:`metrics_port`.
 
-    `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and for ray
-    `address`; or an executor of your own. `progress` is called twice a second. Ctrl-C stops the job and returns
-    its outcome, `stopped`; one that failed on the way is an outcome too. Whatever became of it is kept in the store's
-    history, with what its plan had foretold, unless `record` is false.
+    The plan and every change have to respect `rails` ($SIZEWRIGHT_RAILS), and are recorded in `ledger`
+    ($SIZEWRIGHT_LEDGER), where these are set.
 
-    Raises StoreError, before anything starts, for a store or file that cannot be used, InputError for a plan, option
-    or port that cannot be, MissingExtraError without torch and ray, or prometheus_client for a port, EngineError when
+    `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and, for ray,
+    `address`; or your own executor. `progress` is called twice a second. Ctrl-C stops the job and returns its outcome
+    with status `stopped`; a job that fails returns an outcome too. The outcome is kept in the history of the store,
+    with the prediction of its plan, unless `record` is false.
+
+    Raises StoreError, before anything starts, for a store or file that cannot be used, InputError for an invalid plan,
+    option or port, MissingExtraError without torch and ray, or without prometheus_client for a port, EngineError when
     Ray or the host refuses.
     """
     from sizewright.executors import get_executor
-    from sizewright.executors.run import run_plan
+    from sizewright.runtime.run import run_plan
 
     if not isinstance(executor, str) and options:
-        raise InputError("Options are for executors that are made by name.", "Give them to your executor itself.")
+        raise InputError("Options apply only to executors that are named.", "Pass them to your executor itself.")
     made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    held = load_rails(rails)
-    made = _guarded(made, held, ledger)
-    room = load_cluster(cluster) or (this_host() if made.name == "local" else None)
-    told, _ = prior_asked_for(prior, tracking_uri, SHIPPED_PRIOR)
-    loaded = _plan_or_job(plan, data, objective, deadline)
-    is_job = isinstance(loaded, Job)
-    chosen = _sized(held.narrow(loaded), store, told, room, sized) if isinstance(loaded, Job) else loaded
-    chosen = chosen.model_copy(update={"job": held.narrow(counted(chosen.job))})
+    loaded_rails = load_rails(rails)
+    made = _guarded(made, loaded_rails, ledger)
+    capacity = load_cluster(cluster) or (this_host() if made.name == "local" else None)
+    loaded_prior, _ = select_prior(prior, tracking_uri, SHIPPED_PRIOR)
+    plan_or_job = _load_plan_or_job(plan, data, objective, deadline)
+    if isinstance(plan_or_job, Job):
+        to_run = _size(loaded_rails.narrow(plan_or_job), store, loaded_prior, capacity, sized)
+    else:
+        to_run = plan_or_job
+    to_run = to_run.model_copy(update={"job": loaded_rails.narrow(counted(to_run.job))})
     with ExitStack() as stack:
-        opened = stack.enter_context(its_store(store, create=True)) if record else None
-        beside = None
-        if tune or (tune is None and is_job and not chosen.job.command):
+        opened = stack.enter_context(opened_store(store, create=True)) if record else None
+        control_loop = None
+        if tune or (tune is None and isinstance(plan_or_job, Job) and not to_run.job.command):
             how = tune if isinstance(tune, Tuning) else Tuning()
-            beside = stack.enter_context(_beside(chosen.job, made, how, store, told, room))
-        companions = _companions(stack, metrics, metrics_port, metrics_host)
-        keep = (lambda run: _keep(opened, run)) if opened else None
+            control_loop = stack.enter_context(_control_loop(to_run.job, made, how, store, loaded_prior, capacity))
         return run_plan(
-            made, chosen, progress=progress, tune=beside, decided=decided, companions=companions, record=keep
+            made,
+            to_run,
+            progress=progress,
+            tune=control_loop,
+            decided=decided,
+            companions=_companions(stack, metrics, metrics_port, metrics_host),
+            record=(lambda finished: _add_to_history(opened, finished)) if opened else None,
         )
 
 
-def _plan_or_job(
-    given: PlanLike | JobLike, data: str | Path | None, objective: str | None, deadline: str | float | None
+def _load_plan_or_job(
+    source: PlanLike | JobLike, data: str | Path | None, objective: str | None, deadline: str | float | None
 ) -> Plan | Job:
-    """Raises InputError for a plan that is to have other data or another objective."""
-    is_file = isinstance(given, str | os.PathLike) and is_plan(given)
-    if not (is_file or isinstance(given, Plan) or (isinstance(given, Mapping) and "target" in given)):
-        return load_job(given, data, objective=objective, deadline=deadline)
+    """Return the plan or the job. Raises InputError when data, objective or deadline are passed with a plan."""
+    is_file = isinstance(source, str | os.PathLike) and is_plan(source)
+    if not (is_file or isinstance(source, Plan) or (isinstance(source, Mapping) and "target" in source)):
+        return load_job(source, data, objective=objective, deadline=deadline)
     if data is not None or objective is not None or deadline is not None:
-        raise InputError("A plan has data and an objective already.", "Pass the job, or leave them out.")
-    return as_record(Plan, given, "plan")
+        raise InputError(
+            "A plan already has its data and objective.", "Leave out data, objective and deadline, or pass the job."
+        )
+    return as_record(Plan, source, "plan")
 
 
 def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Executor:
+    """Return the executor behind its guardrails and audit log; the executor itself when there are neither."""
     path = ledger or os.environ.get(LEDGER_VARIABLE)
     if rails == Rails() and not path:
         return executor
-    book = Ledger(path) if path else None
-    if book:
-        book.check()
-    return Guarded(executor, rails=rails, ledger=book, asked_by=getpass.getuser(), once=False)
+    audit_log = AuditLog(path) if path else None
+    if audit_log:
+        audit_log.check()
+    return GuardrailExecutor(executor, rails=rails, ledger=audit_log, asked_by=getpass.getuser(), once=False)
 
 
-def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Companion]:
-    """What is told of a run as it goes on, from before it starts until it has ended."""
-    from sizewright.executors.control_socket import ControlSocket
+def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Observer]:
+    """Return the observers of a run: the metrics file, the metrics port and the control socket."""
+    from sizewright.runtime.control_socket import ControlSocket
 
-    companions: list[Companion] = []
+    companions: list[Observer] = []
     if metrics is not None:
-        from sizewright.executors.metrics_log import MetricsLog
+        from sizewright.runtime.metrics_log import MetricsLog
 
         log = MetricsLog(metrics)
         log.check()
@@ -151,8 +163,8 @@ def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, 
     return [*companions, stack.enter_context(ControlSocket()).beside]
 
 
-def _metrics_port(stack: ExitStack, port: int, host: str) -> Companion:
-    from sizewright.executors.metrics_port import MetricsPort
+def _metrics_port(stack: ExitStack, port: int, host: str) -> Observer:
+    from sizewright.runtime.metrics_port import MetricsPort
 
     return stack.enter_context(MetricsPort(port, host)).beside
 
@@ -174,98 +186,107 @@ def tune(
     progress: Callable[[RunProgress], None] = lambda _: None,
     decided: Callable[[Decision], None] = lambda _: None,
 ) -> list[Decision]:
-    """Watch a job that another process runs, change it where that pays until it ends, and tell every decision.
+    """Watch a job that another process runs, adjust it where that pays, and return the decisions when it ends.
 
-    `job` is the name, file or handle id of what `run` trains on this host. With `replay`, a file that `run` recorded
-    its metrics in, or `prometheus`, the URL of one that scrapes its metrics port, it is a job file, and nothing is
-    changed: the decisions say what would be. Each change that is wanted is also written as a plan into the folder
-    `plans`. `how` may ask for a dry run or name a file of decisions, from which the loop goes on; `change_s` are the
-    seconds that a change is taken to cost in a replay. Ctrl-C ends the loop, and the job trains on.
+    `job` is the name, file or handle id of a job that `run` trains on this host. With `replay`, a metrics file that
+    `run` wrote, or `prometheus`, the URL of a server that scrapes its metrics port, `job` is a job file and nothing is
+    changed: the decisions say what would be done. Each proposed change is also written as a plan into the folder
+    `plans`. `how` may request a dry run, or name a file of decisions, which the loop continues. `change_s` is the
+    assumed cost of a change in a replay, in seconds. Ctrl-C ends the loop; the job trains on.
 
-    Raises InputError where no such job runs, or where it has another loop, and StoreError for what cannot be read.
+    Raises InputError when no such job runs or when another loop tunes it, and StoreError for what cannot be read.
     """
-    from sizewright.executors.plan_folder import PlanFolder
-    from sizewright.executors.run import progress_of
-    from sizewright.executors.watch import watch
-    from sizewright.executors.watched import watched
+    from sizewright.runtime.plan_folder import PlanFolder
+    from sizewright.runtime.run import progress_of
+    from sizewright.runtime.watch import watch
+    from sizewright.runtime.watched import job_to_watch
 
     job = job if isinstance(job, str | Path) else load_job(job)
-    told, _ = prior_asked_for(prior, tracking_uri)
+    loaded_prior, _ = select_prior(prior, tracking_uri)
     decisions: list[Decision] = []
     with ExitStack() as stack:
-        found = stack.enter_context(watched(job, replay=replay, change_s=change_s, prometheus=prometheus))
-        running, how = found.running, found.how(how or Tuning())
+        target = stack.enter_context(job_to_watch(job, replay=replay, change_s=change_s, prometheus=prometheus))
+        running, how = target.running, target.how(how or Tuning())
         running.job = counted(running.job)
-        listeners = [
-            decisions.append,
-            decided,
-            *([PlanFolder(plans, running.job).decided] if plans else []),
-        ]
-        running.listeners += listeners
-        looks = [progress_of(running, progress)]
+        running.listeners += [decisions.append, decided]
+        if plans:
+            running.listeners.append(PlanFolder(plans, running.job).decided)
+        observers = [progress_of(running, progress)]
         if metrics_port is not None:
-            looks.append(_metrics_port(stack, metrics_port, metrics_host)(running))
-        room = load_cluster(cluster) or (this_host() if running.handle.executor == "local" else None)
-        beside = _beside(running.job, running.executor, how, store, told or load_prior(), room, **found.times)
-        running.tuner = stack.enter_context(beside)(running.handle, running.allocation)
+            observers.append(_metrics_port(stack, metrics_port, metrics_host)(running))
+        capacity = load_cluster(cluster) or (this_host() if running.handle.executor == "local" else None)
+        control_loop = _control_loop(
+            running.job, running.executor, how, store, loaded_prior or load_prior(), capacity, **target.times
+        )
+        running.tuner = stack.enter_context(control_loop)(running.handle, running.allocation)
         watch(
-            running, running.tuner, looks=looks, forgive=lambda error: _LOG.warning("A turn was cut short: %s", error)
+            running,
+            running.tuner,
+            looks=observers,
+            forgive=lambda error: _LOG.warning("One pass of the control loop failed: %s", error),
         )
     return decisions
 
 
-def _sized(
+def _size(
     job: JobLike,
     store: StoreLike | None,
     prior: LearnedPrior | None,
-    room: Cluster | None,
+    capacity: Cluster | None,
     sized: Callable[[Recommendation], None],
 ) -> Plan:
-    """The plan that launches what the job is recommended. Raises InputError where nothing is."""
+    """Return the plan that launches the recommended target. Raises InputError when there is no target."""
     job = load_job(job)
-    found = recommend(job, store=store, prior=prior, cluster=room)
-    if found.target is None:
-        why = " ".join(found.reasons) if found.reasons else f"It is {found.status}."
-        todo = found.remedies[0].text if found.remedies else "Give it sizes: workers, ps, ..."
-        raise InputError(f"{job.name} cannot be sized: {why}", todo)
-    sized(found)
-    return launch_plan(job, found.target, " ".join(found.reasons[:2])).expecting(found)
+    recommendation = recommend(job, store=store, prior=prior, cluster=capacity)
+    reasons, remedies = recommendation.reasons, recommendation.remedies
+    if recommendation.target is None:
+        why = " ".join(reasons) or f"the recommendation is '{recommendation.status}'."
+        remedy = remedies[0].text if remedies else "Pass a plan with the sizes instead."
+        raise InputError(f"{job.name} cannot be sized: {why}", remedy)
+    sized(recommendation)
+    return launch_plan(job, recommendation.target, " ".join(reasons[:2])).expecting(recommendation)
 
 
-def _beside(
+def _control_loop(
     job: Job,
     executor: Executor,
     how: Tuning,
     store: StoreLike | None,
     prior: LearnedPrior | None,
-    room: Cluster | None,
+    capacity: Cluster | None,
     **times: Any,
-) -> AbstractContextManager[Beside]:
-    """The control loop, with all that is known of the job before it runs."""
+) -> AbstractContextManager[ControllerFactory]:
+    """Return the control loop of a job, prepared with its stored trials, the history and the prior."""
     trials, history = evidence_of(job, store, needed=False)
-    foretold = None
+    curve = None
     if prior is not None:
-        told = [filled(job, trial) for trial in trials if trial.usable]
+        usable = [with_defaults(job, trial) for trial in trials if trial.usable]
         with suppress(NotEnoughDataError):
-            foretold = prior.curve(job)
-            foretold = warm_start(job, history, prior, foretold, told).curve or foretold
+            curve = prior.curve(job)
+            curve = warm_start(job, history, prior, curve, usable).curve or curve
     return tuning(
-        job, executor, how, trials=trials, foretold=foretold, cluster=room,
-        forgive=lambda error: _LOG.warning("A decision is not in the log: %s", error), **times,
-    )  # fmt: skip
+        job,
+        executor,
+        how,
+        trials=trials,
+        foretold=curve,
+        cluster=capacity,
+        forgive=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
+        **times,
+    )
 
 
-def _keep(store: TrialStore, run: FinishedJob) -> None:
-    """A run that has ended is not lost to its user because it cannot be recorded."""
+def _add_to_history(store: TrialStore, run: FinishedJob) -> None:
+    """Record a finished run. A store that fails only logs a warning: the outcome must still reach the caller."""
     try:
         store.history.add([run])
     except StoreError as error:
-        _LOG.warning("The run is not in the history: %s", error)
+        _LOG.warning("The run could not be added to the history: %s", error)
 
 
 def this_host() -> Cluster:
-    """What this host has for a job; the rest is for Ray and this process."""
-    from sizewright.training.host import available_memory_bytes, host_cores
+    """Return the part of this host that a job may use; the rest is for Ray and this process."""
+    from sizewright.training.host.capacity import available_memory_bytes, host_cores
 
     cores = host_cores()
     host = HostKind(kind="host", cpu=cores, memory_bytes=available_memory_bytes())

@@ -1,4 +1,4 @@
-"""Replaying a trace under several policies, side by side, one after the other or on Ray."""
+"""Replay a trace under several policies, one run after the other or side by side on Ray."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import numpy as np
 
 from sizewright.api._records import ClusterLike, flat, path_of, rows_in
 from sizewright.api.inputs import load_cluster
+from sizewright.cluster.allocate import resources_of, servers_of
 from sizewright.cluster.allocators import Allocator, get_allocator
-from sizewright.cluster.candidates import GPU
-from sizewright.cluster.divide import resources_of, servers_of
-from sizewright.cluster.placement import Servers
+from sizewright.cluster.placement.placement import Servers
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.reclaim import RECLAIMS
-from sizewright.cluster.simulator.curves import Curve, Elasticity, curves_in
+from sizewright.cluster.simulator.curves import Curve, Elasticity, read_curves
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.report import rows_of, run_of
-from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulated
-from sizewright.datasets.traces import Trace, frame_of, read_trace, trace_of
+from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulate_scenario
+from sizewright.datasets.traces import Trace, frame_of_records, read_trace, trace_of
 from sizewright.errors import InputError
-from sizewright.how_far import part, tell
 from sizewright.spec import Cluster
-from sizewright.spec.simulation import SimulatedRun, Simulation
+from sizewright.spec.simulation import SimulatedRun, SimulationAnswer
 from sizewright.spec.units import format_count
+from sizewright.task_progress import part, report_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,114 +58,127 @@ def simulate(
     parallel: bool = False,
     address: str | None = None,
     progress: Progress | None = None,
-) -> Simulation:
-    """Replay a trace, its data frame or rows, or its file, under each policy, at each load, with each of `seeds` seeds.
+) -> SimulationAnswer:
+    """Replay a trace under each policy, at each load, with each seed.
 
-    `policies` are names of `sizewright.cluster.allocators.allocator_names`, or allocators of your own, of which each
-    run has a copy. `loads` are shares of the capacity that jobs would use with what their users asked for (0.9); the
-    capacity follows from them, or is that of a `cluster`, on whose servers replicas are placed. `days` (from, until)
-    takes a part of the trace, `jobs` so many of its jobs at its own rate of arrivals. Speeds are drawn (`elasticity`)
-    or those of `curves`, a CSV file, a recommendation or functions. With `parallel`, or the `address` of a cluster,
-    runs go side by side on Ray. `decisions` keeps them one by one in the runs. `progress` is told each run as it ends,
-    and how many there will be.
+    The trace may be a Trace, a file, a data frame, or rows. `policies` are names from
+    `sizewright.cluster.allocators.allocator_names`, or your own allocators, of which each run gets a copy. `loads` are
+    shares of the capacity that the jobs would use with the resources their users requested (default 0.9). The capacity
+    follows from the load, or is that of a `cluster`, on whose servers the replicas are placed. `seeds` is the
+    number of seeds.
 
-    `columns` maps columns of the trace to those of a plain one, where they are no synonyms.
+    `days` (from, until) selects a part of the trace; `jobs` draws this many of its jobs at a rate of arrivals scaled to
+    match. `elasticity` is the distribution that speeds are drawn from; `curves` replaces it with a CSV file, a
+    recommendation, or functions. `columns` maps column names of the trace to the standard ones, where they are not
+    recognised. With `parallel`, or the `address` of a Ray cluster, runs are executed side by side on Ray. With
+    `decisions` the runs hold their single decisions. `progress` is called with each finished run and
+    the number of all runs.
 
-    Raises InputError for traces, policies and settings that cannot be, MissingExtraError without ray.
+    Raises InputError for an invalid trace, policy or setting, MissingExtraError without ray.
     """
-    told = _part_of(_trace_of(trace, kind, columns), days)
-    allocators, loads = _allocators(policies), None if loads is None else tuple(dict.fromkeys(loads))
+    selected = _select_days(_trace_of(trace, kind, columns), days)
+    allocators = _allocators(policies)
+    loads = None if loads is None else tuple(dict.fromkeys(loads))
     if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
-    resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in told.needs]
+    resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in selected.needs]
     hosts = load_cluster(cluster)
     if hosts and (loads or loans):
+        option = "loads" if loads else "loans"
         raise InputError(
-            f"The capacity is the cluster's, and {'a load' if loads else 'lent servers'} would change it.",
-            f"Leave out the cluster, or the {'load' if loads else 'lent servers'}.",
+            f"The cluster fixes the capacity, so {option} cannot be applied.",
+            f"Leave out the cluster, or the {option}.",
         )
+    if loans and loans.reclaim not in RECLAIMS:
+        raise InputError(f"There is no reclaim policy '{loans.reclaim}'.", f"Known: {', '.join(RECLAIMS)}.")
     base = Scenario(
-        allocators[0], jobs=jobs, elasticity=elasticity or Elasticity(), settings=settings or Settings(every_s=300.0),
-        servers=_servers(hosts, resources) if hosts else None, mixes=mixes, loans=_checked(loans),
-    )  # fmt: skip
+        allocators[0],
+        jobs=jobs,
+        elasticity=elasticity or Elasticity(),
+        settings=settings or Settings(every_s=300.0),
+        servers=_servers(hosts, resources) if hosts else None,
+        mixes=mixes,
+        loans=loans,
+    )
     if base.servers:
-        rate = (jobs or len(told)) / len(told)
-        loads = [round(rate * load_on(told, base.servers.capacity.sum(axis=0), resources), 4)]
+        rate = (jobs or len(selected)) / len(selected)
+        loads = [round(rate * load_on(selected, base.servers.capacity.sum(axis=0), resources), 4)]
     scenarios = [
         replace(base, policy=policy, load=load, seed=seed)
-        for load in loads or (0.9,) for seed in range(seeds) for policy in allocators
-    ]  # fmt: skip
-    shapes = curves_in(curves) if isinstance(curves, str | Path) else curves
-    run = partial(_run, told, shapes, resources, decisions)
+        for load in loads or (0.9,)
+        for seed in range(seeds)
+        for policy in allocators
+    ]
+    loaded_curves = read_curves(curves) if isinstance(curves, str | Path) else curves
+    run = partial(_run, selected, loaded_curves, resources, decisions)
     if parallel or address:
         from sizewright.api.sweeps import on_ray
 
-        found = on_ray(run, scenarios, address)
+        results = on_ray(run, scenarios, address)
     else:
-        found = _in_turn(run, scenarios)
-    runs, notes = _collected(found, scenarios, progress)
-    return Simulation(
-        trace=str(trace) if isinstance(trace, str | Path) else "a trace", jobs=jobs or len(told), rows=rows_of(runs),
-        runs=tuple(runs), assumptions=_assumptions(told, base, bool(shapes)), notes=tuple(dict.fromkeys(notes)),
-    )  # fmt: skip
+        results = _run_serially(run, scenarios)
+    runs, notes = _collect(results, scenarios, progress)
+    return SimulationAnswer(
+        trace=str(trace) if isinstance(trace, str | Path) else "a trace",
+        jobs=jobs or len(selected),
+        rows=rows_of(runs),
+        runs=tuple(runs),
+        assumptions=_assumptions(selected, base, bool(loaded_curves)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
-def _trace_of(given: Any, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
-    """A trace as it is, of a data frame, of rows or columns, or from its file."""
-    if isinstance(given, Trace):
-        return given
-    if isinstance(given, str | Path):
-        return read_trace(path_of(given, "trace"), kind, columns)
-    if hasattr(given, "to_pandas"):  # Polars and Arrow
-        given = given.to_pandas()
-    if hasattr(given, "to_csv") and hasattr(given, "columns"):
-        return trace_of(flat(given), "The trace", kind, columns)
-    if isinstance(given, Mapping) or (
-        isinstance(given, Sequence) and given and all(isinstance(row, Mapping) for row in given)
+def _trace_of(source: Any, kind: str | None, columns: Mapping[str, str] | None) -> Trace:
+    """Return a trace from a Trace, a data frame, rows, columns, or the path of a file."""
+    if isinstance(source, Trace):
+        return source
+    if isinstance(source, str | Path):
+        return read_trace(path_of(source, "trace"), kind, columns)
+    if hasattr(source, "to_pandas"):  # Polars and Arrow
+        source = source.to_pandas()
+    if hasattr(source, "to_csv") and hasattr(source, "columns"):
+        return trace_of(flat(source), "The trace", kind, columns)
+    if isinstance(source, Mapping) or (
+        isinstance(source, Sequence) and source and all(isinstance(row, Mapping) for row in source)
     ):
-        rows = rows_in(given)
-        return trace_of(frame_of([dict(row) for row in rows]), "The trace", kind, columns)
+        return trace_of(frame_of_records([dict(row) for row in rows_in(source)]), "The trace", kind, columns)
     raise InputError(
-        f"The trace is of type {type(given).__name__}.", "Pass its file, a data frame, a list of dicts, or a Trace."
+        f"The trace is of type {type(source).__name__}.", "Pass its file, a data frame, a list of dicts, or a Trace."
     )
 
 
 def _allocators(policies: Sequence[str | Allocator]) -> list[Allocator]:
-    """One for each; runs are told apart by its name."""
-    made = [get_allocator(policy) for policy in dict.fromkeys(policies)]
-    name, count = Counter(each.name for each in made).most_common(1)[0] if made else ("", 0)
+    """Return the allocators of the policies. Raises InputError when two share a name or one cannot be copied."""
+    allocators = [get_allocator(policy) for policy in dict.fromkeys(policies)]
+    name, count = Counter(allocator.name for allocator in allocators).most_common(1)[0] if allocators else ("", 0)
     if count > 1:
-        raise InputError(f"Two policies are called '{name}'.", "Give each a name of its own.")
+        raise InputError(f"Two policies are named '{name}'.", "Give each policy a unique name.")
     try:
-        deepcopy(made)
+        deepcopy(allocators)
     except Exception as error:  # whatever an object of the user's raises
-        raise InputError(f"A policy cannot be copied, as each run has one of its own: {error}.") from error
-    return made
+        raise InputError(
+            f"A policy cannot be copied: {error}.", "Make it copyable by copy.deepcopy; each run uses its own copy."
+        ) from error
+    return allocators
 
 
-def _part_of(trace: Trace, days: tuple[float, float] | None) -> Trace:
-    part = trace.between(days[0] * 86400, days[1] * 86400) if days else trace
-    if not len(part):
-        raise InputError("No job of the trace came in that time.", "Give other days, such as 0 to 15.")
-    return part
-
-
-def _checked(loans: Loans | None) -> Loans | None:
-    if loans and loans.reclaim not in RECLAIMS:
-        raise InputError(f"There is no way to reclaim called '{loans.reclaim}'.", f"Known: {', '.join(RECLAIMS)}.")
-    return loans
+def _select_days(trace: Trace, days: tuple[float, float] | None) -> Trace:
+    selected = trace.between(days[0] * 86400, days[1] * 86400) if days else trace
+    if not len(selected):
+        raise InputError("No job of the trace arrived in that time.", "Give other days, such as 0 to 15.")
+    return selected
 
 
 def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
-    """The cluster's servers in the resources of the trace, which names no kinds of GPUs."""
+    """Return the cluster's servers in the resources of the trace, which does not distinguish kinds of GPUs."""
     servers, known = servers_of(cluster), resources_of(cluster)
     if not servers.names:
         raise InputError("The cluster has no servers.", "Give its hosts a count above 0.")
     columns = {
-        name: [i for i, each in enumerate(known) if each == name or (name == "gpu" and each.startswith(GPU))]
+        name: [i for i, other in enumerate(known) if other == name or (name == "gpu" and other.startswith(GPU))]
         for name in resources
-    }  # fmt: skip
-    if missing := [name for name, found in columns.items() if not found]:
+    }
+    if missing := [name for name, indices in columns.items() if not indices]:
         raise InputError(f"Jobs of the trace need {missing[0]}, and the cluster has none.", "Add it to its hosts.")
     capacity = np.stack([servers.capacity[:, columns[name]].sum(axis=1) for name in resources], axis=1)
     return replace(servers, capacity=capacity)
@@ -174,53 +187,58 @@ def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
 def _run(
     trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], decisions: bool, scenario: Scenario
 ) -> tuple[SimulatedRun, tuple[str, ...]]:
-    found = simulated(trace, scenario, curves)
-    return run_of(found, resources, decisions=decisions), found.notes
+    result = simulate_scenario(trace, scenario, curves)
+    return run_of(result, resources, decisions=decisions), result.notes
 
 
-def _in_turn(run: Callable[[Scenario], T], scenarios: Sequence[Scenario]) -> Iterator[T]:
+def _run_serially(run: Callable[[Scenario], T], scenarios: Sequence[Scenario]) -> Iterator[T]:
     for number, scenario in enumerate(scenarios):
         with part(_RUNS, number, len(scenarios)):
-            found = run(scenario)
-        yield found
+            result = run(scenario)
+        yield result
 
 
-def _collected(
-    found: Iterator[tuple[SimulatedRun, tuple[str, ...]]], scenarios: Sequence[Any], progress: Progress | None
+def _collect(
+    results: Iterator[tuple[SimulatedRun, tuple[str, ...]]], scenarios: Sequence[Any], progress: Progress | None
 ) -> tuple[list[SimulatedRun], list[str]]:
+    """Return all runs in the order of their scenarios, and the notes on them."""
     runs, notes = [], list[str]()
-    for run, told in found:
+    for run, run_notes in results:
         runs.append(run)
-        notes += told
-        tell(_RUNS, len(runs), len(scenarios))
+        notes += run_notes
+        report_progress(_RUNS, len(runs), len(scenarios))
         if progress:
             progress(run, len(scenarios))
-    order = {(each.load, each.seed, each.name): number for number, each in enumerate(scenarios)}
+    order = {(scenario.load, scenario.seed, scenario.name): number for number, scenario in enumerate(scenarios)}
     return sorted(runs, key=lambda run: order[run.load, run.seed, run.policy]), notes
 
 
-def _assumptions(trace: Trace, base: Scenario, curved: bool) -> tuple[str, ...]:
-    """What the trace does not tell."""
+def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, ...]:
+    """Return sentences on what the trace does not contain and the simulation assumes."""
     e = base.elasticity
-    told = ["no job is elastic"]
+    assumptions = ["no job is elastic"]
     if e.share:
-        told = [f"{e.share:.0%} of the jobs are elastic, at {', '.join(f'{m:g}' for m in e.multiples)} × what they had"]
-    if e.share and not curved:
-        told.append(f"speeds grow as a power of the size, {e.powers[0]:g} to {e.powers[1]:g}, drawn for each job")
-    told.append(f"policies know durations with a lognormal error of {e.error:g}")
-    told.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
+        sizes = ", ".join(f"{multiple:g}" for multiple in e.multiples)
+        assumptions = [f"{e.share:.0%} of the jobs are elastic, at {sizes} × their requested size"]
+    if e.share and not has_curves:
+        low, high = e.powers
+        assumptions.append(
+            f"speeds grow as a power of the size; the exponent is drawn for each job, {low:g} to {high:g}"
+        )
+    assumptions.append(f"policies know durations with a lognormal error of {e.error:g}")
+    assumptions.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
     if base.jobs:
-        told.append(
-            f"{format_count(base.jobs, 'job')} drawn from {len(trace):,}: "
-            f"a rate of {base.jobs / len(trace):.3g} × its own"
+        assumptions.append(
+            f"{format_count(base.jobs, 'job')} are drawn from {len(trace):,}, "
+            f"at {base.jobs / len(trace):.3g} × the trace's rate of arrivals"
         )
     if base.servers and not trace.arrived_s[-1] > 0:
-        told.append("all jobs come at once: the load is that while the longest runs")
+        assumptions.append("all jobs arrive at once, and the load is the one while the longest job runs")
     if base.settings.failures_a_day:
-        told.append(
-            f"a unit in use fails {base.settings.failures_a_day:g} times a day, and what was done since the last save, "
-            f"every {base.settings.saved_every_s:g} s of training, is lost"
+        assumptions.append(
+            f"a unit in use fails {base.settings.failures_a_day:g} times a day, which loses the work since the last "
+            f"save; saves are {base.settings.saved_every_s:g} s of training apart"
         )
     if base.loans and base.loans.demand is None:
-        told.append("inference needs 42 to 95 % of its servers over a day")
-    return tuple(told)
+        assumptions.append("inference needs 42 to 95 % of its servers over a day")
+    return tuple(assumptions)

@@ -1,4 +1,4 @@
-"""Measuring a job, and what it should ask for."""
+"""Profile a job and recommend its size."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from sizewright.api.inputs import (
     check_log,
     counted,
     evidence_of,
-    its_store,
     load_cluster,
     load_job,
+    opened_store,
 )
-from sizewright.api.other_jobs import tell_other_jobs
-from sizewright.api.priors import foretold_by, prior_asked_for
-from sizewright.datasets.trials import Trial, Trials
+from sizewright.api.other_jobs import add_other_jobs
+from sizewright.api.priors import prior_for_job, select_prior
+from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError
-from sizewright.executors.plan_files import adjust_plan, launch_plan
-from sizewright.models.given import GivenModel
-from sizewright.models.memory import MemoryModel, table_bytes
-from sizewright.models.memory_report import report
+from sizewright.models.layers.validation import ValidatedModel
+from sizewright.models.memory.memory_model import MemoryModel, table_bytes
+from sizewright.models.memory.report import report
 from sizewright.models.registry import get_model
-from sizewright.recommender.answer import ok
-from sizewright.recommender.recommend import decide
-from sizewright.recommender.run_peaks import peaks_of
-from sizewright.recommender.sized import Sized
+from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.result import SizingResult
+from sizewright.recommender.sizing.run_peaks import run_peaks
+from sizewright.recommender.sizing.select import select
+from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
 from sizewright.spec.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
-    from sizewright.datasets.finished import FinishedJob
+    from sizewright.datasets.runs.finished_job import FinishedJob
     from sizewright.models import BaseThroughputModel
-    from sizewright.profiler.series import SeriesStep
+    from sizewright.profiler.series.series import SeriesStep
 
 _TABLE_SHARE_OF_MEMORY = 0.5
 _LOG = logging.getLogger(__name__)
@@ -63,65 +63,80 @@ def profile(
     data: str | Path | None = None,
     progress: Callable[[SeriesStep, int], None] | None = None,
 ) -> Trials:
-    """Run a series of real trial steps of the job on this host, or on the Ray cluster at `address` (host:port), and
-    keep every trial in the store.
+    """Run a series of real training trials of a job and keep every trial in the store.
 
-    `trials` allocations are measured, the first of them at three table scales and once more at the end. Where the host
-    can hold all that the bounds allow, each trial goes where the best allocation may be, and the series ends as soon as
-    another is not worth it; else they are spread. With a `prior`, "shipped" or a file, the first of trials that are not
-    spread is where that expects the best, and two may be enough. An unfinished series of this host goes on where it
-    stopped unless `fresh`. `progress` is called with each trial
-    and how many there will be. A series during which the host's speed drifted is void and is measured once more;
-    with `accept_drift` it is kept and the standard errors of its trials are raised to the drift. So it is with a trial
-    that lost much of its speed to other work on the host. One series runs on a host at a time: another waits for it.
-    With `data` samples are those of this click log instead of the job's own.
+    The trials run on this host, or on the Ray cluster at `address` (host:port). One series runs on a host at a time;
+    a second one waits.
 
-    Raises JobError for the job file, ClickLogError for its log, InputError for a prior that tells nothing of it,
+    `trials` is the number of allocations to measure. The first of them is measured at three table scales and again at
+    the end. Where the host can hold everything within the bounds, each trial is placed where the best allocation may
+    be, and the series ends as soon as a further trial is not worth its cost; otherwise the trials are spread over the
+    bounds. With a `prior` ("shipped", a file, or a LearnedPrior) the first trial that is not spread runs at the
+    predicted best allocation, and two trials may be enough. A command is started once per trial.
+
+    An unfinished series of this host is continued unless `fresh`. `progress` is called with each trial and the number
+    of trials planned. With `data` the samples come from this click log instead of the job's own.
+
+    A series during which the speed of the host drifted is void and is measured once more. With `accept_drift` it is
+    kept, and the standard errors of its trials are raised by the drift. The same holds for a trial that lost much of
+    its speed to other work on the host. A trial that fails is stored as failed and raises nothing.
+
+    Raises JobError for the job file, ClickLogError for its log, InputError for a prior that does not cover the job,
     StoreError for a store that cannot be used, MissingExtraError without torch and ray, EngineError when Ray or the
-    host refuses, TrialVoidError where the host drifted twice. A trial that fails is kept as such, and raises nothing.
+    host refuses, TrialVoidError when the host drifted twice.
     """
-    from sizewright.profiler.guided import GuidedPlanner, within_host
-    from sizewright.profiler.one_series import alone_on_host
-    from sizewright.profiler.spread import SpreadPlanner
-    from sizewright.profiler.workflow import profile_job
+    from sizewright.profiler.series.adaptive import AdaptivePlanner, within_host
+    from sizewright.profiler.series.one_series import alone_on_host
+    from sizewright.profiler.series.space_filling import SpaceFillingPlanner
+    from sizewright.profiler.series.workflow import profile_job
     from sizewright.training.session import Session
 
     job = load_job(job, data)
     if job.command:
-        foretold_by(prior, job)
+        prior_for_job(prior, job)
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
     job = counted(job)
-    foretold = foretold_by(prior, job)
+    prior_curve = prior_for_job(prior, job)
     with (
-        its_store(store, create=True) as opened,
+        opened_store(store, create=True) as opened,
         alone_on_host(_LOG.warning),
         Session(job, address=address) as session,
     ):
         opened.history.add_job(job)
-        memory = session.memory_bytes
-        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * memory)
+        memory_bytes = session.memory_bytes
+        scale = MemoryModel(job).scale_that_fits(_TABLE_SHARE_OF_MEMORY * memory_bytes)
         if scale < 1:
             _LOG.warning(
-                "The tables need %s and this host has %s free: trials train tables of %.2g of their rows. Memory is "
-                "counted from the rows, and corrected by what these trials use.",
-                format_bytes(table_bytes(job)), format_bytes(memory), scale,
-            )  # fmt: skip
+                "The tables need %s and this host has %s free, so trials train tables with %.2g of their rows. "
+                "Memory is computed from the full row counts and corrected by the measured peaks.",
+                format_bytes(table_bytes(job)),
+                format_bytes(memory_bytes),
+                scale,
+            )
 
-        def planner() -> SpreadPlanner | GuidedPlanner:
-            whole = session.whole_cores
-            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
+        def planner() -> SpaceFillingPlanner | AdaptivePlanner:
+            whole_cores = session.whole_cores
+            cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
             if within_host(job, cores):
-                return GuidedPlanner(
-                    job, cores, memory, count=trials, full_scale=scale, whole_cores=whole, foretold=foretold
+                return AdaptivePlanner(
+                    job,
+                    cores,
+                    memory_bytes,
+                    count=trials,
+                    full_scale=scale,
+                    whole_cores=whole_cores,
+                    foretold=prior_curve,
                 )
-            return SpreadPlanner(job, cores, memory, count=trials, full_scale=scale, whole_cores=whole)
+            return SpaceFillingPlanner(
+                job, cores, memory_bytes, count=trials, full_scale=scale, whole_cores=whole_cores
+            )
 
         first = planner()
-        if foretold is not None and isinstance(first, SpreadPlanner):
+        if prior_curve is not None and isinstance(first, SpaceFillingPlanner):
             _LOG.warning(
-                "The prior does not choose these trials: the bounds allow more than this host can hold, so "
-                "they are spread. `recommend --prior` uses both."
+                "The prior does not choose these trials: the bounds exceed what this host can hold, so the trials "
+                "are spread over the bounds. `recommend --prior` uses the prior and the trials."
             )
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
         session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
@@ -137,29 +152,36 @@ def _profile_command(
     address: str | None,
     progress: Callable[[SeriesStep, int], None] | None,
 ) -> Trials:
-    """Each trial is a start of the command of its own."""
-    from sizewright.profiler.command_planner import CommandPlanner
-    from sizewright.profiler.measure_command import measure_command
-    from sizewright.profiler.one_series import alone_on_host
-    from sizewright.profiler.workflow import profile_job
+    """Profile a job that runs a command, which is started anew for each trial."""
+    from sizewright.profiler.measure.measure_command import measure_command
+    from sizewright.profiler.series.command_planner import CommandPlanner
+    from sizewright.profiler.series.one_series import alone_on_host
+    from sizewright.profiler.series.workflow import profile_job
     from sizewright.training.command.session import CommandSession
 
     with (
-        its_store(store, create=True) as opened,
+        opened_store(store, create=True) as opened,
         alone_on_host(_LOG.warning),
         CommandSession(job, address=address, trial=True) as session,
     ):
         opened.history.add_job(job)
 
         def planner() -> CommandPlanner:
-            whole = session.whole_cores
-            cores = session.cores * (1.0 if whole else TRIAL_SHARE_OF_CORES)
-            return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole)
+            whole_cores = session.whole_cores
+            cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
+            return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole_cores)
 
-        finished = profile_job(
-            session, planner, opened, fresh=fresh, accept_drift=accept_drift, measure=measure_command, progress=progress
+        return Trials(
+            profile_job(
+                session,
+                planner,
+                opened,
+                fresh=fresh,
+                accept_drift=accept_drift,
+                measure=measure_command,
+                progress=progress,
+            )
         )
-        return Trials(finished)
 
 
 def recommend(
@@ -177,30 +199,42 @@ def recommend(
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Recommendation:
-    """What the job should ask for, from `trials`, or from those of this job in the store with its runs' memory peaks.
+    """Recommend the allocation that a job should request.
 
-    `job` is a file, a dict or a Job; `trials` are a list of Trial or of dicts, a data frame, or a CSV or Parquet file;
-    `cluster` is a file, a dict or a Cluster. `data`, a click log, `samples`, `objective` and `deadline`, such as "4h",
-    take the place of the job's own.
+    The answer rests on `trials`, or on the trials of this job in the store together with the memory peaks of its runs.
 
-    `extrapolate` lets it choose beyond twice the measured range of an axis. `prior` is one that was learned from other
-    jobs: "shipped", a file that `learn_prior` wrote, or what it returned; then no trial is needed, and each helps, as
-    do runs in the store of jobs like it.
-    With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI, it is the champion of that MLflow registry; while that does not
-    answer the last good one, which the reasons say.
+    `job` is a file, a dict or a Job. `trials` is a list of Trial or of dicts, a data frame, or a CSV or Parquet file.
+    `cluster` is a file, a dict or a Cluster. `data` (a click log), `samples`, `objective` and `deadline`, such as "4h",
+    override those of the job.
 
-    `model` is a name of `sizewright.models.model_names`, or a throughput model of your own, of which a copy is fitted;
-    neither a prior nor the registry is asked then. Absent, it is the default one.
+    `extrapolate` allows allocations beyond twice the measured range of an axis. `prior` is learned from other jobs:
+    "shipped", a file that `learn_prior` wrote, or its return value. With a prior no trial is needed, each trial
+    improves the answer, and so do runs of similar jobs in the store. With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI,
+    the prior is the champion of that MLflow registry; while the registry does not answer, the last usable champion is
+    used and the reasons say so.
+
+    `model` is a name from `sizewright.models.model_names`, or your own throughput model, of which a copy is fitted.
+    With a model, neither the prior nor the registry is used.
 
     Too little data, and bounds within which nothing fits, are answers with remedies, not errors. Raises JobError for
-    the job or cluster file, ClickLogError for a log whose ids are to be counted, NoTrialsError where there is neither
-    store nor prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow where that is
-    asked, InputError for a model that cannot take the trials, or that is given together with a `prior`.
+    the job or cluster file, ClickLogError for a log whose ids have to be counted, NoTrialsError without a store and
+    without a prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow when a
+    registry is used, InputError for a model that cannot take the trials or that is passed together with a `prior`.
     """
     return size(
-        job, trials=trials, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-        tracking_uri=tracking_uri, data=data, samples=samples, objective=objective, deadline=deadline,
-    ).answer  # fmt: skip
+        job,
+        trials=trials,
+        store=store,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+        data=data,
+        samples=samples,
+        objective=objective,
+        deadline=deadline,
+    ).answer
 
 
 def size(
@@ -217,41 +251,54 @@ def size(
     samples: float | str | None = None,
     objective: str | None = None,
     deadline: str | float | None = None,
-) -> Sized:
-    """As `recommend`, together with what the answer was made of."""
+) -> SizingResult:
+    """Return the recommendation together with the job, trials, runs and model that it was made from."""
     job = counted(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
     if model is not None and prior is not None:
-        raise InputError("A prior is for the default model alone.", "Leave out the prior, or the model.")
-    given = None if model is None else GivenModel(get_model(model))
-    told, why = (None, "") if given else prior_asked_for(prior, tracking_uri)
+        raise InputError("A prior works with the default model only.", "Leave out the prior, or the model.")
+    custom_model = None if model is None else ValidatedModel(get_model(model))
+    if custom_model is None:
+        loaded_prior, note = select_prior(prior, tracking_uri)
+    else:
+        loaded_prior, note = None, ""
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
-        evidence, history = evidence_of(job, store, needed=told is None)
+        evidence, history = evidence_of(job, store, needed=loaded_prior is None)
         runs = [run for run in history if run.key in job.hashes]
     else:
         evidence = as_trials(trials, has_ps=job.has_ps)
-        why = " ".join(filter(None, (why, _of_other_jobs(job, evidence))))
-    found = decide(
-        job, evidence, cluster=load_cluster(cluster), model=given, extrapolate=extrapolate, prior=told, runs=runs,
+        note = " ".join(filter(None, (note, _note_on_other_jobs(job, evidence))))
+    selection = select(
+        job,
+        evidence,
+        cluster=load_cluster(cluster),
+        model=custom_model,
+        extrapolate=extrapolate,
+        prior=loaded_prior,
+        runs=runs,
         history=history,
-    )  # fmt: skip
-    answer, fitted = (found, None) if isinstance(found, Recommendation) else (ok(found), found.model)
+    )
+    if isinstance(selection, Recommendation):  # not enough data, or infeasible
+        answer, fitted = selection, None
+    else:
+        answer, fitted = build_recommendation(selection), selection.model
     if trials is None and not evidence:
-        answer = tell_other_jobs(job, answer, store)
-    if why:
-        answer = answer.model_copy(update={"reasons": (*answer.reasons, why)})
-    return Sized(job, answer, evidence, runs, fitted)
+        answer = add_other_jobs(job, answer, store)
+    if note:
+        answer = answer.model_copy(update={"reasons": (*answer.reasons, note)})
+    return SizingResult(job, answer, evidence, runs, fitted)
 
 
-def _of_other_jobs(job: Job, trials: Sequence[Trial]) -> str:
-    """What to say where trials that were given were measured for another job."""
+def _note_on_other_jobs(job: Job, trials: Sequence[Trial]) -> str:
+    """Return a sentence on the trials that were measured for another job, or an empty string."""
     others = [trial for trial in trials if trial.job_hash and trial.job_hash not in job.hashes]
     if not others:
         return ""
-    verbs = "was measured for another job and is" if len(others) == 1 else "were measured for another job and are"
-    named = f" ({others[0].job})" if others[0].job else ""
-    return f"{len(others):,} of {format_count(len(trials), 'trial')} {verbs} taken as of this one{named}."
+    verb = "was" if len(others) == 1 else "were"
+    name = f" ({others[0].job})" if others[0].job else ""
+    count = format_count(len(trials), "trial")
+    return f"{len(others):,} of {count} {verb} measured for another job{name} but used for this one."
 
 
 def memory(
@@ -263,27 +310,29 @@ def memory(
     data: str | Path | None = None,
     samples: float | str | None = None,
 ) -> MemoryReport:
-    """How much memory the job's tables need, table by table, and on how many servers, before anything runs.
+    """Return how much memory the job's tables need, per table and per number of servers, before anything runs.
 
-    Peaks of `trials`, or of the job's trials and runs in the store, correct what is counted, as `recommend` does; with
-    a `cluster`, servers have to fit its hosts. Raises JobError for the job or cluster file, ClickLogError for a log
-    whose ids are to be counted, StoreError for a store that cannot be read, InputError for a job that runs a command.
+    Memory peaks of `trials`, or of the job's trials and runs in the store, correct the computed sizes, as in
+    `recommend`. With a `cluster`, each server has to fit on one of its hosts.
+
+    Raises JobError for the job or cluster file, ClickLogError for a log whose ids have to be counted, StoreError for a
+    store that cannot be read, InputError for a job that runs a command.
     """
     job = load_job(job, data, samples=samples)
     if job.command:
         raise InputError(
-            "The tables of a command are not known, so that none can be counted.",
-            "Its memory is what trials show: `sizewright recommend JOB` tells what to ask for, after `profile`.",
+            "The embedding tables of a command are unknown, so their memory cannot be computed.",
+            "Measure it instead: run `sizewright profile JOB`, then `sizewright recommend JOB`.",
         )
     if trials is None:
-        own, runs = evidence_of(counted(job), store, needed=False)
-        measured = [*own, *peaks_of(run for run in runs if run.key in job.hashes)]
+        stored, runs = evidence_of(counted(job), store, needed=False)
+        measured = [*stored, *run_peaks(run for run in runs if run.key in job.hashes)]
     else:
         measured = as_trials(trials)
     if job.model.tables.known:
         return report(job, measured, load_cluster(cluster))
-    from sizewright.datasets.vocabulary import count_rows
-    from sizewright.models.row_growth import growth_of_tables
+    from sizewright.datasets.clicks.vocabulary import count_rows
+    from sizewright.models.memory.row_growth import growth_of_tables
 
     vocabulary = count_rows(job)
     vocabularies = vocabulary.tables
@@ -291,9 +340,9 @@ def memory(
     growth = None
     if not vocabulary.exact:
         growth = growth_of_tables(vocabulary.growth_samples, [table.growth for table in vocabularies])
-    if growth:  # the order of the log counts: where new ids keep coming, more may come than its spectrum tells
-        most = [int(table.upper(job.samples or 0)) for table in growth]
-        ranges = [(low, max(high, last)) for (low, high), last in zip(ranges, most, strict=True)]
+    if growth:  # the order of the log matters: where new ids keep coming, more may come than its spectrum shows
+        upper_rows = [int(table.upper(job.samples or 0)) for table in growth]
+        ranges = [(lower, max(upper, rows)) for (lower, upper), rows in zip(ranges, upper_rows, strict=True)]
     return report(job.with_rows(vocabulary.rows), measured, load_cluster(cluster), ranges, growth)
 
 
@@ -307,10 +356,11 @@ def plan(
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> Plan:
-    """The plan that launches a recommendation's target, or brings the job there from the `current` allocation.
+    """Return the plan that launches a recommendation's target.
 
-    The recommendation may be a file that holds its JSON. `data`, `samples`, `objective` and `deadline` are those that
-    it was asked for with. Raises InputError when it has no target.
+    With a `current` allocation the plan adjusts the running job to the target instead. The recommendation may be a file
+    that holds its JSON. Pass the same `data`, `samples`, `objective` and `deadline` as to `recommend`. Raises
+    InputError when the recommendation has no target.
     """
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline).with_absolute_path()
     recommendation = as_record(Recommendation, recommendation, "recommendation")

@@ -1,4 +1,4 @@
-"""`sizewright allocate`: one capacity divided over many jobs, a plan for each, and why."""
+"""`sizewright allocate`: divide a cluster among many jobs, with a plan and a reason for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sizewright.spec.units import format_count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.spec import Division
+    from sizewright.spec import ClusterAllocation
 
 
 @examples(
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     "sizewright allocate cluster.yaml jobs.yaml --out plans --executor volcano",
 )
 def allocate(
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster file: its hosts.")],
-    jobs: Annotated[str, typer.Argument(metavar="JOBS", help="The jobs file (`sizewright schema jobs`).")],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster file, with its hosts.")],
+    jobs: Annotated[str, typer.Argument(metavar="JOBS", help="The jobs file (see `sizewright schema jobs`).")],
     policy: Annotated[str, typer.Option("--policy", help=POLICY_HELP, autocompletion=policies)] = "default",
     value: Annotated[
         Text,
         typer.Option(
-            "--value", help=f"{named(VALUES)}; absent, the policy's own values.", autocompletion=among(VALUES)
+            "--value",
+            help=f"The utility to maximise: {named(VALUES)}. Default: the policy's own.",
+            autocompletion=among(VALUES),
         ),
     ] = None,
     time_limit: Annotated[
@@ -50,7 +52,7 @@ def allocate(
             "--time-limit",
             metavar="TIME",
             parser=read_seconds(),
-            help="For the search, such as 30s; a first answer takes its time.",
+            help="Time limit of the search, such as 30s. The first solution is always finished.",
         ),
     ] = 10.0,
     window: Annotated[
@@ -59,7 +61,7 @@ def allocate(
             "--window",
             metavar="TIME",
             parser=read_seconds(1.0),
-            help="Time that progress is counted over, such as 15m.",
+            help="Time window in which progress counts, such as 15m.",
         ),
     ] = 900.0,
     mixes: MixGpus = False,
@@ -69,30 +71,41 @@ def allocate(
     out: Out = None,
     output: Output = Format.table,
 ) -> None:
-    """Divide a cluster over jobs: what each gets and why, what the next unit of each resource would bring, and how far
-    from the best it can be at most. Nothing is changed anywhere: `sizewright apply` carries out the plans, which --out
-    writes."""
+    """Divide a cluster among jobs.
+
+    The answer shows what each job gets and why, the gain of one more unit of each resource, and a bound on the distance
+    to the best allocation. Nothing is changed: --out writes the plans, and `sizewright apply` carries them out.
+    """
     from sizewright import api
     from sizewright.cli.output import show
     from sizewright.cli.progress import Bar
-    from sizewright.datasets.whole_files import folder_at
+    from sizewright.datasets.files.atomic_write import result_folder
     from sizewright.errors import InputError
 
     if executor and not out:
-        raise InputError("There is a plan for each job.", "Name a folder for them: --out plans.")
+        raise InputError(
+            "--executor needs --out, since there is a plan for each job.", "Name a folder for them: --out plans."
+        )
     if out:
-        folder_at(out, "There is a plan for each job")
-    with Bar("dividing"):
-        division = api.allocate(
-            cluster, jobs, policy=policy, values=value, time_limit_s=time_limit, window_s=window, mixes=mixes,
-            store=store, prior=prior,
-        )  # fmt: skip
+        result_folder(out, "There is a plan for each job")
+    with Bar("allocating"):
+        answer = api.allocate(
+            cluster,
+            jobs,
+            policy=policy,
+            values=value,
+            time_limit_s=time_limit,
+            window_s=window,
+            mixes=mixes,
+            store=store,
+            prior=prior,
+        )
     if out:
-        _write(division, out, executor or "file")
-    show(division, output, lambda console: _print(console, division))
+        _write(answer, out, executor or "file")
+    show(answer, output, lambda console: _print(console, answer))
 
 
-def _write(division: Division, folder: str, executor: str) -> None:
+def _write(answer: ClusterAllocation, folder: str, executor: str) -> None:
     from pathlib import Path
 
     from sizewright import api
@@ -101,43 +114,41 @@ def _write(division: Division, folder: str, executor: str) -> None:
 
     renderer = get_executor(executor)
     suffix = "sh" if executor == "slurm" else "yaml"
-    texts = {
-        plan.job.name: renderer.render(plan) for plan in division.plans if plan.kind != "keep"
-    }  # all before any is written
-    for remark in dict.fromkeys(r for plan in division.plans for r in api.remarks_on(renderer, plan)):
+    # render all plans before writing any
+    texts = {plan.job.name: renderer.render(plan) for plan in answer.plans if plan.kind != "keep"}
+    for remark in dict.fromkeys(remark for plan in answer.plans for remark in api.remarks_on(renderer, plan)):
         stderr().print(remark, style="yellow", soft_wrap=True)
     for name, text in texts.items():
         write_file(str(Path(folder) / f"{name}.{suffix}"), text)
-    stopped = ", ".join(share.job for share in division.shares if share.decision == "suspend")
+    stopped = ", ".join(share.job for share in answer.shares if share.decision == "suspend")
     if stopped:
-        stderr().print(f"To be stopped first, by hand: {stopped}", style="yellow")
-    kept = len(division.plans) - len(texts)
-    stderr().print(
-        f"{format_count(len(texts), f'{executor} plan')} in {folder}"
-        + (f"; unchanged: {format_count(kept, 'job')}" if kept else "")
-    )
+        stderr().print(f"Stop these jobs first, by hand: {stopped}", style="yellow")
+    unchanged = len(answer.plans) - len(texts)
+    suffix_text = f"; unchanged: {format_count(unchanged, 'job')}" if unchanged else ""
+    stderr().print(f"{format_count(len(texts), f'{executor} plan')} in {folder}{suffix_text}")
 
 
-def _print(console: Console, division: Division) -> None:
+def _print(console: Console, answer: ClusterAllocation) -> None:
     from sizewright.cli.cluster_tables import resources_table, shares_table
 
-    if division.shares:
-        console.print(shares_table(division))
-        console.print(resources_table(division))
-    for share in division.shares:
+    if answer.shares:
+        console.print(shares_table(answer))
+        console.print(resources_table(answer))
+    for share in answer.shares:
         console.print(f"• {share.job}: {share.why}")
-    for left in division.left_out:
-        which = left.job if left.what == "the job" else f"{left.what} of {left.job}"
-        console.print(f"left out: {which}: {left.why}", style="yellow")
-    for note in division.notes:
+    for item in answer.left_out:
+        name = item.job if item.what == "the job" else f"{item.what} of {item.job}"
+        console.print(f"left out: {name}: {item.why}", style="yellow")
+    for note in answer.notes:
         console.print(note, style="yellow")
     console.print(
-        f"By {division.policy} in {division.seconds:.3f} s; counted by {division.valued_by}: {_proof(division)}."
+        f"Policy {answer.policy}, {answer.seconds:.3f} s; utility: {answer.valued_by}; {_describe_gap(answer.gap)}."
     )
 
 
-def _proof(division: Division) -> str:
-    if division.gap is None:
-        return "how far it is from the best is not proven"
-    more = f"{division.gap:.2%}" if division.gap >= 1e-4 else "0.01%"
-    return f"no division of these candidates is worth {more} more" if division.gap else "none is better"
+def _describe_gap(gap: float | None) -> str:
+    if gap is None:
+        return "there is no bound on the distance to the best allocation"
+    if gap == 0:
+        return "no other allocation of these candidates is better"
+    return f"no allocation of these candidates is more than {max(gap, 1e-4):.2%} better"

@@ -28,8 +28,8 @@ from sizewright.cli import run as run_verb
 from sizewright.cli.verbs import Verbs
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         from sizewright import __version__
 
         typer.echo(f"sizewright {__version__}")
@@ -37,10 +37,10 @@ def _print_version(asked: bool) -> None:
 
 
 app = Verbs(
-    "Size DLRM training jobs: measure a few seconds of real training, fit a model, get a plan.",
+    "Size DLRM training jobs: measure a few seconds of training, fit a model, and get a plan.",
     "sizewright init job.yaml           # a job file to fill in",
-    "sizewright profile job.yaml        # measures it: a minute or two",
-    "sizewright recommend job.yaml      # what to ask for, and why",
+    "sizewright profile job.yaml        # measure it: a minute or two",
+    "sizewright recommend job.yaml      # what to request, and why",
     name="sizewright",
 )
 
@@ -48,7 +48,7 @@ app = Verbs(
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The verbs do the work."""

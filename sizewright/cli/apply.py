@@ -1,4 +1,4 @@
-"""`sizewright apply`: carry out a plan on a platform, after showing what it changes there."""
+"""`sizewright apply`: show what a plan changes on a platform, and carry it out."""
 
 from __future__ import annotations
 
@@ -39,35 +39,40 @@ _DECLINED = 1
     "sizewright apply plan.yaml --executor slurm --out job.sh --yes",
 )
 def apply(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or a manifest that was rendered of one.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or a manifest rendered from one.")],
     executor: Annotated[str, typer.Option("--executor", metavar="NAME", help=EXECUTOR_HELP, autocompletion=executors)],
     output: Output = Format.table,
     base: Base = None,
     role: Roles = None,
-    context: Annotated[Text, typer.Option("--context", help="Of your kubeconfig, instead of its current one.")] = None,
-    version: Annotated[Text, typer.Option("--version", help="Of DLRover: 0.4 and older take ScalePlans.")] = None,
+    context: Annotated[
+        Text, typer.Option("--context", help="Context of your kubeconfig. Default: its current context.")
+    ] = None,
+    version: Annotated[
+        Text, typer.Option("--version", help="Version of DLRover; 0.4 and older use ScalePlans.")
+    ] = None,
     out: Out = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     rails: RailsFile = None,
     ledger: LedgerFile = None,
-    asked_by: Annotated[Text, typer.Option("--asked-by", help="Who asks for it; you, otherwise.")] = None,
+    asked_by: Annotated[
+        Text, typer.Option("--asked-by", help="Name of the requester in the record. Default: your user name.")
+    ] = None,
     wait: Annotated[
         float,
         typer.Option(
             "--wait",
             metavar="TIME",
             parser=read_seconds(),
-            help="How long to wait for the first step after it, such as 5m.",
+            help="Time to wait for the first training step after the change, such as 5m.",
         ),
     ] = 0.0,
 ) -> None:
-    """Apply a plan: the difference is shown first, and who asked is recorded, in sizewright-plans.jsonl where no ledger
-    is named. A plan is carried out once.
+    """Show what a plan changes, and apply it after your confirmation. A plan is carried out once.
 
-    The job's own object is applied by server-side apply, as field manager `sizewright`; other documents of a base
-    manifest are not. With --out the manifest is only written, for others to apply, and nothing is recorded. Exits 1
-    when you decline.
+    The plan and the requester are recorded in the ledger, by default sizewright-plans.jsonl. The job's own object is
+    applied by server-side apply, as field manager `sizewright`; other documents of a base manifest are not applied.
+    With --out the manifest is only written to a file, and nothing is recorded. Exits with 1 if you decline.
     """
     from sizewright import api
     from sizewright.cli.output import show, show_data, stderr
@@ -78,12 +83,12 @@ def apply(
     options |= of_base(base, role)
     if out:
         if wait:
-            raise InputError("--wait is for plans that are applied here; --out only writes a file.", "Leave one out.")
-        written, remarks = _written(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
+            raise InputError("--wait has no effect with --out, which only writes a file.", "Leave one of them out.")
+        result, remarks = _write(plan, executor, options | {"asked_by": asked_by or ""}, out, rails, dry_run, yes)
         for remark in remarks:
             stderr().print(remark, style="yellow", soft_wrap=True)
-        show_data(written, output, lambda console: _print_written(console, written))
-        raise typer.Exit(_DECLINED if written["became"] == "declined" else 0)
+        show_data(result, output, lambda console: _print_written(console, result))
+        raise typer.Exit(_DECLINED if result["became"] == "declined" else 0)
     with ExitStack() as stack:
 
         def confirm(changes: str) -> bool:
@@ -92,49 +97,60 @@ def apply(
             stack.enter_context(Bar("applying"))
             return True
 
-        told = api.apply(
-            plan, executor=executor, rails=rails, ledger=ledger, asked_by=asked_by or _user(), dry_run=dry_run,
-            confirm=confirm, wait_s=wait, **options,
-        )  # fmt: skip
-    show(told, output, lambda console: _print(console, told, shown=not (dry_run or yes)))
-    raise typer.Exit(_DECLINED if told.became == "declined" else 0)
+        application = api.apply(
+            plan,
+            executor=executor,
+            rails=rails,
+            ledger=ledger,
+            asked_by=asked_by or _user(),
+            dry_run=dry_run,
+            confirm=confirm,
+            wait_s=wait,
+            **options,
+        )
+    show(application, output, lambda console: _print(console, application, shown=not (dry_run or yes)))
+    raise typer.Exit(_DECLINED if application.became == "declined" else 0)
 
 
-def _written(
+def _write(
     plan: str, executor: str, options: dict[str, Any], out: str, rails: str | None, dry_run: bool, yes: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """What became of the manifest in a file, and what a person has to look after in it."""
+    """Write the manifest to a file after confirmation, and return the result and remarks for the user."""
     from pathlib import Path
 
     from sizewright import api
     from sizewright.cli.output import as_named, write_file
-    from sizewright.datasets.whole_files import file_at
+    from sizewright.datasets.files.atomic_write import result_file
     from sizewright.executors.difference import text_difference
     from sizewright.spec._paths import absolute
 
-    out = file_at(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
+    out = result_file(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
     before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
     text, _, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
     text = as_named(out, text)
     changes = text_difference(before, text)
-    became = "unchanged"
-    if changes:
-        became = "dry run" if dry_run else "written" if yes or _confirmed(changes) else "declined"
-    if became == "written":
+    if not changes:
+        outcome = "unchanged"
+    elif dry_run:
+        outcome = "dry run"
+    elif yes or _confirmed(changes):
+        outcome = "written"
         write_file(out, text)
-    return {"file": out, "executor": executor, "became": became, "difference": changes}, remarks
+    else:
+        outcome = "declined"
+    return {"file": out, "executor": executor, "became": outcome, "difference": changes}, remarks
 
 
-def _print_written(console: Console, told: dict[str, str]) -> None:
-    if told["became"] == "dry run":
-        _show(console, told["difference"])
+def _print_written(console: Console, result: dict[str, str]) -> None:
+    if result["became"] == "dry run":
+        _show_changes(console, result["difference"])
         return
     sentences = {
-        "written": f"The {told['executor']} manifest is in {told['file']}",
-        "unchanged": f"{told['file']} is as planned already.",
-        "declined": f"{told['file']} is not written.",
+        "written": f"The {result['executor']} manifest is in {result['file']}",
+        "unchanged": f"{result['file']} already matches the plan.",
+        "declined": f"{result['file']} was not written.",
     }
-    console.print(sentences[told["became"]], soft_wrap=True)
+    console.print(sentences[result["became"]], soft_wrap=True)
 
 
 def _user() -> str:
@@ -143,7 +159,7 @@ def _user() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number that has no name, as in some containers
+    except (KeyError, OSError):  # a user id without a name, as in some containers
         return str(os.getuid())
 
 
@@ -153,28 +169,32 @@ def _confirmed(changes: str) -> bool:
     from sizewright.cli.output import stderr
     from sizewright.errors import InputError
 
-    _show(stderr(), changes)
+    _show_changes(stderr(), changes)
     if not sys.stdin.isatty():
-        raise InputError("Nobody can be asked here whether to go on.", "Pass --yes, or --dry-run to look first.")
+        raise InputError(
+            "Cannot ask for confirmation: stdin is not a terminal.",
+            "Pass --yes, or --dry-run to see the changes first.",
+        )
     return typer.confirm("Apply this?", err=True)
 
 
-def _show(console: Console, changes: str) -> None:
+def _show_changes(console: Console, changes: str) -> None:
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for line in changes.splitlines():
         console.print(line, style=colours.get(line[:1], ""), soft_wrap=True)
 
 
-def _print(console: Console, told: Application, *, shown: bool) -> None:
+def _print(console: Console, application: Application, *, shown: bool) -> None:
     if not shown:
-        _show(console, told.difference)
-    where = f" as {told.handle.id}" if told.handle else ""
+        _show_changes(console, application.difference)
+    plan = f"Plan {application.plan_id}"
+    job = f" as {application.handle.id}" if application.handle else ""
     sentences = {
-        "applied": f"Plan {told.plan_id} is applied by {told.executor}{where}.",
-        "unchanged": f"Plan {told.plan_id} was carried out before{where}: nothing to do.",
-        "declined": f"Plan {told.plan_id} is not applied.",
-        "dry run": f"Plan {told.plan_id} would change this." if told.difference else "Nothing would change.",
+        "applied": f"{plan} is applied by {application.executor}{job}.",
+        "unchanged": f"{plan} was carried out before{job}: nothing to do.",
+        "declined": f"{plan} was not applied.",
+        "dry run": f"{plan} would make these changes." if application.difference else "Nothing would change.",
     }
-    console.print(sentences[told.became], style="bold")
-    if told.first_step_s is not None:
-        console.print(f"Its first step came after {told.first_step_s:.1f} s.")
+    console.print(sentences[application.became], style="bold")
+    if application.first_step_s is not None:
+        console.print(f"The first training step came after {application.first_step_s:.1f} s.")

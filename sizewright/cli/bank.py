@@ -1,4 +1,4 @@
-"""`sizewright bank`: measure a bank of jobs, look at one, and learn a prior from it."""
+"""`sizewright bank`: measure a bank of jobs, show it, and learn a prior from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizewright.cli.verbs import Verbs, examples
 from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
-    from sizewright.profiler.bank_series import BankStep
+    from sizewright.profiler.series.bank_series import BankStep
 
 app = Verbs(
     "Measure a bank of jobs, and learn a prior from it.",
@@ -26,15 +26,19 @@ _INTERRUPTED = 130
 @app.command("measure")
 @examples("sizewright bank measure my-bank", "sizewright bank measure my-bank --resume --sessions 10")
 def measure(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where trials and card are written.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is missing.")] = False,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder for the trials and the data card.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an earlier measurement.")] = False,
     sessions: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--sessions", min=1, help="Stop after so many sessions (one a job and pass, about two minutes)."),
+        typer.Option(
+            "--sessions",
+            min=1,
+            help="Stop after this number of sessions, about two minutes each (one per job and pass).",
+        ),
     ] = None,
     output: Output = Format.table,
 ) -> None:
-    """Measure all jobs of the bank on this host: about two hours, in pieces if need be."""
+    """Measure all jobs of the bank on this host, in about two hours. The measurement can be resumed."""
     import sys
     from contextlib import redirect_stdout
 
@@ -53,7 +57,7 @@ def measure(
             with redirect_stdout(sys.stderr):
                 card = api.measure_bank(folder, resume=resume, sessions=sessions, progress=advance)
         except KeyboardInterrupt:
-            stderr().print("Stopped. Finished trials are kept; --resume goes on with the rest.")
+            stderr().print("Stopped. Finished trials are kept; continue with --resume.")
             raise typer.Exit(_INTERRUPTED) from None
     text = f"{format_count(card['trials'], 'trial')} of {format_count(len(card['jobs']), 'job')} in {folder}."
     show_data(card, output, lambda console: console.print(text))
@@ -63,16 +67,16 @@ def measure(
 @app.command("show")
 @examples("sizewright bank show", "sizewright bank show --bank my-bank --output json")
 def show(folder: BankFolder = None, output: Output = Format.table) -> None:
-    """Print a bank's data card: what was measured, how, on what, and how far trials repeat."""
+    """Print the data card of a bank: jobs, method, host, and the repeatability of trials."""
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import print_bank
-    from sizewright.datasets.bank.files import load_bank
-    from sizewright.datasets.bank.noise import repeat_noise
+    from sizewright.datasets.trial_bank.files import load_bank
+    from sizewright.datasets.trial_bank.noise import repeat_noise
 
     bank = load_bank(folder)
     noise = repeat_noise(bank.trials)
-    told = {**bank.card, "repeat_noise": noise._asdict() if noise.pairs else None}
-    show_data(told, output, lambda console: print_bank(console, bank.card, noise))
+    data = {**bank.card, "repeat_noise": noise._asdict() if noise.pairs else None}
+    show_data(data, output, lambda console: print_bank(console, bank.card, noise))
 
 
 @app.command("learn")
@@ -81,32 +85,34 @@ def show(folder: BankFolder = None, output: Output = Format.table) -> None:
     "sizewright bank learn without-din.json --leave-out din",
 )
 def learn(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the prior is written, as JSON.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The JSON file to write the prior to.")],
     folder: BankFolder = None,
     leave_out: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--leave-out", metavar="BASE", help="Not from this base shape; may be given several times."),
+        typer.Option("--leave-out", metavar="BASE", help="Leave out this base shape. Repeatable."),
     ] = None,
     output: Output = Format.table,
 ) -> None:
-    """Learn a prior: what the jobs of a bank tell of one that was not measured."""
+    """Learn a prior from the jobs of a bank, for jobs that have not been measured."""
     from sizewright import api
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
     from sizewright.errors import InputError
 
     if not file.endswith(".json"):
-        raise InputError(f"{file} is not named .json, which a prior is.", "Name it such as prior.json.")
+        raise InputError(
+            f"{file} does not end in .json, but a prior is a JSON file.", "Choose a name such as prior.json."
+        )
     with Bar("learning"):
         prior = api.learn_prior(folder, leave_out=leave_out or ())
     prior.save(file)
     for reason in prior.flagged:
         stderr().print(f"left out: {reason}", style="yellow")
     jobs, bases = len(prior.experience.names), len(set(prior.experience.bases))
-    told = {"file": file, "trials": prior.trials, "jobs": jobs, "base_shapes": bases, "left_out": [*prior.flagged]}
-    text = f"{file} has learned from {format_count(prior.trials, 'trial')} of "
+    data = {"file": file, "trials": prior.trials, "jobs": jobs, "base_shapes": bases, "left_out": [*prior.flagged]}
+    text = f"Learned {file} from {format_count(prior.trials, 'trial')} of "
     text += f"{format_count(jobs, 'job')} ({format_count(bases, 'base shape')})."
-    show_data(told, output, lambda console: console.print(text))
+    show_data(data, output, lambda console: console.print(text))
     stderr().print(f"Next: sizewright recommend JOB --prior {file}", soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""The bar that verbs and the live view show: what is done, how far that is, and the time it took and has left."""
+"""The progress bar of verbs and of the live view: description, progress, elapsed and remaining time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ _BAR_AND_TIMES = _BAR_WIDTH + len(" 100% 0:00:00 59.9 min left")
 
 
 def new_bar(console: Console, *, transient: bool = False) -> Progress:
-    """A task's field `ends_at` says when it is expected to end, by `time.monotonic`; None where nobody knows."""
-    return _Bar(
-        BarColumn(_BAR_WIDTH), TaskProgressColumn(), TimeElapsedColumn(), _TimeLeft(),
-        console=console, transient=transient, redirect_stdout=False,
-    )  # fmt: skip
+    """Return a bar. The field `ends_at` of a task is its expected end by `time.monotonic`, or None if unknown."""
+    columns = (BarColumn(_BAR_WIDTH), TaskProgressColumn(), TimeElapsedColumn(), _RemainingTime())
+    return _Bar(*columns, console=console, transient=transient, redirect_stdout=False)
 
 
 class _Bar(Progress):
-    """What is done stands before the bar, or above it where there is no room beside it; without room for the bar, the
-    times stand alone."""
+    """The description is before the bar, or above it on a narrow terminal; a very narrow one shows the times only."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         for task in self.tasks:
@@ -41,11 +38,11 @@ class _Bar(Progress):
                 yield from (Text(task.description), bar)
 
 
-class _TimeLeft(ProgressColumn):
-    """Counts down between looks; what takes longer than it was expected to says nothing."""
+class _RemainingTime(ProgressColumn):
+    """Counts down between updates, and is empty once the expected end has passed."""
 
     def render(self, task: Task) -> Text:
         ends_at = task.fields.get("ends_at")
-        left = 0.0 if ends_at is None else ends_at - time.monotonic()
-        told = f"{left:.0f} s" if left < 60 else format_seconds(left)
-        return Text(f"{told} left" if left >= 1 else "", style="progress.remaining")
+        remaining_s = 0.0 if ends_at is None else ends_at - time.monotonic()
+        text = f"{remaining_s:.0f} s" if remaining_s < 60 else format_seconds(remaining_s)
+        return Text(f"{text} left" if remaining_s >= 1 else "", style="progress.remaining")

@@ -1,4 +1,4 @@
-"""Values that options take, for help and completion: named here so that neither has to import what they are of."""
+"""Values of options, for help and completion. They are repeated here so that help does not import their modules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ POLICIES = (
     "default", "fifo", "sjf", "doubling", "slope", "hull", "dynamic", "mip", "lagrangian", "weighted-greedy",
     "progress-mip", "elastic-tiresias", "aryl", "sia",
 )  # fmt: skip
-EXECUTOR_GROUP, MODEL_GROUP, POLICY_GROUP = "sizewright.executors", "sizewright.models", "sizewright.allocators"
-"""Where other packages register theirs."""
+EXECUTOR_GROUP = "sizewright.executors"  # entry-point groups of other packages
+MODEL_GROUP = "sizewright.models"
+POLICY_GROUP = "sizewright.allocators"
 SCHEMAS = (
     "job", "cluster", "recommendation", "plan", "trial", "memory", "rails", "jobs", "division", "simulation", "checkup",
 )  # fmt: skip
@@ -22,14 +23,16 @@ VERSIONS = ("champion", "challenger")
 
 
 def named(values: Iterable[str]) -> str:
-    """`a, b or c`."""
+    """Return the values as in a sentence: `a, b or c`."""
     *first, last = values
     return f"{', '.join(first)} or {last}"
 
 
 def among(values: Iterable[str], group: str = "") -> Callable[[str], list[str]]:
-    """Completes one of them, or the last of several with commas between; with those that other packages register in an
-    entry-point group."""
+    """Return a shell completion for one of the values, or for the last of several that are separated by commas.
+
+    Values that other packages register in the entry-point `group` are completed as well.
+    """
 
     def complete(incomplete: str) -> list[str]:
         before = incomplete[: incomplete.rfind(",") + 1]

@@ -1,4 +1,4 @@
-"""`sizewright history`: finished jobs, listed, exported, and imported from files or from a Prometheus."""
+"""`sizewright history`: list, export and import finished jobs, from files or from Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizewright.cli.verbs import Verbs, examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sizewright.datasets.finished import FinishedJob
+    from sizewright.datasets.runs.finished_job import FinishedJob
 
 app = Verbs(
     "List, export and import finished jobs.",
@@ -33,8 +33,8 @@ def list_history(store: Store = None, output: Output = Format.table) -> None:
 
     with Bar("reading"), api.open_store(store) as opened:
         runs = opened.history.finished()
-    told = [run.model_dump(mode="json", by_alias=True) for run in runs]
-    show_data(told, output, lambda out: out.print(history_table(runs)))
+    data = [run.model_dump(mode="json", by_alias=True) for run in runs]
+    show_data(data, output, lambda out: out.print(history_table(runs)))
 
 
 @app.command("export")
@@ -48,7 +48,7 @@ def export_(
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
-    from sizewright.datasets.history_files import export_history
+    from sizewright.datasets.runs.history_files import export_history
     from sizewright.spec.units import format_count
 
     with Bar("reading"), api.open_store(store) as opened:
@@ -70,15 +70,15 @@ def import_(
     dry_run: DryRun = False,
     output: Output = Format.table,
 ) -> None:
-    """Add finished jobs to the store; those whose id is there already are not added again."""
+    """Add finished jobs to the store. Jobs whose id is already in the store are skipped."""
     from sizewright import api
     from sizewright.cli.progress import Bar
-    from sizewright.datasets.history_files import import_history
+    from sizewright.datasets.runs.history_files import import_history
 
     with Bar("reading"):
         runs = import_history(file, job=api.counted(job) if job else None)
-        told = _added(runs, store, dry_run)
-    _show(told, output)
+        result = _add(runs, store, dry_run)
+    _show(result, output)
 
 
 @app.command("prometheus")
@@ -87,61 +87,67 @@ def import_(
     "sizewright history prometheus http://prometheus:9090 --namespace ads --dry-run",
 )
 def prometheus(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Such as http://prometheus:9090.")],
-    since: Annotated[str, typer.Option("--since", help="How far to look back: 24h, 7d.")] = "24h",
-    step: Annotated[str, typer.Option("--step", help="Between two values of a series.")] = "30s",
-    namespace: Annotated[Text, typer.Option("--namespace", help="Only this one.")] = None,
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL of Prometheus, such as http://prometheus:9090.")],
+    since: Annotated[str, typer.Option("--since", help="How far to look back, such as 24h or 7d.")] = "24h",
+    step: Annotated[str, typer.Option("--step", help="Time between two values of a series.")] = "30s",
+    namespace: Annotated[Text, typer.Option("--namespace", help="Only jobs in this namespace.")] = None,
     pod_name: Annotated[
-        Text, typer.Option("--pod-name", help="Regular expression with the groups job, role and index.")
+        Text, typer.Option("--pod-name", help="Regular expression for pod names, with the groups job, role and index.")
     ] = None,
     store: Store = None,
     job: DescribedBy = None,
     dry_run: DryRun = False,
     output: Output = Format.table,
 ) -> None:
-    """Add jobs that ended, from the CPU and memory series of their pods (cAdvisor's metrics)."""
+    """Add finished jobs from the CPU and memory series of their pods (cAdvisor metrics)."""
     import time
 
     from sizewright import api
     from sizewright.cli.progress import Bar
-    from sizewright.datasets.pod_series import POD_NAME, jobs_of_pods
-    from sizewright.datasets.prometheus import Prometheus
+    from sizewright.datasets.runs.pod_history import POD_NAME, jobs_of_pods
+    from sizewright.datasets.runs.prometheus import Prometheus
     from sizewright.errors import InputError
 
     end = time.time()
-    since_s, step_s = _seconds("--since", since, "24h"), _seconds("--step", step, "30s")
+    since_s = _seconds("--since", since, "24h")
+    step_s = _seconds("--step", step, "30s")
     if since_s > end:
-        raise InputError(f"--since {since} is before 1970.", "Write such as 24h.")
+        raise InputError(f"--since {since} is before 1970.", "Write for example 24h.")
     if step_s > since_s / 2:
         raise InputError(
             f"--step {step} leaves fewer than three values in --since {since}.",
             "Pass a shorter step, such as 30s, or look further back.",
         )
-    with Bar("asking"):
+    with Bar("querying"):
         runs = jobs_of_pods(
-            Prometheus(url), end - since_s, end, step_s=step_s,
-            namespace=namespace, pod_name=pod_name or POD_NAME, job=api.counted(job) if job else None,
-        )  # fmt: skip
-        told = _added(runs, store, dry_run)
-    _show(told, output)
+            Prometheus(url),
+            end - since_s,
+            end,
+            step_s=step_s,
+            namespace=namespace,
+            pod_name=pod_name or POD_NAME,
+            job=api.counted(job) if job else None,
+        )
+        result = _add(runs, store, dry_run)
+    _show(result, output)
 
 
-def _seconds(option: str, text: str, such_as: str) -> float:
+def _seconds(option: str, text: str, example: str) -> float:
     from sizewright.errors import InputError
     from sizewright.spec.units import parse_seconds
 
-    remedy = f"Write such as {such_as}."
+    remedy = f"Write for example {example}."
     try:
         seconds = parse_seconds(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}.", remedy) from None
     if seconds <= 0:
-        raise InputError(f"{option} {text} is not above 0.", remedy)
+        raise InputError(f"{option} must be above 0, got {text}.", remedy)
     return seconds
 
 
-def _added(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dict[str, Any]:
-    """How many were new, and how many were there already."""
+def _add(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dict[str, Any]:
+    """Add the finished jobs that are new, and return how many there were."""
     from sizewright import api
     from sizewright.errors import NoTrialsError
 
@@ -149,23 +155,23 @@ def _added(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dic
         with api.open_store(store, create=not dry_run) as opened:
             name = opened.name
             if dry_run:
-                there = {run.id for run in opened.history.finished()}
-                new = sum(run.id not in there for run in runs)
+                known = {run.id for run in opened.history.finished()}
+                new = sum(run.id not in known for run in runs)
             else:
                 new = opened.history.add(runs)
-    except NoTrialsError:  # which a dry run does not make
+    except NoTrialsError:  # a dry run does not create a store
         name, new = "a new store", len(runs)
     return {"store": name, "added": new, "already_there": len(runs) - new, "dry_run": dry_run}
 
 
-def _show(told: dict[str, Any], output: Format) -> None:
+def _show(result: dict[str, Any], output: Format) -> None:
     from sizewright.cli.output import show_data
     from sizewright.spec.units import format_count
 
-    new, there = told["added"], told["already_there"]
-    if new:
-        verb = "Would add" if told["dry_run"] else "Added"
-        text = f"{verb} {format_count(new, 'finished job')} to {told['store']} ({there} were there already)"
+    added, known = result["added"], result["already_there"]
+    if added:
+        verb = "Would add" if result["dry_run"] else "Added"
+        text = f"{verb} {format_count(added, 'finished job')} to {result['store']} ({known} were there already)"
     else:
-        text = f"Nothing to add: {format_count(there, 'finished job')} found, and {told['store']} has them all"
-    show_data(told, output, lambda out: out.print(text))
+        text = f"Nothing to add: {result['store']} already has all of the {format_count(known, 'finished job')}"
+    show_data(result, output, lambda out: out.print(text))

@@ -1,4 +1,4 @@
-"""`sizewright init`: a commented starter."""
+"""`sizewright init`: write a commented job file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizewright.cli.verbs import examples
 
 @examples("sizewright init", "sizewright init ctr.yaml --force")
 def init(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")] = "job.yaml",
+    path: Annotated[str, typer.Argument(metavar="FILE", help="The job file to write.")] = "job.yaml",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     output: Output = Format.table,
 ) -> None:

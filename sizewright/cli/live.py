@@ -1,4 +1,4 @@
-"""What a person sees of a running job: how far it is, at what, what was decided and why, and where it is going."""
+"""The live view of a running job: progress, allocation, decisions with reasons, and forecast."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from rich.text import Text
 
 from sizewright.cli.bars import new_bar
 from sizewright.cli.layout import DataTable
-from sizewright.how_far import heard_by
 from sizewright.spec.units import format_bytes, format_count, format_seconds
+from sizewright.task_progress import progress_listener
 
 if TYPE_CHECKING:
-    from sizewright.executors.run import RunProgress
-    from sizewright.recommender.decisions import Decision
+    from sizewright.recommender.control.decisions import Decision
+    from sizewright.runtime.run import RunProgress
     from sizewright.spec import Recommendation
 
-_MOST_SHOWN = 6
+_MAX_DECISIONS = 6
 _SPARKS = "▁▂▃▄▅▆▇█"
-_MOST_SPARKS = 60
+_MAX_RATES = 60
 
 
 class LiveView:
-    """On `console` while it is entered. On one that is no terminal, changes are told as lines, and nothing is drawn."""
+    """A view on `console`, drawn while the context is active. If it is not a terminal, changes are printed as lines."""
 
     def __init__(self, console: Console, total: int | None = None) -> None:
         self._console = console
         self._bar = new_bar(console)
         self._task = self._bar.add_task("starting", total=total)
-        self._rates: deque[float] = deque(maxlen=_MOST_SPARKS)
-        self._told: deque[Decision] = deque(maxlen=_MOST_SHOWN)
+        self._rates: deque[float] = deque(maxlen=_MAX_RATES)
+        self._shown: deque[Decision] = deque(maxlen=_MAX_DECISIONS)
         self._latest: Decision | None = None
         self._last: RunProgress | None = None
         self._live = Live(self._drawn(), console=console, refresh_per_second=4)
         self._stack = ExitStack()
 
     def __enter__(self) -> LiveView:
-        self._stack.enter_context(heard_by(self._heard))
+        self._stack.enter_context(progress_listener(self._on_task_progress))
         if self._console.is_interactive:
             self._live.start()
         return self
@@ -53,37 +53,37 @@ class LiveView:
         if self._last and not self._console.is_interactive:
             self._console.print(describe(self._last), soft_wrap=True)
 
-    def sized(self, found: Recommendation) -> None:
-        """What the job is launched at, and what that rests on."""
-        if found.target is not None:
-            self._console.print(f"Sized: {found.target.describe()}", style="bold")
-        for reason in found.reasons:
+    def sized(self, answer: Recommendation) -> None:
+        """Print the allocation that the job is launched with, and the reasons."""
+        if answer.target is not None:
+            self._console.print(f"Sized: {answer.target.describe()}", style="bold")
+        for reason in answer.reasons:
             self._console.print(f"• {reason}")
 
     def progressed(self, now: RunProgress) -> None:
-        """Another look at the job."""
+        """Show the progress of the job."""
         if now.paused != (self._last is not None and self._last.paused):
-            self._console.print("The control loop is paused." if now.paused else "The control loop goes on.")
+            self._console.print("The control loop is paused." if now.paused else "The control loop continues.")
         self._last = now
         self._bar.update(self._task, completed=now.samples, description=describe(now))
         if now.samples_left is not None:
-            left_s = now.samples_left / now.samples_per_s if now.samples_per_s > 0 else None
-            ends_at = None if left_s is None else time.monotonic() + left_s
+            remaining_s = now.samples_left / now.samples_per_s if now.samples_per_s > 0 else None
+            ends_at = None if remaining_s is None else time.monotonic() + remaining_s
             self._bar.update(self._task, total=now.samples + now.samples_left, ends_at=ends_at)
         self._rates.append(now.samples_per_s)
         self._draw()
 
     def decided(self, decision: Decision) -> None:
-        """A turn of its control loop."""
+        """Show a decision of the control loop."""
         self._latest = decision
-        if not self._told or _is_new(decision, self._told[-1]):
-            self._told.append(decision)
+        if not self._shown or _is_new(decision, self._shown[-1]):
+            self._shown.append(decision)
             if not self._console.is_interactive and decision.kind == "adjust":
-                self._console.print(f"{_when(decision.at)} {told(decision)}", soft_wrap=True)
+                self._console.print(f"{_when(decision.at)} {describe_decision(decision)}", soft_wrap=True)
         self._draw()
 
-    def _heard(self, what: str, done: float, total: float) -> None:
-        """What is done before it runs."""
+    def _on_task_progress(self, what: str, done: float, total: float) -> None:
+        """Show the progress of the work before the job runs."""
         if self._last is None:
             self._bar.update(self._task, description=f"{what}, {done / total:.0%}")
 
@@ -97,40 +97,42 @@ class LiveView:
             room = max(1, self._console.width - len("samples/s  "))
             parts.append(Text(f"samples/s  {sparks(list(self._rates)[-room:])}", style="cyan", no_wrap=True))
         if self._latest:
-            parts += [Text(f"at         {self._latest.allocation.describe()}"), Text(_going(self._latest))]
-        if self._told:
-            parts.append(_table(list(self._told)))
+            parts += [Text(f"at         {self._latest.allocation.describe()}"), Text(_forecast(self._latest))]
+        if self._shown:
+            parts.append(_table(list(self._shown)))
         return Group(*parts)
 
 
 def describe(now: RunProgress) -> str:
-    """How far a job is, in a few words."""
+    """Return the progress of a job in a few words."""
     return f"{now.samples:,} samples, {now.samples_per_s:,.0f}/s, {format_count(now.workers, 'worker')} + {now.ps} PS"
 
 
-def told(decision: Decision) -> str:
-    """A decision in a sentence or two."""
-    if decision.kind == "adjust" and decision.applied is False:
-        return f"It could not be changed: {decision.error} ({decision.reason})"
-    if decision.kind == "adjust" and decision.applied is None:
-        return f"It would be changed: {decision.reason}"
-    return f"It was changed: {decision.reason}" if decision.kind == "adjust" else decision.reason
+def describe_decision(decision: Decision) -> str:
+    """Return a decision as one or two sentences."""
+    if decision.kind != "adjust":
+        return decision.reason
+    if decision.applied is None:
+        return f"Would change: {decision.reason}"
+    if decision.applied:
+        return f"Changed: {decision.reason}"
+    return f"Could not change: {decision.error} ({decision.reason})"
 
 
 def sparks(values: list[float]) -> str:
-    """A line as high as the values; from 0."""
-    most = max(values) or 1.0
-    return "".join(_SPARKS[min(len(_SPARKS) - 1, int(value / most * len(_SPARKS)))] for value in values)
+    """Return the values as a sparkline that starts at 0."""
+    top = max(values) or 1.0
+    return "".join(_SPARKS[min(len(_SPARKS) - 1, int(value / top * len(_SPARKS)))] for value in values)
 
 
-def _going(decision: Decision) -> str:
-    going = decision.forecast
-    parts = [] if going.finish_s is None else [f"done in {format_seconds(going.finish_s)}"]
-    if going.ps_peak_bytes:
-        memory = f"fullest PS {format_bytes(going.ps_peak_bytes)}"
-        if going.ps_peak_at_end_bytes:
-            memory += f", at the end at most {format_bytes(going.ps_peak_at_end_bytes)}"
-        parts.append(memory + (f" of {format_bytes(going.ps_limit_bytes)}" if going.ps_limit_bytes else ""))
+def _forecast(decision: Decision) -> str:
+    forecast = decision.forecast
+    parts = [] if forecast.finish_s is None else [f"done in {format_seconds(forecast.finish_s)}"]
+    if forecast.ps_peak_bytes:
+        memory = f"fullest PS {format_bytes(forecast.ps_peak_bytes)}"
+        if forecast.ps_peak_at_end_bytes:
+            memory += f", at the end at most {format_bytes(forecast.ps_peak_at_end_bytes)}"
+        parts.append(memory + (f" of {format_bytes(forecast.ps_limit_bytes)}" if forecast.ps_limit_bytes else ""))
     return f"forecast   {'; '.join(parts) or 'nothing yet'}"
 
 
@@ -138,25 +140,27 @@ def _table(decisions: list[Decision]) -> DataTable:
     table = DataTable("", "", "", "", text=("",))
     for decision in decisions:
         style = "bold green" if decision.applied else "yellow" if decision.kind != "keep" else "dim"
-        table.add_row(_when(decision.at), decision.kind, told(decision), styles=("dim", style))
+        table.add_row(_when(decision.at), decision.kind, describe_decision(decision), styles=("dim", style))
     return table
 
 
 def changes_table(decisions: list[Decision]) -> DataTable:
-    """Every change that was made or wanted, one that was wanted again and again once."""
+    """Return a table of all changes, made or proposed; a repeated proposal appears once."""
     changes = [decision for decision in decisions if decision.kind == "adjust"]
-    return _table([one for one, last in zip(changes, [None, *changes], strict=False) if not last or _is_new(one, last)])
+    return _table(
+        [change for change, last in zip(changes, [None, *changes], strict=False) if not last or _is_new(change, last)]
+    )
 
 
 def _is_new(decision: Decision, last: Decision) -> bool:
-    """Whether it says more than the last that was told."""
+    """Return True if a decision says more than the last one that was shown."""
     if decision.kind == last.kind == "adjust":
         return decision.applied is not None or not decision.wants_as(last)
     return decision.kind == "adjust" or _words(decision.reason) != _words(last.reason)
 
 
 def _words(reason: str) -> list[str]:
-    """A reason without its numbers: one that differs by those only is not told anew."""
+    """Return a reason without its numbers; reasons that differ by numbers only count as equal."""
     return [word for word in reason.split() if not any(letter.isdigit() for letter in word)]
 
 

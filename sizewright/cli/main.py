@@ -1,4 +1,4 @@
-"""Where the command `sizewright` begins, and where its errors and signals end."""
+"""The entry point of the command `sizewright`, which handles errors and signals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sizewright.redaction import shown
 
 
 class _SafeFormatter(logging.Formatter):
-    """What is logged passes `shown`, as all that is printed does."""
+    """Passes log records through `shown`, like everything that is printed."""
 
     def format(self, record: logging.LogRecord) -> str:
         return shown(super().format(record))
 
 
 def run() -> None:
-    """Run a command line; a user's mistake is one sentence on stderr and a non-zero exit code."""
+    """Run a command line. A user's mistake gives one sentence on stderr and a non-zero exit code."""
     ending.begin()
 
     from sizewright.cli.app import app
@@ -47,8 +47,10 @@ def run() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else what is left is written once more
-        sys.stderr.write(f"Error: {error.strerror}. Free some, or write elsewhere.\n")
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise the rest of the buffer is written again
+        sys.stderr.write(f"Error: {error.strerror}. Free some space, or write elsewhere.\n")
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`sizewright memory`: the memory of the tables, before anything runs."""
+"""`sizewright memory`: the memory of the embedding tables, before anything runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _INFEASIBLE = 3
 def memory(
     job: JobFile, store: Store = None, output: Output = Format.table, cluster: ClusterFile = None, data: DataPath = None
 ) -> None:
-    """Say how much memory the job's tables need, table by table, and on how many servers.
+    """Show how much memory the job's tables need, per table and per number of PS.
 
-    Peaks of its trials and runs in the store correct what is counted.
+    Measured peaks of the job's trials and runs in the store correct the calculation. Exits with 3 if the tables do not
+    fit within the bounds.
     """
     from sizewright import api
     from sizewright.cli.output import describe_log, show, stderr
@@ -31,7 +32,7 @@ def memory(
     described = api.load_job(job, data)
     if log := api.check_log(described):
         stderr().print(describe_log(log))
-    with Bar("reckoning"):
+    with Bar("calculating"):
         report = api.memory(described, store=store, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

@@ -1,4 +1,4 @@
-"""`sizewright models`: how well throughput models tell measured tables, and which learned priors are registered."""
+"""`sizewright models`: compare throughput models, and manage the learned priors in the registry."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from sizewright.retraining.registry import Version
 
 app = Verbs(
-    "Throughput models and learned priors: which there are, and how well they do.",
+    "List and compare throughput models and learned priors.",
     "sizewright models compare measured.csv",
     "sizewright models list --tracking-uri http://mlflow:5000",
 )
 
+_DRIFTED = 5
 _VERSION = re.compile(r"@?(champion|challenger)|\d+")
 Which = Annotated[
     str,
-    typer.Argument(metavar="VERSION", help="Its number, champion or challenger.", autocompletion=among(VERSIONS)),
+    typer.Argument(
+        metavar="VERSION", help="Number of a version, champion or challenger.", autocompletion=among(VERSIONS)
+    ),
 ]
 
 
@@ -37,36 +40,44 @@ Which = Annotated[
 def compare(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE|VERSION", help="CSV or Parquet files of trials, or registered priors."),
+        typer.Argument(
+            metavar="TABLE|VERSION", help="CSV or Parquet files of trials, or versions of registered priors."
+        ),
     ],
     trials: Annotated[
-        int, typer.Option("--trials", metavar="N", parser=read_count(3), help="How many a model learns from.")
+        int,
+        typer.Option(
+            "--trials", metavar="N", parser=read_count(3), help="Number of trials that each model is fitted to."
+        ),
     ] = 8,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help=SEEDS_HELP)] = 5,
     model: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--model", help="Only this one; may be given again.", autocompletion=among(MODELS, MODEL_GROUP)),
+        typer.Option("--model", help="Compare only this model. Repeatable.", autocompletion=among(MODELS, MODEL_GROUP)),
     ] = None,
     map_: ColumnMap = None,
     store: Store = None,
     tracking_uri: Tracking = None,
     output: Output = Format.table,
 ) -> None:
-    """Compare all models on a few trials of each table; or registered priors on the held-out jobs of bank and store."""
+    """Compare throughput models on a few trials of each table, or registered priors on held-out jobs.
+
+    The held-out jobs are those of the bank and the store.
+    """
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import models_table, priors_table
 
     if all(_VERSION.fullmatch(table) for table in tables):
-        with Bar("asking the registry"):
-            told = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
-        show_data(told, output, lambda console: console.print(priors_table(told)))
+        with Bar("querying the registry"):
+            scores = api.compare_priors(tables, store=store, tracking_uri=tracking_uri)
+        show_data(scores, output, lambda console: console.print(priors_table(scores)))
         return
-    from sizewright.datasets.column_names import read_mapping
+    from sizewright.datasets.trials.column_names import read_mapping
     from sizewright.models.registry import get_model, model_names
     from sizewright.profiler.evaluation import compare_models
-    from sizewright.profiler.measured_table import read_tables
+    from sizewright.profiler.planner.measured_table import read_tables
 
     names = model or model_names()
     for name in names:
@@ -79,7 +90,7 @@ def compare(
 @app.command("list")
 @examples("sizewright models list", "sizewright models list --tracking-uri http://mlflow:5000 --output json")
 def list_models(tracking_uri: Tracking = None, output: Output = Format.table) -> None:
-    """Name the throughput models; with a registry, the learned priors in it."""
+    """List the throughput models, or with --tracking-uri the learned priors in the registry."""
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
@@ -90,25 +101,25 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
         names = list(model_names())
         show_data(names, output, lambda console: console.print("\n".join(names)))
         return
-    with Bar("asking the registry"):
-        rows = [_told(version) for version in api.open_registry(tracking_uri).versions()]
+    with Bar("querying the registry"):
+        rows = [_as_data(version) for version in api.open_registry(tracking_uri).versions()]
     show_data(rows, output, lambda console: console.print(versions_table(rows)))
 
 
 @app.command("show")
 @examples("sizewright models show", "sizewright models show 3 --tracking-uri sqlite:///models.db")
 def show_version(which: Which = "champion", tracking_uri: Tracking = None, output: Output = Format.table) -> None:
-    """Tell all about a registered prior; its file is checked against what was registered."""
+    """Show the details of a registered prior, and verify its file."""
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
 
-    with Bar("asking the registry"):
+    with Bar("querying the registry"):
         registry = api.open_registry(tracking_uri)
         version = registry.version(which)
         registry.check(version)
-    told = _told(version)
-    show_data(told, output, lambda console: console.print("\n".join(f"{k}: {v}" for k, v in told.items())))
+    data = _as_data(version)
+    show_data(data, output, lambda console: console.print("\n".join(f"{k}: {v}" for k, v in data.items())))
 
 
 @app.command("promote")
@@ -116,11 +127,11 @@ def show_version(which: Which = "champion", tracking_uri: Tracking = None, outpu
 def promote(
     which: Which, tracking_uri: Tracking = None, dry_run: DryRun = False, output: Output = Format.table
 ) -> None:
-    """Make a version the champion, whatever the gate said."""
+    """Make a version the champion, regardless of the gate."""
     from sizewright import api
     from sizewright.cli.progress import Bar
 
-    with Bar("asking the registry"):
+    with Bar("querying the registry"):
         registry = api.open_registry(tracking_uri)
         before, version = registry.champion(), registry.version(which)
         registry.check(version)
@@ -132,11 +143,11 @@ def promote(
 @app.command("rollback")
 @examples("sizewright models rollback --dry-run", "sizewright models rollback --tracking-uri http://mlflow:5000")
 def rollback(tracking_uri: Tracking = None, dry_run: DryRun = False, output: Output = Format.table) -> None:
-    """Make the version that the champion replaced the champion again."""
+    """Make the previous champion the champion again."""
     from sizewright import api
     from sizewright.cli.progress import Bar
 
-    with Bar("asking the registry"):
+    with Bar("querying the registry"):
         registry = api.open_registry(tracking_uri)
         before, version = registry.champion(), registry.replaced() if dry_run else registry.rollback()
     _show_change(before, version, "again", dry_run, output)
@@ -145,29 +156,29 @@ def rollback(tracking_uri: Tracking = None, dry_run: DryRun = False, output: Out
 def _show_change(before: Version | None, now: Version, word: str, dry_run: bool, output: Format) -> None:
     from sizewright.cli.output import show_data
 
-    told = {"champion": now.number, "before": before.number if before else None, "dry_run": dry_run}
+    data = {"champion": now.number, "before": before.number if before else None, "dry_run": dry_run}
     text = f"{now.source} {'would be' if dry_run else 'is'} the champion {word}."
-    show_data(told, output, lambda console: console.print(text))
+    show_data(data, output, lambda console: console.print(text))
 
 
 @app.command("drift")
 @examples("sizewright models drift", "sizewright models drift --store trials.db --output json")
-def drift(store: Store = None, tracking_uri: Tracking = None, output: Output = Format.table) -> None:
-    """Say whether runs still go as the champion foretold. Exits 5 when they do not."""
+def show_drift(store: Store = None, tracking_uri: Tracking = None, output: Output = Format.table) -> None:
+    """Check whether runs still match the predictions of the champion. Exits with 5 if they do not."""
     from sizewright import api
     from sizewright.cli.output import show
     from sizewright.cli.progress import Bar
 
-    with Bar("asking the registry"):
-        told = api.drift(store=store, tracking_uri=tracking_uri)
-    word = "Drifted" if told.drifted else "No drift"
-    show(told, output, lambda console: console.print(f"{word}: {told.reason}"))
-    raise typer.Exit(5 if told.drifted else 0)
+    with Bar("querying the registry"):
+        drift = api.drift(store=store, tracking_uri=tracking_uri)
+    word = "Drifted" if drift.drifted else "No drift"
+    show(drift, output, lambda console: console.print(f"{word}: {drift.reason}"))
+    raise typer.Exit(_DRIFTED if drift.drifted else 0)
 
 
-def _told(version: Version) -> dict[str, Any]:
+def _as_data(version: Version) -> dict[str, Any]:
     from datetime import datetime, timezone
 
     made = datetime.fromtimestamp(version.created_ms / 1000, timezone.utc).isoformat(timespec="seconds")
-    about = {"version": version.number, "aliases": list(version.aliases), "made": made, "run_id": version.run_id}
-    return about | {key: value for key, value in sorted(version.tags.items()) if not key.startswith("mlflow.")}
+    data = {"version": version.number, "aliases": list(version.aliases), "made": made, "run_id": version.run_id}
+    return data | {key: value for key, value in sorted(version.tags.items()) if not key.startswith("mlflow.")}

@@ -1,4 +1,4 @@
-"""Data on stdout as a table, JSON or YAML; everything else on stderr."""
+"""Print data on stdout as a table, JSON or YAML, and everything else on stderr."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
-    from sizewright.datasets.click_logs import ReadReport
+    from sizewright.datasets.clicks.logs import ReadReport
 
 
-_USUAL, _HEIGHT = 80, 25
-_WIDE = 1_000_000
-"""Columns where there is no terminal: nothing wraps in files and pipes."""
+_DEFAULT_WIDTH = 80
+_HEIGHT = 25
+_UNLIMITED = 1_000_000
+"""Width without a terminal: nothing wraps in files and pipes."""
 
 
 class Format(str, Enum):
-    """How to print a result."""
+    """The format of a result."""
 
     table = "table"
     json = "json"
@@ -36,12 +37,12 @@ class Format(str, Enum):
 
 
 def show(record: BaseModel, form: Format, as_table: Callable[[Console], None]) -> None:
-    """Print a record to stdout in the form asked for."""
+    """Print a record to stdout in the requested format."""
     show_data(json.loads(record.model_dump_json()), form, as_table)
 
 
 def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> None:
-    """Print plain data to stdout in the form asked for."""
+    """Print plain data to stdout in the requested format."""
     if form is Format.table:
         as_table(stdout())
     elif form is Format.json:
@@ -55,43 +56,58 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
 
 
 def stdout() -> Console:
-    """A console for tables; as wide as they need when stdout is no terminal."""
+    """Return a console for tables; its width is unlimited if stdout is not a terminal."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """A console for progress and messages."""
+    """Return a console for progress and messages."""
     return _console(sys.stderr)
 
 
 def _console(stream: TextIO) -> Console:
-    """Coloured on a terminal. NO_COLOR takes colours away, FORCE_COLOR gives them to files and pipes, too, where
-    nothing moves all the same."""
+    """Return a console with colours on a terminal.
+
+    NO_COLOR removes colours. FORCE_COLOR adds them to files and pipes, but no animation.
+    """
     from sizewright.cli.safe_console import SafeConsole
 
     terminal = stream.isatty()
-    width = _terminal_width(stream) if terminal else _WIDE
+    width = _terminal_width(stream) if terminal else _UNLIMITED
     dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
-    plain, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR", "0") not in ("", "0")
-    colours: Literal["auto", "standard"] | None = "auto" if terminal and not dumb else "standard" if forced else None
+    colours: Literal["auto", "standard"] | None = None
+    if os.environ.get("NO_COLOR"):
+        colours = None
+    elif terminal and not dumb:
+        colours = "auto"
+    elif os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        colours = "standard"
     return SafeConsole(
-        file=stream, force_terminal=terminal, force_interactive=terminal and not dumb,
-        color_system=None if plain else colours, width=width,
-        height=None if width is None else _HEIGHT, highlight=False, markup=False,
-    )  # fmt: skip
+        file=stream,
+        force_terminal=terminal,
+        force_interactive=terminal and not dumb,
+        color_system=colours,
+        width=width,
+        height=None if width is None else _HEIGHT,
+        highlight=False,
+        markup=False,
+    )
 
 
 def _terminal_width(stream: TextIO) -> int | None:
-    """Return the width where rich would not ask for it: it takes a dumb terminal, and COLUMNS=0, for one of its own."""
+    """Return the width of a terminal, or None if rich finds it out.
+
+    Rich assumes a width of its own for a dumb terminal and for COLUMNS=0.
+    """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
     if os.environ.get("TERM", "") not in ("dumb", "unknown") and not columns:
         return None
     try:
-        return os.get_terminal_size(stream.fileno()).columns or _USUAL
+        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_WIDTH
     except OSError:
-        return _USUAL
+        return _DEFAULT_WIDTH
 
 
 _PLAIN = str.maketrans("×→–−—•·─━╸╺µ’“”▁▂▃▄▅▆▇█", 'x>---**-==-u\'""__--==##') | str.maketrans(
@@ -100,7 +116,7 @@ _PLAIN = str.maketrans("×→–−—•·─━╸╺µ’“”▁▂▃▄�
 
 
 def register_plain() -> str:
-    """Register, and return the name of, an error handler that writes in ASCII what a stream cannot encode."""
+    """Register an error handler that replaces what a stream cannot encode with ASCII, and return its name."""
     name = "sizewright-plain"
 
     def plain(error: UnicodeError) -> tuple[str, int]:
@@ -115,58 +131,63 @@ def register_plain() -> str:
 
 @contextmanager
 def writing(path: str) -> Iterator[Path]:
-    """A file to write a result into, which then takes its place where the user asked. Raises InputError when that
-    cannot be done; what was there stays."""
-    from sizewright.datasets.whole_files import whole_file
+    """Yield a temporary file that replaces `path` in the end.
+
+    Raises InputError if that fails; an existing file then stays as it is.
+    """
+    from sizewright.datasets.files.atomic_write import atomic_file
     from sizewright.errors import InputError
     from sizewright.spec._paths import absolute
 
     try:
-        with whole_file(absolute(path)) as file:
+        with atomic_file(absolute(path)) as file:
             yield file
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}.", "Name another file.") from None
 
 
 def write_file(path: str, text: str) -> None:
-    """Write a text where the user asked. Raises InputError when that cannot be done."""
+    """Write a text to a file. Raises InputError if that fails."""
     with writing(path) as file:
         file.write_text(text, encoding="utf-8")
 
 
 def as_named(path: str, manifest: str) -> str:
-    """A manifest in the format that the name of its file says. Raises InputError where it cannot be had so.
+    """Return a manifest in the format of its file name. Raises InputError if that is not possible.
 
-    Manifests are YAML, or shell scripts; a name that says neither JSON nor YAML gets what the executor writes.
+    Manifests are YAML or shell scripts. A name that is neither JSON nor YAML gets what the executor writes.
     """
     from sizewright.errors import InputError
 
     suffix = os.path.splitext(path)[1].lower()
     is_script = manifest.startswith("#!")
     if is_script and suffix in (".json", ".yaml", ".yml"):
-        raise InputError(f"{path} is named {suffix}, and this manifest is a shell script.", "Name it such as job.sh.")
+        raise InputError(
+            f"{path} ends in {suffix}, but this manifest is a shell script.", "Choose a name such as job.sh."
+        )
     if suffix == ".json":
         is_json = manifest.lstrip().startswith("{")
         return manifest if is_json else json.dumps(manifest_data(manifest), indent=2) + "\n"
-    if suffix not in (".sh", ".sbatch", ".slurm", ".bash") if is_script else suffix not in (".yaml", ".yml"):
+    expected = (".sh", ".sbatch", ".slurm", ".bash") if is_script else (".yaml", ".yml")
+    if suffix not in expected:
         stderr().print(f"{path} is written as {'a shell script' if is_script else 'YAML'}.", soft_wrap=True)
     return manifest
 
 
 def manifest_data(manifest: str) -> Any:
-    """A manifest as plain data: its document, a List of several, as kubectl takes them, or the lines of a script."""
+    """Return a manifest as plain data: its document, a kubectl List of several, or the lines of a script."""
     import yaml
 
     if manifest.startswith("#!"):
         return {"script": manifest}
     documents = [document for document in yaml.safe_load_all(manifest) if document is not None]
     data = documents[0] if len(documents) == 1 else {"apiVersion": "v1", "kind": "List", "items": documents}
-    return json.loads(json.dumps(data, default=str))  # YAML knows dates
+    return json.loads(json.dumps(data, default=str))  # dates of YAML become strings
 
 
 def describe_log(report: ReadReport) -> str:
-    """How many rows were looked at, and how many of them are broken."""
+    """Return how many rows of a log were checked, and how many of them are broken."""
     from sizewright.spec.units import format_count
 
     first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
-    return f"Looked at {format_count(report.rows, 'row')} of the log: {report.broken:,} broken{first}."
+    return f"Checked {format_count(report.rows, 'row')} of the log: {report.broken:,} broken{first}."

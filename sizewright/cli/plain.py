@@ -1,4 +1,4 @@
-"""Results as plain text, just as the verbs print them."""
+"""Results as plain text, as the verbs print them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.datasets.finished import FinishedJob
-    from sizewright.datasets.trials import Trial
+    from sizewright.datasets.runs.finished_job import FinishedJob
+    from sizewright.datasets.trials.trial import Trial
     from sizewright.spec import Plan
 
-_WIDE = (120, 24)
+_DEFAULT_SIZE = (120, 24)
 
 
 def text_of(result: Any) -> str:
-    """The result as its verb prints it, without colours and line break at the end."""
+    """Return a result as its verb prints it, without colours and without a line break at the end."""
     from sizewright.cli import allocate, apply, doctor, run, simulate, tables
 
     printers: dict[str, Callable[[Console, Any], None]] = {
         "Application": partial(apply._print, shown=False),
-        "Checkup": doctor._print,
-        "Division": allocate._print,
+        "ClusterAllocation": allocate._print,
+        "Diagnosis": doctor._print,
         "MemoryReport": tables.print_memory,
         "Outcome": run._print,
         "Plan": _print_plan,
         "Recommendation": tables.print_recommendation,
-        "Simulation": simulate._print,
+        "SimulationAnswer": simulate._print,
     }
     console = _console()
     printers[type(result).__name__](console, result)
@@ -40,12 +40,12 @@ def text_of(result: Any) -> str:
 def _print_plan(console: Console, plan: Plan) -> None:
     console.print(f"Plan {plan.id}: {plan.kind} {plan.job.name} at {plan.target.describe()}")
     if plan.current:
-        console.print(f"It has {plan.current.describe()}.")
+        console.print(f"Current allocation: {plan.current.describe()}.")
     console.print(plan.reason)
 
 
 def text_of_trials(trials: Sequence[Trial]) -> str:
-    """As `sizewright trials list` prints them."""
+    """Return trials as `sizewright trials list` prints them."""
     from sizewright.cli.tables import trials_table
 
     console = _console()
@@ -54,7 +54,7 @@ def text_of_trials(trials: Sequence[Trial]) -> str:
 
 
 def text_of_runs(runs: Sequence[FinishedJob]) -> str:
-    """As `sizewright history list` prints them."""
+    """Return finished jobs as `sizewright history list` prints them."""
     from sizewright.cli.tables import history_table
 
     console = _console()
@@ -65,13 +65,13 @@ def text_of_runs(runs: Sequence[FinishedJob]) -> str:
 def _console() -> Console:
     from sizewright.cli.safe_console import SafeConsole
 
-    width = max(60, shutil.get_terminal_size(_WIDE).columns)
+    width = max(60, shutil.get_terminal_size(_DEFAULT_SIZE).columns)
     return SafeConsole(
         file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False, markup=False
     )
 
 
 def _text(console: Console) -> str:
-    written = console.file
-    assert isinstance(written, io.StringIO)
-    return "\n".join(line.rstrip() for line in written.getvalue().rstrip().splitlines())
+    buffer = console.file
+    assert isinstance(buffer, io.StringIO)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())

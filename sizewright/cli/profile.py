@@ -1,4 +1,4 @@
-"""`sizewright profile`: run trials, with a progress bar."""
+"""`sizewright profile`: measure trials, with a progress bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizewright.cli.verbs import examples
 from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
-    from sizewright.profiler.series import SeriesStep as Step
+    from sizewright.profiler.series.series import SeriesStep as Step
 
 _INTERRUPTED = 130
 
@@ -29,21 +29,24 @@ def profile(
     data: DataPath = None,
     prior: Prior = None,
     trials: Annotated[
-        int, typer.Option("--trials", metavar="N", parser=read_count(1, 64), help="Allocations to measure, at most 64.")
+        int,
+        typer.Option(
+            "--trials", metavar="N", parser=read_count(1, 64), help="Number of allocations to measure, at most 64."
+        ),
     ] = 9,
     accept_drift: Annotated[
         bool,
         typer.Option(
             "--accept-drift",
-            help="Keep trials during which the host's speed changed or other work ran, with wider errors.",
+            help="Keep trials during which the speed of the host changed or other work ran, with larger errors.",
         ),
     ] = False,
     address: RayAddress = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new series instead of going on with the last.")
+        bool, typer.Option("--fresh", help="Start a new series instead of continuing the last one.")
     ] = False,
 ) -> None:
-    """Measure real trial steps of a job on this host and keep them in the store."""
+    """Measure trials of real training steps on this host, and keep them in the store."""
     import sys
     from contextlib import redirect_stdout
 
@@ -58,12 +61,12 @@ def profile(
     if report := api.check_log(described):
         console.print(describe_log(report))
     with api.open_store(store, create=True) as opened, Bar("starting", at_once=True) as bar:
-        seen: list[Step] = []
+        steps: list[Step] = []
 
         def advance(step: Step, total: int) -> None:
-            seen.append(step)
-            before = sum(each.reused for each in seen)
-            bar.at("trials", len(seen), total, before=before, note=_describe(step, f"{len(seen)}/{total}"))
+            steps.append(step)
+            before = sum(each.reused for each in steps)
+            bar.at("trials", len(steps), total, before=before, note=_describe(step, f"{len(steps)}/{total}"))
 
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
@@ -78,31 +81,29 @@ def profile(
                     progress=advance,
                 )
         except KeyboardInterrupt:
-            console.print("Stopped. Finished trials are kept; the same command goes on with the rest.")
+            console.print("Stopped. Finished trials are kept; the same command continues with the rest.")
             raise typer.Exit(_INTERRUPTED) from None
-        where = opened.name
-    for told in {t.message for t in finished if t.usable and t.message}:
-        console.print(f"{told} Its errors are raised by that.", style="yellow")
+        store_name = opened.name
+    for message in {t.message for t in finished if t.usable and t.message}:
+        console.print(f"{message} This increases its error.", style="yellow")
     show_data([t.model_dump(mode="json") for t in finished], output, lambda out: out.print(trials_table(finished)))
     for status, message in sorted({(t.status, t.message or "") for t in finished if not t.usable}):
         console.print(f"A trial ended as {status}: {message}", style="yellow")
-    bad = sum(not t.usable for t in finished)
-    if bad:
+    failed = sum(not t.usable for t in finished)
+    if failed:
         raise TrialError(
-            f"{bad} of {format_count(len(finished), 'trial')} did not end well; the others are in {where}.",
-            "The same command measures what is missing.",
+            f"{failed} of {format_count(len(finished), 'trial')} did not succeed; the others are in {store_name}.",
+            "Run the same command again to measure the rest.",
         )
-    again = "".join(
-        f" {name} {value}" for name, value in (("--store", store), ("--data", data), ("--prior", prior)) if value
-    )
-    console.print(
-        f"{format_count(len(finished), 'trial')} in {where}. Next: sizewright recommend {job}{again}", soft_wrap=True
-    )
+    options = {"--store": store, "--data": data, "--prior": prior}
+    arguments = " ".join([job, *(f"{name} {value}" for name, value in options.items() if value)])
+    text = f"{format_count(len(finished), 'trial')} in {store_name}. Next: sizewright recommend {arguments}"
+    console.print(text, soft_wrap=True)
 
 
 def _describe(step: Step, count: str) -> str:
-    a = step.point.allocation
+    allocation = step.point.allocation
     rate = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.status
-    shape = " + ".join(f"{group.replicas}×{group.cpu:g}" for group in (*a.worker, *a.ps))
+    shape = " + ".join(f"{group.replicas}×{group.cpu:g}" for group in (*allocation.worker, *allocation.ps))
     tables = "" if step.trial.table_scale is None else f", tables × {step.point.table_scale:g}"
     return f"{count} {shape} cores{tables}: {rate}"

@@ -1,4 +1,4 @@
-"""`sizewright recommend`: what to ask for, and the manifest that asks for it."""
+"""`sizewright recommend`: recommend an allocation, and render its manifest."""
 
 from __future__ import annotations
 
@@ -56,43 +56,52 @@ def recommend(
     role: Roles = None,
     out: Out = None,
 ) -> None:
-    """Say what a job should ask for, from its trials. Exits 3 when infeasible, 4 without enough data.
+    """Recommend an allocation for a job from its trials.
 
-    With --executor its plan is printed instead; with --out it is written, beside the answer.
+    With --executor the plan is printed instead of the recommendation; with --out the plan is written to a file. Exits
+    with 3 if no allocation is feasible, and with 4 if there is not enough data.
     """
     from sizewright import api
     from sizewright.cli.output import as_named, manifest_data, show, show_data, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
-    from sizewright.datasets.whole_files import file_at
+    from sizewright.datasets.files.atomic_write import result_file
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
 
     if (base or role) and not executor:
-        raise InputError("A base manifest is of some executor's platform.", "Name it: --executor kubeflow.")
+        raise InputError(
+            "--base and --role need the executor of the manifest.", "Name it, such as --executor kubeflow."
+        )
     renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
     described = api.load_job(job, data, samples=samples)
     if objective or deadline:
         described = described.with_objective(objective and objective.value, deadline)
-    given = None
+    trial_rows = None
     if trials:
-        from sizewright.cli.trials import read_given
+        from sizewright.cli.trials import read_trial_file
 
-        table = read_given(trials, map_ or [], described)
-        given = table.trials
+        table = read_trial_file(trials, map_ or [], described)
+        trial_rows = table.trials
         if notes := table.describe():
             stderr().print(f"{trials}: {notes}", soft_wrap=True)
     with Bar("sizing"):
         answer = api.recommend(
-            described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
+            described,
+            trials=trial_rows,
+            store=store,
+            cluster=cluster,
+            extrapolate=extrapolate,
+            model=model,
+            prior=prior,
             tracking_uri=tracking_uri,
-        )  # fmt: skip
+        )
     plan = api.plan(described, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
-    place = file_at(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
-    if manifest and place:
-        write_file(place, as_named(place, manifest))
-    if manifest is None or place:
+    path = result_file(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    if manifest and path:
+        write_file(path, as_named(path, manifest))
+    if manifest is None or path:
         show(answer, output, lambda console: print_recommendation(console, answer, described))
     elif output is Format.json or manifest.startswith("#!"):
         show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
@@ -101,7 +110,7 @@ def recommend(
     if renderer and plan:
         for remark in api.remarks_on(renderer, plan):
             stderr().print(remark, style="yellow", soft_wrap=True)
-    if place:
-        told = f"The {executor or 'local'} plan is in {place}" if manifest else f"Nothing is written to {place}."
-        stderr().print(told, soft_wrap=True)
+    if path:
+        text = f"The {executor or 'local'} plan is in {path}" if manifest else f"Nothing was written to {path}."
+        stderr().print(text, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])

@@ -1,4 +1,4 @@
-"""`sizewright report`: what a recommendation rests on, as one page or as pictures."""
+"""`sizewright report`: the evidence of a recommendation, as one page or as pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sizewright.cli.verbs import examples
 
 
 class Form(str, Enum):
-    """What the report is written as."""
+    """The format of a report."""
 
     html = "html"
     png = "png"
@@ -43,8 +43,10 @@ class Form(str, Enum):
     "sizewright report job.yaml --format svg --out figures --metrics metrics.jsonl",
 )
 def report(
-    job: Annotated[Text, typer.Argument(metavar="JOB", help="The job file; absent, the only job of the store.")] = None,
-    form: Annotated[Form, typer.Option("--format", help="One page, or a folder of pictures.")] = Form.html,
+    job: Annotated[
+        Text, typer.Argument(metavar="JOB", help="The job file. Default: the only job of the store.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="One HTML page, or a folder of pictures.")] = Form.html,
     out: Out = None,
     output: Output = Format.table,
     store: Store = None,
@@ -60,40 +62,56 @@ def report(
     deadline: Deadline = None,
     metrics: Annotated[
         Text,
-        typer.Option("--metrics", metavar="FILE", help="What `sizewright run --metrics` kept of a run."),
+        typer.Option("--metrics", metavar="FILE", help="Metrics of a run, written by `sizewright run --metrics`."),
     ] = None,
     decisions: Annotated[
         Text,
-        typer.Option("--decisions", metavar="FILE", help="What `sizewright run --decisions` kept of a run."),
+        typer.Option(
+            "--decisions", metavar="FILE", help="Decisions of a run, written by `sizewright run --decisions`."
+        ),
     ] = None,
     ledger: LedgerFile = None,
     extrapolate: Extrapolate = False,
 ) -> None:
-    """Show what a recommendation rests on: its reasons, curves, costs, memory, runs and trials, in one HTML file that
-    needs no network, report.html without --out; pictures go into the folder report.
+    """Show the evidence of a recommendation: reasons, curves, costs, memory, runs and trials.
+
+    The report is one HTML file that needs no network, by default report.html; pictures are written to the folder
+    report.
     """
     from sizewright import api
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
 
     described = api.load_job(job, data) if job else None
-    given = None
+    trial_rows = None
     if trials:
-        from sizewright.cli.trials import read_given
+        from sizewright.cli.trials import read_trial_file
 
-        table = read_given(trials, map_ or [], described)
-        given = table.trials
+        table = read_trial_file(trials, map_ or [], described)
+        trial_rows = table.trials
         if notes := table.describe():
             stderr().print(f"{trials}: {notes}", soft_wrap=True)
     with Bar("sizing"):
-        files, why_not = api.report(
-            described, trials=given, store=store, cluster=cluster, extrapolate=extrapolate, model=model, prior=prior,
-            tracking_uri=tracking_uri, metrics=metrics, decisions=decisions, ledger=ledger,
-            samples=samples, objective=objective and objective.value, deadline=deadline,
-            form=form.value, out=out,
-        )  # fmt: skip
-    for text in why_not:
+        files, missing = api.report(
+            described,
+            trials=trial_rows,
+            store=store,
+            cluster=cluster,
+            extrapolate=extrapolate,
+            model=model,
+            prior=prior,
+            tracking_uri=tracking_uri,
+            metrics=metrics,
+            decisions=decisions,
+            ledger=ledger,
+            samples=samples,
+            objective=objective and objective.value,
+            deadline=deadline,
+            form=form.value,
+            out=out,
+        )
+    for text in missing:
         stderr().print(f"Not drawn: {text}")
     names = [str(file) for file in files]
-    told = {"files": names, "not_drawn": why_not}
-    show_data(told, output, lambda console: console.print("\n".join(names), soft_wrap=True))
+    result = {"files": names, "not_drawn": missing}
+    show_data(result, output, lambda console: console.print("\n".join(names), soft_wrap=True))

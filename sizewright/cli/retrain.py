@@ -1,4 +1,4 @@
-"""`sizewright retrain`: learn the prior anew, and promote it if it is better."""
+"""`sizewright retrain`: learn a new prior, and promote it if it is better."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sizewright.retraining.retrain import Retraining
 
-_MOST_FLAGGED = 8
+_MAX_FLAGGED = 8
 
 
 @examples(
@@ -30,18 +30,22 @@ def retrain(
     tracking_uri: Tracking = None,
     bank: BankFolder = None,
     dry_run: DryRun = False,
-    if_drifted: Annotated[bool, typer.Option("--if-drifted", help="Only when runs go unlike foretold.")] = False,
+    if_drifted: Annotated[
+        bool, typer.Option("--if-drifted", help="Retrain only if runs no longer match the predictions.")
+    ] = False,
     margin: Annotated[
-        float, typer.Option("--margin", min=0, max=1, help="Share by which the median error must fall.")
+        float,
+        typer.Option("--margin", min=0, max=1, help="Relative decrease of the median error that promotion requires."),
     ] = 0.02,
     worst_family: Annotated[
-        float, typer.Option("--worst-family", min=0, help="Share by which that of one family may rise.")
+        float,
+        typer.Option("--worst-family", min=0, help="Relative increase of the median error that one family may have."),
     ] = 0.05,
     output: Output = Format.table,
 ) -> None:
-    """Learn the prior anew from the store's trials and runs; it is tracked in MLflow and promoted only if better.
+    """Learn a new prior from the bank and the store's trials and runs, and promote it if it is better.
 
-    With --bank none it learns from the store alone; a dry run logs and registers nothing.
+    Every version is tracked in MLflow. With --bank none only the store is used. A dry run logs and registers nothing.
     """
     from sizewright import api
     from sizewright.cli.output import show, stderr
@@ -51,31 +55,32 @@ def retrain(
     if if_drifted:
         drift = api.drift(store=store, tracking_uri=tracking_uri)
         if not drift.drifted:
-            show(drift, output, lambda out: out.print(f"Nothing is retrained. {drift.reason}"))
+            show(drift, output, lambda out: out.print(f"No retraining. {drift.reason}"))
             return
         console.print(drift.reason)
-    with Bar("looking at what there is") as bar:
-        told = api.retrain(
-            store=store, tracking_uri=tracking_uri, bank=_bank(bank), dry_run=dry_run, margin=margin,
-            worst_family=worst_family, progress=lambda text: bar.line(f"{text} …"),
-        )  # fmt: skip
-    show(told, output, lambda out: _print(out, told, tracking_uri or api.DEFAULT_TRACKING))
+    with Bar("collecting trials") as bar:
+        result = api.retrain(
+            store=store,
+            tracking_uri=tracking_uri,
+            bank=None if bank == "none" else bank or "shipped",
+            dry_run=dry_run,
+            margin=margin,
+            worst_family=worst_family,
+            progress=lambda text: bar.line(f"{text} …"),
+        )
+    show(result, output, lambda out: _print(out, result, tracking_uri or api.DEFAULT_TRACKING))
 
 
-def _bank(name: str | None) -> str | None:
-    return None if name == "none" else name or "shipped"
-
-
-def _print(console: Console, told: Retraining, uri: str) -> None:
-    who = f"{'Champion' if told.promoted else 'Challenger'}: version {told.version}"
-    console.print(who if told.version else "Nothing was registered.", style="bold")
-    console.print(told.reason)
-    console.print(f"Learned from {format_count(told.trials, 'trial')} of {format_count(told.jobs, 'job')}.")
-    for why, count in told.passed_over.items():
-        console.print(f"passed over: {count} × {why}", style="dim")
-    for text in told.flagged[:_MOST_FLAGGED]:
+def _print(console: Console, result: Retraining, uri: str) -> None:
+    role = "Champion" if result.promoted else "Challenger"
+    console.print(f"{role}: version {result.version}" if result.version else "Nothing was registered.", style="bold")
+    console.print(result.reason)
+    console.print(f"Learned from {format_count(result.trials, 'trial')} of {format_count(result.jobs, 'job')}.")
+    for reason, count in result.passed_over.items():
+        console.print(f"skipped: {count} × {reason}", style="dim")
+    for text in result.flagged[:_MAX_FLAGGED]:
         console.print(f"left out: {text}", style="yellow")
-    if len(told.flagged) > _MOST_FLAGGED:
-        console.print(f"left out: {len(told.flagged) - _MOST_FLAGGED} more (--output json has all)", style="yellow")
-    if told.promoted:
+    if len(result.flagged) > _MAX_FLAGGED:
+        console.print(f"left out: {len(result.flagged) - _MAX_FLAGGED} more (--output json has all)", style="yellow")
+    if result.promoted:
         console.print(f"Next: sizewright recommend JOB --tracking-uri {redacted(uri)}", soft_wrap=True)

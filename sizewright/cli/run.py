@@ -1,4 +1,4 @@
-"""`sizewright run`: size a job or take its plan, train it with a live view, and say what became of it."""
+"""`sizewright run`: size a job or load its plan, train it with a live view, and print the outcome."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from sizewright.cli.verbs import examples
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.executors.tuning import Tuning
+    from sizewright.runtime.tuning import Tuning
     from sizewright.spec import Job, Outcome, Plan
 
 _EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 130}
 
 
 @examples(
-    "sizewright run job.yaml            # sized, trained, and tuned while it trains",
+    "sizewright run job.yaml            # size, train and adjust it",
     "sizewright run plan.yaml --folder snapshots --resume snapshots",
     "sizewright run job.yaml --workers 2 --ps 1 --worker-cpu 0.5 --ps-cpu 300m",
 )
@@ -48,33 +48,37 @@ def run(
     ],
     output: Output = Format.table,
     address: RayAddress = None,
-    folder: Annotated[Text, typer.Option("--folder", help="Keep snapshots here.")] = None,
-    resume: Annotated[Text, typer.Option("--resume", help="Go on from the snapshots in this folder.")] = None,
+    folder: Annotated[Text, typer.Option("--folder", help="Write snapshots to this folder.")] = None,
+    resume: Annotated[Text, typer.Option("--resume", help="Resume from the snapshots in this folder.")] = None,
     hang_limit: Annotated[
         float,
         typer.Option(
             "--hang-limit",
             metavar="TIME",
             parser=read_seconds(1.0),
-            help="Replace a replica that does not answer for so long. For jobs without a command.",
+            help="Replace a replica that does not answer for this time. For jobs without a command.",
         ),
     ] = 30.0,
     samples: Samples = None,
     workers: Annotated[
-        Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: how many workers.")
+        Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: number of workers.")
     ] = None,
     ps: Annotated[
-        Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="For a job file: how many PS.")
+        Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="For a job file: number of PS.")
     ] = None,
-    worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each: 2, 0.5 or 500m.")] = None,
+    worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each worker: 2, 0.5 or 500m.")] = None,
     ps_cpu: Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
-    worker_memory: Annotated[Text, typer.Option("--worker-memory", help="Of each: 2Gi; unlimited without.")] = None,
-    ps_memory: Annotated[Text, typer.Option("--ps-memory", help="Of each PS.")] = None,
+    worker_memory: Annotated[
+        Text, typer.Option("--worker-memory", help="Memory of each worker, such as 2Gi. Default: unlimited.")
+    ] = None,
+    ps_memory: Annotated[Text, typer.Option("--ps-memory", help="Memory of each PS.")] = None,
     store: Store = None,
-    record: Annotated[bool, typer.Option(help="Keep the run in the store's history.")] = True,
+    record: Annotated[bool, typer.Option(help="Keep the run in the history of the store.")] = True,
     tune: Annotated[
         Optional[bool],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--tune/--no-tune", help="Change it while it trains; without either, jobs that were sized here."),
+        typer.Option(
+            "--tune/--no-tune", help="Adjust the job while it trains. Default: only if this command sized it."
+        ),
     ] = None,
     dry_run: DryRun = False,
     decisions: DecisionsFile = None,
@@ -84,15 +88,16 @@ def run(
     rails: RailsFile = None,
     ledger: LedgerFile = None,
     metrics: Annotated[
-        Text, typer.Option("--metrics", help="Append what is observed to this file, for replays.")
+        Text, typer.Option("--metrics", help="Append observed metrics to this file, for replays.")
     ] = None,
     metrics_port: MetricsPortNumber = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
-    """Train a job until all samples are trained: a plan as it says, a job file without sizes as it is recommended.
+    """Train a job until all samples are trained.
 
-    A job that was sized here is tuned while it trains; in a dry run it trains as it was launched. Exits 1 when it
-    failed, and with 128 and the number of a signal that stopped it: 130 after Ctrl-C, 143 after SIGTERM.
+    A plan is launched as it is. A job file without sizes is sized first, and the job is adjusted while it trains; in a
+    dry run it keeps its first allocation. Exits with 1 if the job fails, and with 128 + n if signal n stops it: 130
+    after Ctrl-C, 143 after SIGTERM.
     """
     import sys
     from contextlib import redirect_stdout
@@ -102,25 +107,43 @@ def run(
     from sizewright.cli.output import show, stderr
     from sizewright.spec import Plan
 
-    given = {"workers": workers, "ps": ps, "worker_cpu": worker_cpu, "ps_cpu": ps_cpu}
-    given |= {"worker_memory": worker_memory, "ps_memory": ps_memory}
-    loaded = _plan_or_job(plan, {name: size for name, size in given.items() if size is not None})
+    sizes = {
+        "workers": workers,
+        "ps": ps,
+        "worker_cpu": worker_cpu,
+        "ps_cpu": ps_cpu,
+        "worker_memory": worker_memory,
+        "ps_memory": ps_memory,
+    }
+    loaded = _plan_or_job(plan, {name: size for name, size in sizes.items() if size is not None})
     job = loaded.job if isinstance(loaded, Plan) else loaded
-    options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume, "hang_s": hang_limit} | (
-        {"address": address} if address else {}
-    )
-    how = _tuning(tune, dry_run, decisions)
+    options: dict[str, Any] = {"samples": samples, "folder": folder, "resume": resume, "hang_s": hang_limit}
+    if address:
+        options["address"] = address
     with LiveView(stderr(), samples or job.samples) as view:
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 outcome = api.run(
-                    loaded, executor="ray" if address else "local", store=store, record=record, tune=how, prior=prior,
-                    tracking_uri=tracking_uri, cluster=cluster, rails=rails, ledger=ledger, metrics=metrics,
-                    metrics_port=metrics_port, metrics_host=metrics_host, progress=view.progressed,
-                    decided=view.decided, sized=view.sized, **options,
-                )  # fmt: skip
+                    loaded,
+                    executor="ray" if address else "local",
+                    store=store,
+                    record=record,
+                    tune=_tuning(tune, dry_run, decisions),
+                    prior=prior,
+                    tracking_uri=tracking_uri,
+                    cluster=cluster,
+                    rails=rails,
+                    ledger=ledger,
+                    metrics=metrics,
+                    metrics_port=metrics_port,
+                    metrics_host=metrics_host,
+                    progress=view.progressed,
+                    decided=view.decided,
+                    sized=view.sized,
+                    **options,
+                )
         except KeyboardInterrupt:
-            stderr().print("Stopped before it trained.")
+            stderr().print("Stopped before the job trained.")
             raise typer.Exit(_EXIT_CODES["stopped"]) from None
     show(outcome, output, lambda console: _print(console, outcome))
     raise typer.Exit(_EXIT_CODES[outcome.status])
@@ -128,16 +151,16 @@ def run(
 
 def _plan_or_job(path: str, sizes: dict[str, Any]) -> Plan | Job:
     from sizewright.api import load_job
-    from sizewright.executors.plan_files import is_plan, plan_from_file
+    from sizewright.runtime.plan_files import is_plan, plan_from_file
 
     return plan_from_file(path, sizes) if sizes or is_plan(path) else load_job(path)
 
 
 def _tuning(tune: bool | None, dry_run: bool, decisions: str | None) -> bool | Tuning | None:
-    """How it is to be tuned; None where that is left to what is run."""
+    """Return the settings of tuning; None for the default of a plan or a job."""
     from pathlib import Path
 
-    from sizewright.executors.tuning import Tuning
+    from sizewright.runtime.tuning import Tuning
 
     if tune is False or not (dry_run or decisions):
         return tune
@@ -145,7 +168,7 @@ def _tuning(tune: bool | None, dry_run: bool, decisions: str | None) -> bool | T
 
 
 def _print(console: Console, outcome: Outcome) -> None:
-    """The outcome in sentences; failures and changes as tables, where there are any."""
+    """Print an outcome, with its failures and changes."""
     from sizewright.spec.units import format_count, format_seconds
 
     rate = f", {outcome.samples_per_s:,.0f} samples/s while it trained" if outcome.samples_per_s else ""
@@ -161,16 +184,8 @@ def _print(console: Console, outcome: Outcome) -> None:
     if outcome.snapshots or outcome.snapshot_faults:
         faults = f"; {outcome.snapshot_faults} could not be written" if outcome.snapshot_faults else ""
         console.print(f"{format_count(outcome.snapshots, 'snapshot')}{faults}.")
-    _print_failures(console, outcome)
-    _print_changes(console, outcome)
-
-
-def _print_failures(console: Console, outcome: Outcome) -> None:
     for f in outcome.failures:
         recovered = "not recovered" if f.recovered_s is None else f"recovered in {f.recovered_s:.1f} s"
         console.print(f"• at {f.at_s:.1f} s {f.replica} was lost ({f.cause}), {recovered}. {f.action}".rstrip())
-
-
-def _print_changes(console: Console, outcome: Outcome) -> None:
     for c in outcome.changes:
         console.print(f"• at {c.at_s:.1f} s {c.kind} in {c.seconds:.2f} s: {c.description}")

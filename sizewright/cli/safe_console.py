@@ -1,4 +1,4 @@
-"""A console of rich on which nobody's text steers the terminal."""
+"""A rich console on which printed text cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sizewright.redaction import shown
 
 
 class SafeConsole(Console):
-    """Whatever is rendered passes `shown`; rich's own control codes are kept apart from text."""
+    """Passes rendered text through `shown`; the control codes of rich itself stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does it."""
+        """Render like rich, with safe text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(shown(segment.text), segment.style)

@@ -11,27 +11,34 @@ from sizewright.cli.options import Output
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 
-_READ = ("job", "cluster", "jobs", "rails")
-"""What people write; all else is what Sizewright prints."""
+_INPUTS = ("job", "cluster", "jobs", "rails")
+"""Files that users write; the others are results of Sizewright."""
 
 
 @examples("sizewright schema job > job.schema.json", "sizewright schema cluster --output table")
 def schema(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=f"{named(SCHEMAS)}.".capitalize(), autocompletion=among(SCHEMAS))
+        str,
+        typer.Argument(metavar="KIND", help=f"The file or result: {named(SCHEMAS)}.", autocompletion=among(SCHEMAS)),
     ] = "job",
     output: Output = Format.json,
 ) -> None:
-    """Print the JSON Schema of a job, cluster or jobs file, of guard rails or of a result; as a table, its keys."""
+    """Print the JSON Schema of a file that users write or of a result; as a table, its keys."""
     if kind not in SCHEMAS:
         raise typer.BadParameter(f"'{kind}' is not {named(SCHEMAS)}.", param_hint="'KIND'")
     from sizewright import spec
     from sizewright.cli.output import show_data
     from sizewright.cli.tables import keys_table
-    from sizewright.datasets.trials import Trial
+    from sizewright.datasets.trials.trial import Trial
 
-    names = {"jobs": "Queue", "memory": "MemoryReport"}
+    names = {
+        "checkup": "Diagnosis",
+        "division": "ClusterAllocation",
+        "jobs": "Queue",
+        "memory": "MemoryReport",
+        "simulation": "SimulationAnswer",
+    }
     record = Trial if kind == "trial" else getattr(spec, names.get(kind, kind.capitalize()))
-    text = record.model_json_schema(mode="validation" if kind in _READ else "serialization")
-    data = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | text
-    show_data(data, output, lambda console: console.print(keys_table(text)))
+    json_schema = record.model_json_schema(mode="validation" if kind in _INPUTS else "serialization")
+    data = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | json_schema
+    show_data(data, output, lambda console: console.print(keys_table(json_schema)))

@@ -20,30 +20,30 @@ from sizewright.spec.units import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.datasets.bank.noise import RepeatNoise
-    from sizewright.datasets.finished import FinishedJob
-    from sizewright.datasets.trials import Trial
+    from sizewright.datasets.runs.finished_job import FinishedJob
+    from sizewright.datasets.trial_bank.noise import RepeatNoise
+    from sizewright.datasets.trials.trial import Trial
     from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Prediction, Recommendation
 
 
 def trials_table(trials: Sequence[Trial]) -> DataTable:
-    """One row a trial."""
+    """Return one row per trial."""
     table = DataTable(
-        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "held by", "status",
-        text=("held by", "status"),
+        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "limited by", "status",
+        text=("limited by", "status"),
     )  # fmt: skip
     for t in trials:
         rate = format_number(t.throughput) if t.throughput else "–"
         error = f"{t.throughput_se / t.throughput:.1%}" if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
-        servers = _sized(t.ps, t.ps_cpu) if t.ps else "–"
-        cells = (_sized(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
+        servers = _replicas_and_cores(t.ps, t.ps_cpu) if t.ps else "–"
+        cells = (_replicas_and_cores(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
         table.add_row(*cells, t.limited_by or "–", t.status)
     return table
 
 
 def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> DataTable:
-    """One row a table and model; the least error of each table is marked."""
+    """Return one row per table and model; the smallest error of each table is marked."""
     table = DataTable(
         f"Models from {trials} space-filling trials (median error; 90 % intervals)",
         "table", "model", "error near the best", "anywhere", "coverage", "interval score", "fitted",
@@ -62,7 +62,7 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> DataTable:
 
 
 def history_table(runs: Sequence[FinishedJob]) -> DataTable:
-    """One row a finished job."""
+    """Return one row per finished job."""
     table = DataTable(
         "Finished jobs (replicas × cores)", "job", "started", "status", "workers", "PS", "samples/s", "expected",
         "peak of a worker", "of a PS", text=("job", "started", "status"),
@@ -70,34 +70,35 @@ def history_table(runs: Sequence[FinishedJob]) -> DataTable:
     for run in runs:
         longest = max(run.stretches, key=lambda stretch: stretch.duration_s, default=None)
         sizes = [sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
-        e = run.expected
+        expected = run.expected
         rates = [
             format_number(run.throughput) if run.throughput else "–",
-            format_interval(e.value, e.lower, e.upper)[0] if e else "–",
+            format_interval(expected.value, expected.lower, expected.upper)[0] if expected else "–",
         ]
-        peaks = (run.worker.memory_peak_bytes, run.ps.memory_peak_bytes)
-        bytes_ = [format_bytes(peak) if peak else "–" for peak in peaks]
+        peaks = [
+            format_bytes(role.memory_peak_bytes) if role.memory_peak_bytes else "–" for role in (run.worker, run.ps)
+        ]
         started = f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–"
-        table.add_row(run.name, started, run.outcome.status, *sizes, *rates, *bytes_)
+        table.add_row(run.name, started, run.outcome.status, *sizes, *rates, *peaks)
     return table
 
 
 def versions_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
-    """One row a registered prior, the newest first."""
+    """Return one row per registered prior, the newest first."""
     table = DataTable(
         "Learned priors", "version", "aliases", "made", "trials", "held-out error", "coverage", "meaning",
         text=("aliases", "made", "meaning"),
     )  # fmt: skip
     for row in rows:
         errors = (row.get(f"metric.held_out_{name}") for name in ("job_mdape", "coverage"))
-        shares = ["–" if told is None else f"{float(told):.1%}" for told in errors]
+        shares = ["–" if error is None else f"{float(error):.1%}" for error in errors]
         names = ", ".join(row["aliases"])
         table.add_row(str(row["version"]), names, row["made"], row.get("trials", "–"), *shares, row.get("reason", ""))
     return table
 
 
 def priors_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
-    """One row a registered prior and family."""
+    """Return one row per registered prior and family."""
     table = DataTable(
         "Learned priors on held-out jobs", "version", "family", "jobs", "median error", "regret", "coverage",
         text=("family",),
@@ -109,7 +110,7 @@ def priors_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
 
 
 def print_recommendation(console: Console, answer: Recommendation, job: Job | None = None) -> None:
-    """The whole answer; the candidates' table marks the chosen row."""
+    """Print a recommendation; the table of candidates marks the chosen row."""
     if answer.target is None or answer.predicted is None:
         console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
         for reason in answer.reasons:
@@ -122,16 +123,20 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
     _print_expected(console, answer, job)
     for reason in answer.reasons:
         console.print(f"• {reason}")
-    e = answer.evidence
-    limits = f"cores limited by {', '.join(e.limited_by)}" if e.limited_by else "what limited their cores is unknown"
-    told = f"{format_count(e.trials, 'trial')} ({e.distinct_allocations} distinct) on "
-    told += f"{', '.join(e.host) or 'an unnamed host'}, "
-    told = f"{told}{limits}" if e.trials else "no trial of this job"
-    console.print(f"Rests on {told}; model {e.model}.")
-    for text in e.assumptions:
+    evidence = answer.evidence
+    source = "no trial of this job"
+    if evidence.trials:
+        host = ", ".join(evidence.host) or "an unnamed host"
+        limit = "the limit of their cores is unknown"
+        if evidence.limited_by:
+            limit = f"cores limited by {', '.join(evidence.limited_by)}"
+        trials = format_count(evidence.trials, "trial")
+        source = f"{trials} ({evidence.distinct_allocations} distinct) on {host}, {limit}"
+    console.print(f"Rests on {source}; model {evidence.model}.")
+    for text in evidence.assumptions:
         console.print(f"assumes: {text}", style="dim")
-    for text in e.to_be_surer:
-        console.print(f"to be surer: {text}", style="dim")
+    for text in evidence.to_be_surer:
+        console.print(f"to narrow the interval: {text}", style="dim")
 
 
 def _candidates(answer: Recommendation) -> DataTable:
@@ -175,29 +180,30 @@ def _sizes(answer: Recommendation) -> DataTable:
 
 
 def _print_expected(console: Console, answer: Recommendation, job: Job | None) -> None:
-    p = answer.predicted
-    assert p is not None
-    shares = ((name, share) for name, share in (("workers", p.worker_utilization), ("PS", p.ps_utilization)) if share)
-    busy = "".join(f"; {name} {share:.0%} busy" for name, share in shares)
-    console.print(f"Expect {_interval(p.throughput)} samples/s: {_whole(p)}{busy}.", style="bold")
-    gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
+    predicted = answer.predicted
+    assert predicted is not None
+    utilization = {"workers": predicted.worker_utilization, "PS": predicted.ps_utilization}
+    busy = "".join(f"; {name} {share:.0%} busy" for name, share in utilization.items() if share)
+    rate = _describe_estimate(predicted.throughput)
+    console.print(f"Expect {rate} samples/s: {_describe_total(predicted)}{busy}.", style="bold")
     if job:
+        gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
         console.print(f"Cost is counted at {describe_prices(job.prices, gpus=gpus)}.")
 
 
-def _whole(p: Prediction) -> str:
-    """How long all samples take and what they cost, where their number is known."""
-    time, cost = p.completion_time_s, p.cost
+def _describe_total(predicted: Prediction) -> str:
+    """Return the completion time and the cost of all samples if their number is known, else the cost of an hour."""
+    time, cost = predicted.completion_time_s, predicted.cost
     if time is None or cost is None:
-        return f"an hour costs {format_number(p.price_per_hour or 0.0)}; how long it takes is unknown"
+        return f"an hour costs {format_number(predicted.price_per_hour or 0.0)}; the completion time is unknown"
     return (
         f"done in {format_seconds(time.value)} ({format_seconds(time.lower)} to {format_seconds(time.upper)}) for a "
-        f"cost of {_interval(cost)}"
+        f"cost of {_describe_estimate(cost)}"
     )
 
 
 def print_memory(console: Console, report: MemoryReport) -> None:
-    """Table by table, then per server."""
+    """Print the memory of each table, then of each number of PS."""
     counted = any(t.rows_lower != t.rows_upper for t in report.tables)
     table = DataTable(
         f"{report.job}: memory of the tables ({report.optimizer})",
@@ -214,39 +220,41 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     console.print(table)
     servers = DataTable("Per server, margin included", "PS", "memory of each", "", text=("",))
     for option in report.servers:
-        least = option.ps == report.least_ps
-        note = "fewest that fit" if least else option.reason
+        is_fewest = option.ps == report.least_ps
+        notes = ["fewest that fit" if is_fewest else option.reason]
         if option.oom_probability is not None:
-            note = f"{note}{', ' if note else ''}too little with a chance of {option.oom_probability:.0%}"
-        servers.add_row(str(option.ps), format_bytes(option.memory_bytes), note, style="bold green" if least else "")
+            notes.append(f"out of memory with a probability of {option.oom_probability:.0%}")
+        style = "bold green" if is_fewest else ""
+        servers.add_row(str(option.ps), format_bytes(option.memory_bytes), ", ".join(filter(None, notes)), style=style)
     console.print(servers)
     if report.least_ps is None and report.needed_ps:
-        console.print(f"{report.needed_ps} PS would fit: let bounds.ps.replicas allow them, or raise bounds.ps.memory.")
+        console.print(f"{report.needed_ps} PS would fit. Raise bounds.ps.replicas or bounds.ps.memory.")
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
 
 
 def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) -> None:
-    """The data card, then one row a base shape."""
+    """Print the base shapes of a bank and its data card."""
     table = DataTable(
         "Base shapes of the bank", "base shape", "family", "jobs", "batch sizes", "table scales", "modes",
         text=("base shape", "family", "batch sizes", "table scales", "modes"),
     )  # fmt: skip
     jobs = list(card["jobs"].values())
-    for base in dict.fromkeys(told["base"] for told in jobs):
-        mine = [told for told in jobs if told["base"] == base]
-        training = [told["job"]["training"] for told in mine]
+    for base in dict.fromkeys(job["base"] for job in jobs):
+        jobs_of_base = [job for job in jobs if job["base"] == base]
+        training = [job["job"]["training"] for job in jobs_of_base]
         table.add_row(
             base,
-            mine[0]["job"]["model"]["family"],
-            str(len(mine)),
+            jobs_of_base[0]["job"]["model"]["family"],
+            str(len(jobs_of_base)),
             ", ".join(map(str, sorted({t["batch_size"] for t in training}))),
-            ", ".join(f"{scale:g}" for scale in sorted({told["table_scale"] for told in mine})),
+            ", ".join(f"{scale:g}" for scale in sorted({job["table_scale"] for job in jobs_of_base})),
             ", ".join(sorted({t["sync"] for t in training})),
         )
     console.print(table)
-    host, discarded = card["host"], sum(told["trials"] for told in card["discarded"])
+    host = card["host"]
+    discarded = sum(each["trials"] for each in card["discarded"])
     versions = ", ".join(f"{name} {number}" for name, number in host["versions"].items())
     console.print(
         f"{format_count(card['trials'], 'trial')} of {format_count(len(jobs), 'job')}, {card['failed']} failed, "
@@ -256,39 +264,37 @@ def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) ->
     )
     if noise.pairs:
         console.print(
-            f"{noise.pairs} were measured again in another session: one strays by {noise.raw:.1%}, at the host's usual "
-            f"speed by {noise.at_usual_speed:.1%}."
+            f"{noise.pairs} were measured again in another session: they differ by {noise.raw:.1%}, and by "
+            f"{noise.at_usual_speed:.1%} at the host's usual speed."
         )
     for what, how in card["how"].items():
         console.print(f"{what}: {how}", style="dim")
-    for told in card["discarded"]:
-        console.print(f"discarded: {told['trials']} × {told['reason']}", style="dim")
+    for each in card["discarded"]:
+        console.print(f"discarded: {each['trials']} × {each['reason']}", style="dim")
 
 
 def keys_table(schema: dict[str, Any]) -> DataTable:
-    """Every key of every record of a JSON Schema, with what it means."""
+    """Return one row per key of the records of a JSON Schema, with its meaning."""
     table = DataTable(str(schema["title"]), "record", "key", "meaning", text=("record", "key", "meaning"))
     records = {schema["title"]: schema} | schema.get("$defs", {})
     for name, record in records.items():
-        for key, told in record.get("properties", {}).items():
-            table.add_row(name, key, str(told.get("description", "")))
+        for key, definition in record.get("properties", {}).items():
+            table.add_row(name, key, str(definition.get("description", "")))
     return table
 
 
-def _sized(replicas: int, cores: float | None) -> str:
+def _replicas_and_cores(replicas: int, cores: float | None) -> str:
     return f"{replicas} × {cores:g}" if cores else f"{replicas} × –"
 
 
 def sized_role(allocation: Allocation, role: str) -> str:
-    """`4 × 2`: replicas × cores; GPUs, and several groups, where there are some."""
-    return (
-        " + ".join(
-            _sized(group.replicas, group.cpu) + (f" + {group.gpu.describe()}" if group.gpu else "")
-            for group in getattr(allocation, role)
-        )
-        or "–"
-    )
+    """Return the size of a role as replicas × cores, with GPUs and several groups if any: `4 × 2`."""
+    sizes = []
+    for group in getattr(allocation, role):
+        gpu = f" + {group.gpu.describe()}" if group.gpu else ""
+        sizes.append(_replicas_and_cores(group.replicas, group.cpu) + gpu)
+    return " + ".join(sizes) or "–"
 
 
-def _interval(estimate: Estimate) -> str:
+def _describe_estimate(estimate: Estimate) -> str:
     return describe_interval(estimate.value, estimate.lower, estimate.upper)

@@ -11,7 +11,7 @@ from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
 
 if TYPE_CHECKING:
-    from sizewright.datasets.trial_files import TrialTable
+    from sizewright.datasets.trials.files import TrialTable
     from sizewright.spec import Job
 
 app = Verbs(
@@ -20,11 +20,13 @@ app = Verbs(
     "sizewright trials import mine.csv --job job.yaml",
 )
 
-OfJob = Annotated[Text, typer.Option("--job", help="Only trials of this job file.")]
+OfJob = Annotated[Text, typer.Option("--job", help="Only trials of the job in this job file.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv or .parquet file.")]
 Measurements = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="A .csv, .tsv, .json, .jsonl or .parquet file; text may be packed (.gz)."),
+    typer.Argument(
+        metavar="FILE", help="A .csv, .tsv, .json, .jsonl or .parquet file; text files may be compressed (.gz)."
+    ),
 ]
 
 
@@ -47,7 +49,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
     """Write the trials of the store to a CSV or Parquet file."""
     from sizewright import api
     from sizewright.cli.output import show_data
-    from sizewright.datasets.trial_files import export_trials
+    from sizewright.datasets.trials.files import export_trials
     from sizewright.spec.units import format_count
 
     with api.open_store(store) as opened:
@@ -71,53 +73,61 @@ def import_(
     dry_run: DryRun = False,
     output: Output = Format.table,
 ) -> None:
-    """Add measurements of your own to the store; they need the columns workers, ps and throughput.
+    """Add your own measurements to the store.
 
-    A job without PS needs no column ps. Columns that the trial table does not have are left out and named. A row that
-    is there already is not added again, and one that is a copy of another row counts once.
+    They need the columns workers, ps (unless the job has no PS) and throughput. Columns that the trial table does not
+    have are left out, and the answer names them. Rows that are already in the store, and copies of other rows, are
+    skipped.
     """
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
     from sizewright.spec.units import format_count
 
     with Bar("reading"):
-        told = _added(file, store, job, map_ or [], dry_run)
-    if notes := told.pop("notes"):
+        result = _add(file, store, job, map_ or [], dry_run)
+    if notes := result.pop("notes"):
         stderr().print(notes)
-    added, there = format_count(told["added"], "trial"), told["already_there"]
-    text = f"{'Would add' if dry_run else 'Added'} {added} to {told['store']} ({there:,} were there already)"
-    if not told["added"]:
-        text = f"Nothing to add: {told['store']} has the {format_count(there, 'trial')} of {file} already"
-    show_data(told, output, lambda out: out.print(text))
+    added, known = result["added"], result["already_there"]
+    if added:
+        verb = "Would add" if dry_run else "Added"
+        text = f"{verb} {format_count(added, 'trial')} to {result['store']} ({known:,} were there already)"
+    else:
+        text = f"Nothing to add: {result['store']} already has the {format_count(known, 'trial')} of {file}"
+    show_data(result, output, lambda out: out.print(text))
 
 
-def read_given(path: str, mapping: list[str], job: Job | None) -> TrialTable:
-    """Read the file of trials that --trials names."""
-    from sizewright.datasets.column_names import read_mapping
-    from sizewright.datasets.trial_files import read_trials
+def read_trial_file(path: str, mapping: list[str], job: Job | None) -> TrialTable:
+    """Read a file of trials."""
+    from sizewright.datasets.trials.column_names import read_mapping
+    from sizewright.datasets.trials.files import read_trials
 
     return read_trials(path, columns=read_mapping(mapping), has_ps=job is None or job.has_ps)
 
 
-def _added(file: str, store: str | None, job: str | None, mapping: list[str], dry_run: bool) -> dict[str, Any]:
-    """How many were new, and how many were there already."""
+def _add(file: str, store: str | None, job: str | None, mapping: list[str], dry_run: bool) -> dict[str, Any]:
+    """Add the trials of a file that are new, and return how many there were."""
     from sizewright import api
     from sizewright.errors import NoTrialsError
 
-    table = read_given(file, mapping, api.load_job(job) if job else None)
+    table = read_trial_file(file, mapping, api.load_job(job) if job else None)
     trials = api.assign_job(table.trials, job) if job else table.trials
     name, new = "a new store", trials
     try:
         with api.open_store(store, create=not dry_run) as opened:
-            there = set(opened.trials())
-            name, new = opened.name, [trial for trial in trials if trial not in there]
+            known = set(opened.trials())
+            name, new = opened.name, [trial for trial in trials if trial not in known]
             if job and not dry_run:
                 opened.history.add_job(api.counted(job))
             if not dry_run:
                 opened.add_all(new)
-    except NoTrialsError:  # there is no store, and a dry run makes none
+    except NoTrialsError:  # a dry run does not create a store
         pass
     return {
-        "store": name, "added": len(new), "already_there": len(trials) - len(new), "dry_run": dry_run,
-        "read_as": table.columns.renamed, "left_out": list(table.columns.left_out), "notes": table.describe(),
-    }  # fmt: skip
+        "store": name,
+        "added": len(new),
+        "already_there": len(trials) - len(new),
+        "dry_run": dry_run,
+        "read_as": table.columns.renamed,
+        "left_out": list(table.columns.left_out),
+        "notes": table.describe(),
+    }

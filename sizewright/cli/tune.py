@@ -1,4 +1,4 @@
-"""`sizewright tune`: a control loop beside a job that another process runs, or ran, with a live view."""
+"""`sizewright tune`: a control loop for a job that another process runs or ran, with a live view."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sizewright.spec.units import format_count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.recommender.decisions import Decision
+    from sizewright.recommender.control.decisions import Decision
 
 _STOPPED = 130
 
@@ -38,12 +38,14 @@ _STOPPED = 130
     "sizewright tune job.yaml --replay metrics.jsonl --cluster cluster.yaml",
 )
 def tune(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name, file or handle id of a job that `run` trains.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Name, job file or handle id of a job that `sizewright run` trains.")
+    ],
     output: Output = Format.table,
-    pause: Annotated[bool, typer.Option("--pause", help="Pause the run's own loop, and do no more.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Let the run's own loop go on, and do no more.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Only pause the control loop of the run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Only resume the control loop of the run.")] = False,
     replay: Annotated[
-        Text, typer.Option("--replay", help="Say what would be done on metrics that `run --metrics` recorded.")
+        Text, typer.Option("--replay", help="Show what would be decided on metrics recorded by `run --metrics`.")
     ] = None,
     change_s: Annotated[
         Number,
@@ -51,11 +53,14 @@ def tune(
             "--change-s",
             metavar="TIME",
             parser=read_seconds(),
-            help="For a replay: time that a change costs, such as 20s or 2m.",
+            help="For a replay: time that a change takes, such as 20s or 2m.",
         ),
     ] = None,
     prometheus: Annotated[
-        Text, typer.Option("--prometheus", help="URL of a Prometheus that scrapes the run's metrics port; a dry run.")
+        Text,
+        typer.Option(
+            "--prometheus", help="URL of a Prometheus that scrapes the metrics of the run; implies a dry run."
+        ),
     ] = None,
     plans: Annotated[Text, typer.Option("--plans", help="Write the plan of each change into this folder.")] = None,
     dry_run: DryRun = False,
@@ -67,54 +72,64 @@ def tune(
     metrics_port: MetricsPortNumber = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
-    """Watch a running job and change it where that pays, until it ends. Ctrl-C ends this, and the job trains on.
+    """Watch a running job until it ends, and adjust it if that pays. After Ctrl-C the job continues to train.
 
-    Without anything to carry out plans, in a replay or from a Prometheus, it says what it would do. It goes on from the
-    decisions that the file holds.
+    In a replay or from a Prometheus there is nothing that carries out plans, so the command shows what it would do.
+    Decisions that the file of --decisions already holds are continued.
     """
     from pathlib import Path
 
     from sizewright import api
     from sizewright.cli.live import LiveView
     from sizewright.cli.output import show_data, stderr
-    from sizewright.executors.tuning import Tuning
+    from sizewright.runtime.tuning import Tuning
 
     if pause or resume:
         _pause(job, pause, resume, output)
         return
-    told: list[Decision] = []
+    made: list[Decision] = []
     code = 0
     with LiveView(stderr()) as view:
 
         def decided(decision: Decision) -> None:
-            told.append(decision)
+            made.append(decision)
             view.decided(decision)
 
         try:
             api.tune(
-                job, replay=replay, change_s=change_s, prometheus=prometheus, plans=plans,
-                how=Tuning(dry_run=dry_run, decisions=Path(decisions) if decisions else None), store=store,
-                prior=prior, tracking_uri=tracking_uri, cluster=cluster, metrics_port=metrics_port,
-                metrics_host=metrics_host, progress=view.progressed, decided=decided,
-            )  # fmt: skip
+                job,
+                replay=replay,
+                change_s=change_s,
+                prometheus=prometheus,
+                plans=plans,
+                how=Tuning(dry_run=dry_run, decisions=Path(decisions) if decisions else None),
+                store=store,
+                prior=prior,
+                tracking_uri=tracking_uri,
+                cluster=cluster,
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
+                progress=view.progressed,
+                decided=decided,
+            )
         except KeyboardInterrupt:
             code = _STOPPED
-    data = [decision.model_dump(mode="json") for decision in told]
-    show_data(data, output, lambda console: _print(console, told))
+    data = [decision.model_dump(mode="json") for decision in made]
+    show_data(data, output, lambda console: _print(console, made))
     raise typer.Exit(code)
 
 
 def _pause(job: str, pause: bool, resume: bool, output: Format) -> None:
     from sizewright.cli.output import show_data
     from sizewright.errors import InputError
-    from sizewright.executors.watched import attached_to
+    from sizewright.runtime.watched import attached_to
 
     if pause and resume:
-        raise InputError("A loop is paused or goes on.", "Leave out --pause or --resume.")
+        raise InputError("--pause and --resume exclude each other.", "Leave one of them out.")
     with attached_to(job) as run:
         run.pause(pause)
         name = run.status.handle.id
-    text = f"The loop of {name} {'is paused' if pause else 'goes on'}."
+    text = f"The control loop of {name} is {'paused' if pause else 'resumed'}."
     show_data({"job": name, "paused": pause}, output, lambda console: console.print(text))
 
 
@@ -125,8 +140,8 @@ def _print(console: Console, decisions: list[Decision]) -> None:
 
     counts = Counter(decision.kind for decision in decisions)
     console.print(
-        f"{format_count(len(decisions), 'turn')}: {counts['adjust']} adjust, "
-        f" {counts['keep']} keep, {counts['blind']} blind."
+        f"{format_count(len(decisions), 'decision')}: {counts['adjust']} adjust, {counts['keep']} keep, "
+        f"{counts['blind']} skipped."
     )
     if counts["adjust"]:
         console.print(changes_table(decisions))

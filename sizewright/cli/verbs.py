@@ -1,4 +1,4 @@
-"""How verbs are registered: each with examples, which end its `--help` and from which documentation can be made."""
+"""Registration of verbs with examples, which appear in `--help` and in the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HELP = {"help_option_names": ["--help", "-h"]}
 
 
 def examples(*lines: str) -> Callable[[F], F]:
-    """Whole command lines that show what a verb is for; a comment may follow each."""
+    """Attach command lines to a verb as examples; each may end with a comment."""
 
     def keep(function: F) -> F:
         vars(function)["examples"] = lines
@@ -25,22 +25,27 @@ def examples(*lines: str) -> Callable[[F], F]:
 
 
 class Verbs(typer.Typer):
-    """Verbs, or groups of them. The epilog of each command is its examples, one a line."""
+    """Verbs, or groups of verbs. The epilog of each command holds its examples, one per line."""
 
     def __init__(self, help: str, *lines: str, **more: Any) -> None:
         super().__init__(
-            help=help, epilog="\n".join(lines), cls=_Group, no_args_is_help=True, rich_markup_mode=None,
-            pretty_exceptions_enable=False, context_settings=_HELP, **more,
-        )  # fmt: skip
+            help=help,
+            epilog="\n".join(lines),
+            cls=_Group,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            context_settings=_HELP,
+            **more,
+        )
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
-        """As typer's, for a function with examples."""
+        """Register a function with examples, like typer."""
 
         def register(function: F) -> F:
-            lines = vars(function)["examples"]
-            return super(Verbs, self).command(name, cls=_Verb, epilog="\n".join(lines), context_settings=_HELP, **more)(
-                function
-            )
+            epilog = "\n".join(vars(function)["examples"])
+            decorate = super(Verbs, self).command(name, cls=_Verb, epilog=epilog, context_settings=_HELP, **more)
+            return decorate(function)
 
         return register
 
@@ -53,7 +58,7 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
 
 class _Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer does, with refusals in plain words."""
+        """Parse arguments like typer, with plain error messages."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:

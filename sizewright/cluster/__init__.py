@@ -1,4 +1,4 @@
-"""One capacity, many jobs: the allocation problem, and what simulations of it are told.
+"""The allocation problem of one capacity and many jobs, and the settings of simulations of it.
 
 The allocators that solve it are in `sizewright.cluster.allocators`.
 """
@@ -7,39 +7,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from sizewright.cluster.allotment import Allotment, chosen
-    from sizewright.cluster.facts import Facts
-    from sizewright.cluster.problem import Problem
+    from sizewright.cluster.problem.problem import Problem
+    from sizewright.cluster.problem.scheduler_state import SchedulerState
+    from sizewright.cluster.problem.solution import Solution, chosen
     from sizewright.cluster.simulator.curves import Curve, Elasticity, power_law
     from sizewright.cluster.simulator.engine import Settings
     from sizewright.cluster.simulator.scenario import Loans
 
 _HOMES = {
-    "Allotment": "sizewright.cluster.allotment",
+    "Solution": "sizewright.cluster.problem.solution",
     "Curve": "sizewright.cluster.simulator.curves",
     "Elasticity": "sizewright.cluster.simulator.curves",
-    "Facts": "sizewright.cluster.facts",
+    "SchedulerState": "sizewright.cluster.problem.scheduler_state",
     "Loans": "sizewright.cluster.simulator.scenario",
-    "Problem": "sizewright.cluster.problem",
+    "Problem": "sizewright.cluster.problem.problem",
     "Settings": "sizewright.cluster.simulator.engine",
-    "chosen": "sizewright.cluster.allotment",
+    "chosen": "sizewright.cluster.problem.solution",
     "power_law": "sizewright.cluster.simulator.curves",
 }
 
 __all__ = [
-    "Allotment",
     "Curve",
     "Elasticity",
-    "Facts",
     "Loans",
     "Problem",
+    "SchedulerState",
     "Settings",
+    "Solution",
     "chosen",
     "power_law",
 ]
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

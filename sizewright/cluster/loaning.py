@@ -1,55 +1,56 @@
-"""How many inference servers can be lent: what their own demand is foretold to leave, less a headroom."""
+"""How many inference servers can be lent: all, minus a forecast of their own demand and a headroom."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster.problem import Floats, Ints
+from sizewright.cluster.problem.problem import Floats, Ints
 
 COVERAGE = 0.98
-"""Share of the forecast's past errors that the servers kept back cover."""
+"""Share of the forecast's past errors that the retained servers cover."""
 HEADROOM = 0.02
-"""Of all servers, kept back besides; as Aryl is taken to do."""
-FEW = 24
-"""Forecasts before whose errors are known nothing is lent."""
-
-
+"""Share of all servers that is retained in addition, as we understand Aryl."""
+MIN_ERRORS = 24
+"""Nothing is lent until the errors of this many forecasts are known."""
 PERIODS = 7
-"""So many of the last are averaged."""
+"""Number of past periods that are averaged."""
 RECENT = 6
-"""Steps that tell by how much this period differs from those before."""
+"""Number of recent steps from which the level of the present period is estimated."""
 
 
-def forecast(seen: Floats, period: int) -> float:
-    """The next value of a series that repeats itself by `period`.
+def forecast(demand: Floats, period: int) -> float:
+    """Forecast the next value of a series (T,) with a seasonal `period`.
 
-    As it was at this time of the periods before, on average, and by as much higher as the last steps were.
+    The forecast is the mean of the recent steps, plus the mean rise from the same steps to the same time in the past
+    periods.
     """
-    now = len(seen)
+    now = len(demand)
     recent = min(RECENT, period, now)
-    before = [now - back * period for back in range(1, PERIODS + 1) if now - back * period >= recent]
-    if not before:
-        return float(seen[-1])
-    shifts = [seen[at] - seen[at - recent : at].mean() for at in before]
-    return float(seen[-recent:].mean() + np.mean(shifts))
+    same_times = [now - back * period for back in range(1, PERIODS + 1) if now - back * period >= recent]
+    if not same_times:
+        return float(demand[-1])
+    rises = [demand[at] - demand[at - recent : at].mean() for at in same_times]
+    return float(demand[-recent:].mean() + np.mean(rises))
 
 
 def lendable(demand: Floats, servers: int, period: int) -> Ints:
-    """(T,): servers to lend in each step, told from the demand (T,) of the steps before it only:
-    servers − ⌈forecast + quantile of its errors of the last period + HEADROOM·servers⌉, 0 at least.
+    """Return the servers to lend (T,) in each step, computed from the demand of earlier steps only.
 
-    `demand` is in servers; `period` is a day, in steps.
+    That is max(servers − ⌈forecast + quantile of its errors in the last period + HEADROOM·servers⌉, 0).
+
+    `demand` (T,) is in servers; `period` is a day, in steps.
     """
-    lent, errors = np.zeros(len(demand), dtype=np.intp), list[float]()
+    lent = np.zeros(len(demand), dtype=np.intp)
+    errors: list[float] = []
     for step in range(1, len(demand)):
-        foretold = forecast(demand[:step], period)
-        if len(errors) >= FEW:
-            kept = foretold + float(np.quantile(errors[-period:], COVERAGE)) + HEADROOM * servers
-            lent[step] = max(servers - int(np.ceil(max(kept, 0.0))), 0)
-        errors.append(float(demand[step]) - foretold)
+        expected = forecast(demand[:step], period)
+        if len(errors) >= MIN_ERRORS:
+            retained = expected + float(np.quantile(errors[-period:], COVERAGE)) + HEADROOM * servers
+            lent[step] = max(servers - int(np.ceil(max(retained, 0.0))), 0)
+        errors.append(float(demand[step]) - expected)
     return lent
 
 
 def shortfall(demand: Floats, lent: Ints, servers: int) -> float:
-    """Share of the steps in which inference lacks servers that are lent."""
+    """Return the share of steps in which inference needs servers that are lent."""
     return float((demand > servers - lent).mean()) if len(demand) else 0.0

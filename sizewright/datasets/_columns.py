@@ -1,4 +1,4 @@
-"""What every view of the trial table shares: the plain type of each column, and times in UTC."""
+"""The plain type of each column of the trial table, and times in UTC: shared by all views of the table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from datetime import datetime, timezone
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 
 
 def plain_type(annotation: Any) -> type:
-    """The type of a cell, without what a record says of it."""
+    """Return the type of a cell: the annotation of a field without its constraints and `None`."""
     if get_origin(annotation) is Literal:
         return str
     inner = [part for part in get_args(annotation) if part is not NoneType]
@@ -21,17 +21,17 @@ COLUMNS: dict[str, type] = {name: plain_type(field.annotation) for name, field i
 
 
 def as_utc(moment: datetime) -> datetime:
-    """The same moment in UTC; a time without a zone is taken as UTC already."""
+    """Return the same time in UTC; a time without a zone is taken as UTC."""
     if moment.tzinfo is None:
         return moment.replace(tzinfo=timezone.utc)
     try:
         return moment.astimezone(timezone.utc)
     except OverflowError:
-        raise ValueError(f"{moment.isoformat()} is no moment in UTC") from None
+        raise ValueError(f"{moment.isoformat()} is out of range in UTC") from None
 
 
 def with_utc(trial: Trial) -> Trial:
-    """The trial with `started_at` in UTC."""
+    """Return the trial with `started_at` in UTC."""
     if trial.started_at is None:
         return trial
     return trial.model_copy(update={"started_at": as_utc(trial.started_at)})

@@ -1,4 +1,4 @@
-"""Traces of clusters: when jobs came, how long they ran, what they had."""
+"""Traces of clusters: the arrival times, durations and resources of jobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sizewright.datasets.column_names import known, match_columns
-from sizewright.datasets.tables import check_once, read_table
+from sizewright.datasets.files.tables import check_unique_columns, read_table
+from sizewright.datasets.trials.column_names import known, match_columns
 from sizewright.errors import InputError
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count, parse_byte_count, parse_cores, parse_number, parse_seconds
@@ -21,11 +21,11 @@ from sizewright.spec.units import format_count, parse_byte_count, parse_cores, p
 Floats = NDArray[np.float64]
 GIB = 1024**3
 LONGEST_S = 1e10
-"""Of a trace: three centuries."""
+"""The greatest length of a trace: three centuries."""
 
 
 LEFT_OUT = "left out since"
-"""The column of a reader that says, of a job that is left out, why: a verb and what follows."""
+"""The column in which a reader states why a job is left out, such as "never ran"; empty for other jobs."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class Trace:
 
     jobs: tuple[str, ...]
     arrived_s: Floats
-    """(N,) since the first."""
+    """Arrivals (N,) in seconds since the first."""
     duration_s: Floats
-    """(N,): how long each ran with what it had."""
+    """Running times (N,) with the resources in `needs`."""
     needs: dict[str, Floats]
-    """(N,) of each resource: cores, bytes, GPUs."""
+    """Amounts (N,) of each resource: cores, bytes, GPUs."""
     notes: tuple[str, ...] = ()
-    """What was left out or put right, and why."""
+    """Notes on rows that were left out or corrected, with the reason."""
 
     def __len__(self) -> int:
         return len(self.jobs)
 
     def between(self, from_s: float, until_s: float) -> Trace:
-        """The jobs that came in this time, which begins at 0."""
+        """Return the jobs that arrived in this interval; their times count from its start."""
         return self.pick(np.flatnonzero((self.arrived_s >= from_s) & (self.arrived_s < until_s)), from_s)
 
     def pick(self, rows: NDArray[np.integer], from_s: float = 0.0) -> Trace:
-        """Some of the jobs; their times count from `from_s`."""
+        """Return the selected jobs; their times count from `from_s`."""
         needs = {name: amounts[rows] for name, amounts in self.needs.items()}
         jobs = tuple(self.jobs[i] for i in rows)
         return Trace(jobs, self.arrived_s[rows] - from_s, self.duration_s[rows], needs, self.notes)
@@ -72,8 +72,8 @@ _PLAIN = known(
 
 
 def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
-    """A trace file, as `trace_of` reads its table. Raises InputError with one sentence where it cannot be read."""
-    frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=frame_of)
+    """Read a trace from a file, see `trace_of`. Raises InputError with one sentence where it cannot be read."""
+    frame = read_table(absolute(path), "trace", headerless=_lacks_header, records=frame_of_records)
     if frame.columns[0] == "0":  # published without a header
         frame = _named(frame, str(path))
     return trace_of(frame, str(path), kind, columns)
@@ -82,20 +82,20 @@ def read_trace(path: str | Path, kind: str | None = None, columns: Mapping[str, 
 def trace_of(
     frame: pd.DataFrame, source: str, kind: str | None = None, columns: Mapping[str, str] | None = None
 ) -> Trace:
-    """A trace in a table; `kind` is one of `READERS`, by default told by its columns. Errors call it `source`.
+    """Read a trace from a table; `kind` is one of `READERS`, by default detected by its columns.
 
-    A plain one may call its columns otherwise: by a synonym (`runtime`), or by `columns`, which maps a name of the
-    table to one of a plain trace, or to "" to leave it out. Durations, times since the first job and amounts may have
-    units (`1h`, `500m`, `8GB`); plain numbers are seconds, cores, bytes.
+    Errors call the table `source`. The columns of a plain trace may have other names: a synonym (`runtime`), or a name
+    in `columns`, which maps a column of the table to one of a plain trace, or to "" to leave it out. Durations, times
+    since the first job and amounts may have units (`1h`, `500m`, `8GB`); plain numbers are seconds, cores, bytes.
 
-    Raises InputError with one sentence where it cannot be read, or holds no job that ran.
+    Raises InputError with one sentence where the table cannot be read, or has no job that ran.
     """
     if kind is not None and kind not in READERS:
         raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     frame = frame.rename(columns=lambda name: str(name).strip().lower())
-    check_once(list(frame.columns), source)
+    check_unique_columns(list(frame.columns), source)
     if columns or kind == "plain":
-        return _tidy(*_with_our_names(frame, columns or {}, source), source)
+        return _tidy(*_rename_columns(frame, columns or {}, source), source)
     for name, reader in READERS.items():
         if kind == name or (kind is None and reader.columns <= set(frame.columns)):
             missing = sorted(reader.columns - set(frame.columns))
@@ -103,38 +103,41 @@ def trace_of(
                 raise InputError(f"{source} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
             return _tidy(reader.read(frame), [], source)
     if {"arrived_s", "duration_s"} <= {_PLAIN.meaning(name) for name in frame.columns}:
-        return _tidy(*_with_our_names(frame, {}, source), source)
+        return _tidy(*_rename_columns(frame, {}, source), source)
     raise InputError(
-        f"{source} is no trace that is known: its columns are {', '.join(frame.columns[:12])}.",
-        "A plain one has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map yours to these, such as by "
-        "--map YOUR_COLUMN=arrived_s (columns= in Python).",
+        f"{source} is not a trace of a known kind: its columns are {', '.join(frame.columns[:12])}.",
+        "A plain trace has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map your columns to these, such as "
+        "by --map YOUR_COLUMN=arrived_s (columns= in Python).",
     )
 
 
-def _with_our_names(frame: pd.DataFrame, mapping: Mapping[str, str], path: str) -> tuple[pd.DataFrame, list[str]]:
-    """A plain trace with the names that we give its columns; and how they were read. Raises InputError."""
-    mapping = {theirs.strip().lower(): ours for theirs, ours in mapping.items()}
+def _rename_columns(frame: pd.DataFrame, mapping: Mapping[str, str], path: str) -> tuple[pd.DataFrame, list[str]]:
+    """Rename the columns of a plain trace, and return notes on how they were read.
+
+    Raises InputError where a column is missing.
+    """
+    mapping = {name.strip().lower(): column for name, column in mapping.items()}
     matched = match_columns(list(frame.columns), mapping, path, _PLAIN)
-    ours = frame[list(matched.read_as)].rename(columns=matched.read_as)
-    if missing := [name for name in ("arrived_s", "duration_s") if name not in ours]:
+    renamed = frame[list(matched.read_as)].rename(columns=matched.read_as)
+    if missing := [name for name in ("arrived_s", "duration_s") if name not in renamed]:
         raise InputError(
             f"{path} has no column {missing[0]}; it has {', '.join(frame.columns[:12])}.",
-            f"Rename yours, or map it: --map YOUR_COLUMN={missing[0]} (columns= in Python).",
+            f"Rename your column, or map it: --map YOUR_COLUMN={missing[0]} (columns= in Python).",
         )
-    return _plain(ours), [note.rstrip(".") for note in (matched.describe(),) if note]
+    return _plain(renamed), [note.rstrip(".") for note in (matched.describe(),) if note]
 
 
 def read_demand(path: str | Path) -> Floats:
-    """(T,): servers that inference needs, step by step, from the column `servers` of a CSV file.
+    """Read the servers (T,) that inference needs in each step, from the column `servers` of a CSV file.
 
-    Raises InputError where it has none, or a value that is negative or no number.
+    Raises InputError where there is no such column, or a value is negative or not a number.
     """
     frame = read_table(absolute(path), "demand")
     if "servers" not in frame:
-        raise InputError(f"{path} has no column servers.", "Give the servers that inference needs, a row a step.")
+        raise InputError(f"{path} has no column servers.", "Add the servers that inference needs, one row per step.")
     demand = pd.to_numeric(frame["servers"], errors="coerce").to_numpy(float)
     if not len(demand) or not (np.isfinite(demand) & (demand >= 0)).all():
-        raise InputError(f"{path} holds a demand that is negative or no number.", "Correct it.")
+        raise InputError(f"{path} has a demand that is negative or not a number.", "Correct it.")
     return demand
 
 
@@ -143,7 +146,7 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
     "a duration that is 0, negative or unknown": lambda frame, _: (
         ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0))
     ),
-    "an amount of a resource that is no number": lambda frame, resources: frame[resources].isna().any(axis=1),
+    "an amount of a resource that is not a number": lambda frame, resources: frame[resources].isna().any(axis=1),
     "a negative amount of a resource": lambda frame, resources: (frame[resources] < 0).any(axis=1),
     "nothing of any resource": lambda frame, resources: ~(frame[resources] > 0).any(axis=1),
     "the name of an earlier one": lambda frame, _: frame["job"].duplicated(),
@@ -151,26 +154,26 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
 
 
 def _tidy(frame: pd.DataFrame, notes: list[str], source: str) -> Trace:
-    """Sorted, without what never ran, has no time, nothing or the name of another; what was done is noted."""
+    """Build the trace in order of arrival, without invalid jobs; each correction adds a note."""
     resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in frame]
     if LEFT_OUT in frame:
         left_out = frame[LEFT_OUT].fillna("").astype(str)
-        for why, count in left_out[left_out != ""].value_counts(sort=False).items():
-            notes.append(_left_out(int(count), "it", "they", str(why)))
+        for reason, count in left_out[left_out != ""].value_counts(sort=False).items():
+            notes.append(_left_out(int(count), "it", "they", str(reason)))
         frame = frame[left_out == ""]
     arrived, note = _seconds(frame["arrived_s"])
     notes += note
-    given = frame[resources].replace(r"^\s*$", np.nan, regex=True)
-    amounts = given.apply(lambda column: _numbers(column, _AMOUNTS[str(column.name)])).replace(
+    cells = frame[resources].replace(r"^\s*$", np.nan, regex=True)
+    amounts = cells.apply(lambda column: _numbers(column, _AMOUNTS[str(column.name)])).replace(
         [np.inf, -np.inf], np.nan
     )
-    amounts = amounts.mask(given.isna(), 0.0)  # what is not given is not needed; what is no number stays unknown
+    amounts = amounts.mask(cells.isna(), 0.0)  # empty means 0; other text that is not a number stays unknown
     durations = _numbers(frame["duration_s"], parse_seconds)
     frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts)
-    for why, fault in _FAULTS.items():
+    for reason, fault in _FAULTS.items():
         wrong = fault(frame, resources)
         if wrong.any():
-            notes.append(_left_out(int(wrong.sum()), "it has", "they have", why))
+            notes.append(_left_out(int(wrong.sum()), "it has", "they have", reason))
             frame = frame[~wrong]
     return _sorted(frame, [name for name in resources if (frame[name] > 0).any()], notes, source)
 
@@ -181,7 +184,7 @@ _AMOUNTS: dict[str, Callable[[Any], float]] = {
 
 
 def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
-    """Numbers, and what people write with units, as numbers; what is neither is NaN."""
+    """Convert numbers, and texts with units; anything else is NaN."""
     if pd.api.types.is_timedelta64_dtype(column):
         return pd.Series(column.dt.total_seconds())
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
@@ -195,12 +198,12 @@ def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
 _DATE = r"\d-\d+-\d|/"
 
 
-def _left_out(count: int, one: str, many: str, why: str) -> str:
-    return f"{count:,} jobs are left out: {many} {why}" if count > 1 else f"1 job is left out: {one} {why}"
+def _left_out(count: int, one: str, many: str, reason: str) -> str:
+    return f"{count:,} jobs are left out: {many} {reason}" if count > 1 else f"1 job is left out: {one} {reason}"
 
 
 def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Times as seconds: numbers, or dates (those without a zone are taken as UTC); and what was taken of them."""
+    """Convert times to seconds, and return notes on assumptions. Dates without a zone are taken as UTC."""
     if pd.api.types.is_datetime64_any_dtype(column):
         return _dated(column), []
     numbers = _numbers(column, parse_seconds)
@@ -214,12 +217,12 @@ def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
 
 
 _MILLISECONDS_FROM = 1e11
-"""A time since 1970 above it would be after the year 5000 in seconds, and is after 1973 in milliseconds."""
+"""A larger time since 1970 would be after the year 5000 in seconds, and is after 1973 in milliseconds."""
 _UNITS = ((1e17, "nanoseconds", 1e9), (1e14, "microseconds", 1e6), (_MILLISECONDS_FROM, "milliseconds", 1e3))
 
 
 def _dated(column: pd.Series) -> pd.Series:
-    """Dates as seconds since 1970; what is none is NaN."""
+    """Convert dates to seconds since 1970; other text is NaN."""
     texts = column.astype(str).str.strip()
     dates = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
     if dates.isna().all():
@@ -228,23 +231,27 @@ def _dated(column: pd.Series) -> pd.Series:
 
 
 def _begin_with_days(texts: pd.Series) -> bool:
-    """Whether dates such as 01.02.2026 and 13/02/2026 begin with the day. Raises InputError where none tells."""
+    """Return whether dates such as 01.02.2026 and 13/02/2026 begin with the day.
+
+    Raises InputError where all of them are ambiguous.
+    """
     parts = texts.str.extract(r"^(\d{1,2})([./-])(\d{1,2})\2\d{2,4}\b").dropna()
     if parts.empty or (parts[1] == ".").all():
         return not parts.empty
     first, second = parts[0].astype(int).max(), parts[2].astype(int).max()
     if first <= 12 and second <= 12:
         raise InputError(
-            f"{texts[parts.index[0]]!r} could begin with its day or with its month.", "Write dates such as 2026-02-01."
+            f"The date {texts[parts.index[0]]!r} is ambiguous: it could begin with the day or with the month.",
+            "Write dates such as 2026-02-01.",
         )
     return bool(first > 12)
 
 
 def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source: str) -> Trace:
     if frame.empty:
-        raise InputError(f"{source} holds no job that ran: {'; '.join(notes) or 'it is empty'}.", "Check the file.")
+        raise InputError(f"{source} has no job that ran: {'; '.join(notes) or 'it is empty'}.", "Check the file.")
     if not frame["arrived_s"].is_monotonic_increasing:
-        notes.append("rows are not in order of arrival: sorted")
+        notes.append("rows were not in order of arrival and are sorted")
         frame = frame.sort_values("arrived_s", kind="stable")
     arrived = frame["arrived_s"].to_numpy(float)
     if not arrived[-1] / 2 - arrived[0] / 2 <= LONGEST_S / 2:  # halves, since a difference of floats may overflow
@@ -264,12 +271,12 @@ class _Reader:
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """`arrived_s, duration_s`, any of `gpu, cpu, memory_bytes`, and `job`."""
+    """Read a plain trace: `arrived_s, duration_s`, any of `gpu, cpu, memory_bytes`, and `job`."""
     return frame if "job" in frame else frame.assign(job=_numbered(frame))
 
 
 def _philly(frame: pd.DataFrame) -> pd.DataFrame:
-    """Microsoft's Philly (Jeon et al., ATC 2019), a row a job: `timestamp, duration, num_gpus`."""
+    """Read Microsoft's Philly (Jeon et al., ATC 2019) with one row per job: `timestamp, duration, num_gpus`."""
     return pd.DataFrame(
         {
             "job": _numbered(frame), "arrived_s": frame["timestamp"], "duration_s": frame["duration"],
@@ -278,15 +285,15 @@ def _philly(frame: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def frame_of(told: list[dict[str, Any]]) -> pd.DataFrame:
-    """A list of JSON: Philly's as it is published, with the attempts of each job; else a column for each key."""
-    if not any("attempts" in job for job in told):
-        return pd.DataFrame(told)
-    return pd.DataFrame([_philly_job(job, number) for number, job in enumerate(told)])
+def frame_of_records(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Make a table of JSON records: Philly's as published, with the attempts of each job; else a column per key."""
+    if not any("attempts" in job for job in records):
+        return pd.DataFrame(records)
+    return pd.DataFrame([_philly_job(job, number) for number, job in enumerate(records)])
 
 
 def _philly_job(job: dict[str, Any], number: int) -> dict[str, Any]:
-    """It ran as long as its attempts did, on the most GPUs that one of them had."""
+    """Make a row of a Philly job: the sum of the durations of its attempts, and the most GPUs of one attempt."""
     attempts = [each for each in job.get("attempts") or [] if isinstance(each, dict)]
     times = pd.DataFrame(
         [(each.get("start_time"), each.get("end_time")) for each in attempts], columns=["begun", "ended"]
@@ -297,15 +304,15 @@ def _philly_job(job: dict[str, Any], number: int) -> dict[str, Any]:
         for each in attempts
     ]
     ran = [(s, g) for s, g in zip(seconds, gpus, strict=True) if np.isfinite(s)]
-    why = "" if ran else "never ended" if times["begun"].notna().any() else "never ran"
+    reason = "" if ran else "never ended" if times["begun"].notna().any() else "never ran"
     return {
         "job": job.get("jobid") or f"job-{number}", "arrived_s": job.get("submitted_time"),
-        "duration_s": sum(s for s, _ in ran), "gpu": max((g for _, g in ran), default=0), LEFT_OUT: why,
+        "duration_s": sum(s for s, _ in ran), "gpu": max((g for _, g in ran), default=0), LEFT_OUT: reason,
     }  # fmt: skip
 
 
 def _helios(frame: pd.DataFrame) -> pd.DataFrame:
-    """SenseTime's Helios (Hu et al., SC 2021) and Shanghai AI Laboratory's Acme (Hu et al., NSDI 2024)."""
+    """Read SenseTime's Helios (Hu et al., SC 2021) or Shanghai AI Laboratory's Acme (Hu et al., NSDI 2024)."""
     optional = {"cpu": frame["cpu_num"]} if "cpu_num" in frame else {}
     names = frame["job_id"].astype(str) if "job_id" in frame else _numbered(frame)
     return pd.DataFrame(
@@ -315,18 +322,18 @@ def _helios(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _openb(frame: pd.DataFrame) -> pd.DataFrame:
-    """Alibaba's GPU trace of 2023 (Weng et al., ATC 2023), `openb_pod_list`: a row a pod; shared GPUs are fractions.
+    """Read `openb_pod_list` of Alibaba's GPU trace of 2023 (Weng et al., ATC 2023), with one row per pod.
 
-    A pod runs from when it was scheduled until it was deleted.
+    Shared GPUs are fractions. A pod runs from the time it was scheduled until it was deleted.
     """
     numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in _OPENB - {"name"}}
     begun, ended = numbers["scheduled_time"], numbers["deletion_time"]
-    why = np.where(begun.isna(), "never ran", np.where(ended.isna(), "never ended", ""))
+    reason = np.where(begun.isna(), "never ran", np.where(ended.isna(), "never ended", ""))
     return pd.DataFrame(
         {
             "job": frame["name"], "arrived_s": frame["creation_time"], "duration_s": ended - begun,
             "gpu": numbers["num_gpu"] * numbers["gpu_milli"] / 1000, "cpu": numbers["cpu_milli"] / 1000,
-            "memory_bytes": numbers["memory_mib"] * 1024**2, LEFT_OUT: why,
+            "memory_bytes": numbers["memory_mib"] * 1024**2, LEFT_OUT: reason,
         }
     )  # fmt: skip
 
@@ -339,34 +346,34 @@ _ALIBABA = (
     "gpu_type",
 )  # fmt: skip
 _STATUSES = {"terminated", "failed", "running", "waiting", "interrupted", "ready", "cancelled"}
-_OTHER_TABLES = {6: (3, "pai_job_table"), 9: (5, "pai_instance_table")}
-"""Of Alibaba's, those without the amounts that were asked for: columns, the place of the status, name."""
+_OTHER_ALIBABA_TABLES = {6: (3, "pai_job_table"), 9: (5, "pai_instance_table")}
+"""Alibaba's tables without the requested resources: number of columns, index of the status, name."""
 
 
 def _lacks_header(first: list[str]) -> bool:
-    """Whether a first row is a job of Alibaba's tables, which are published without a header."""
+    """Return whether a first row is a job of Alibaba's tables, which are published without a header."""
     return any(len(first) > place and first[place].lower() in _STATUSES for place in (3, 5))
 
 
 def _named(frame: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Alibaba's table of tasks with the names of its columns. Raises InputError for another of its tables."""
+    """Name the columns of Alibaba's table of tasks. Raises InputError for another of its tables."""
     width = len(frame.columns)
     if width != len(_ALIBABA):
-        name = _OTHER_TABLES.get(width, (0, "a table that is not known"))[1]
+        name = _OTHER_ALIBABA_TABLES.get(width, (0, "a table that is not known"))[1]
         raise InputError(
-            f"{source} has {format_count(width, 'column')} and no header, as Alibaba's {name}; "
-            "it does not tell what jobs asked for.",
-            f"Give pai_task_table, with {len(_ALIBABA)} columns, or a header.",
+            f"{source} has {format_count(width, 'column')} and no header, like Alibaba's {name}, which lacks the "
+            "resources that jobs requested.",
+            f"Use pai_task_table, with {len(_ALIBABA)} columns, or add a header.",
         )
     return frame.set_axis(list(_ALIBABA), axis=1)
 
 
 def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
-    """Alibaba's PAI (Weng et al., NSDI 2022), `pai_task_table`: a row for each role of a job.
+    """Read `pai_task_table` of Alibaba's PAI (Weng et al., NSDI 2022), with one row for each role of a job.
 
-    Cores and GPUs are in per cent, memory in GB, as its description says; a job arrives with its first role (its time
-    of submission is in another table) and needs what all of its roles need. Only roles that ended well are taken: a
-    job without any has no times. Kinds of GPUs are not told apart.
+    Cores and GPUs are in per cent, memory in GB, as its documentation says. A job arrives with its first role (its
+    submission time is in another table) and needs the sum of its roles. Only roles that succeeded count: a job without
+    any has no times. Kinds of GPUs are not distinguished.
     """
     status = frame["status"].astype(str).str.strip()
     by_job = status.groupby(frame["job_name"], sort=False)
@@ -382,9 +389,9 @@ def _alibaba(frame: pd.DataFrame) -> pd.DataFrame:
     grouped = frame.assign(**needs, **times).groupby("job_name", sort=False)
     sums = grouped[list(needs)].sum()
     begins, ends = grouped["start_time"].min(), grouped["end_time"].max()
-    made = sums.assign(arrived_s=begins, duration_s=ends - begins).reindex(statuses.index)
-    made[LEFT_OUT] = statuses.map(lambda told: f"did not end well ({told})" if told else "")
-    return made.reset_index(names="job")
+    jobs_frame = sums.assign(arrived_s=begins, duration_s=ends - begins).reindex(statuses.index)
+    jobs_frame[LEFT_OUT] = statuses.map(lambda records: f"did not succeed ({records})" if records else "")
+    return jobs_frame.reset_index(names="job")
 
 
 def _numbered(frame: pd.DataFrame) -> list[str]:

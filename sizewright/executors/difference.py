@@ -1,4 +1,4 @@
-"""What would change, as people read it: the lines of a diff, without what servers and plans keep for themselves."""
+"""Show what a plan would change as a diff, without the fields that servers and plans use internally."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 import yaml
 
-from sizewright.executors.plan_notes import RECORDS
+from sizewright.executors.plan_annotations import RECORDS
 
-_OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+_SERVER_FIELDS = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
-    """Between two objects, or to a new one; empty where nothing changes."""
+    """Return the diff between two objects, or to a new one; empty where nothing changes."""
     return text_difference(_text(before) if before else "", _text(after))
 
 
 def text_difference(before: str, after: str, names: tuple[str, str] = ("there now", "as planned")) -> str:
-    """Between two texts, with three lines around."""
+    """Return the unified diff between two texts."""
     lines: Iterable[str] = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    meta = {key: value for key, value in document["metadata"].items() if key not in _OF_THE_SERVER}
+    meta = {key: value for key, value in document["metadata"].items() if key not in _SERVER_FIELDS}
     annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in RECORDS}
     meta |= {"annotations": annotations} if "annotations" in meta else {}
-    told = {**{k: v for k, v in document.items() if k != "status"}, "metadata": meta}
-    return yaml.safe_dump(told, sort_keys=True, allow_unicode=True, width=120)
+    shown = {**{key: value for key, value in document.items() if key != "status"}, "metadata": meta}
+    return yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120)

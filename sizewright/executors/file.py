@@ -1,4 +1,4 @@
-"""The plan itself, as YAML or JSON, for whatever reads that."""
+"""Render the plan itself, as YAML or JSON, for other programs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Literal
 import yaml
 
 from sizewright.errors import InputError
-from sizewright.executors.manifest import to_yaml
-from sizewright.executors.plan_notes import check_no_secrets
-from sizewright.executors.render_only import RenderOnly
+from sizewright.executors._base import RenderOnlyExecutor
+from sizewright.executors.plan_annotations import check_no_secrets
+from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Plan
 from sizewright.spec._base import parse
 from sizewright.spec._text_files import read_json, read_yaml
 
 
-class FileExecutor(RenderOnly):
-    """Renders plans of every kind; `sizewright schema plan` tells what is in them."""
+class FileExecutor(RenderOnlyExecutor):
+    """Render plans of every kind; `sizewright schema plan` documents the format."""
 
     name = "file"
 
@@ -28,19 +28,19 @@ class FileExecutor(RenderOnly):
         self._format = format
 
     def render(self, plan: Plan) -> str:
-        """All of it, but values of variables. Raises InputError for one in a command's words."""
+        """Return the whole plan without secret values. Raises InputError for a secret in a command's words."""
         check_no_secrets(plan)
-        told = plan.model_dump(mode="json", exclude_none=True)
+        fields = plan.model_dump(mode="json", exclude_none=True)
         if self._format == "json":
-            return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
-        return to_yaml([f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}"], told)
+            return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+        return to_yaml([f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}"], fields)
 
     def parse(self, text: str) -> Plan:
-        """The plan again. Raises InputError for what is none."""
+        """Read a rendered plan. Raises InputError for a text that is not a plan."""
         try:
-            told: Any = read_json(text) if self._format == "json" else read_yaml(text)
+            fields: Any = read_json(text) if self._format == "json" else read_yaml(text)
         except (ValueError, yaml.YAMLError, RecursionError) as error:
             raise InputError(
                 f"The plan is not {self._format}: {error}.", "Pass one that `sizewright recommend --out` wrote."
             ) from None
-        return parse(Plan, told, "The plan")
+        return parse(Plan, fields, "The plan")

@@ -11,35 +11,37 @@ from sizewright.spec import Capabilities, Executor
 from sizewright.spec._paths import absolute
 
 _PATHS = ("base", "folder", "resume")
-"""Options of executors that users write relative to their folder."""
+"""Options of executors that are paths, relative to the user's folder."""
 _METHODS = ("launch", "adjust", "observe", "wait", "stop", "render", "change_cost")
 _EXECUTORS = Plugins(
     noun="executor",
     group="sizewright.executors",
     ours={
-        "dlrover": "sizewright.executors.dlrover:DlroverExecutor",
+        "dlrover": "sizewright.executors.kubernetes.dlrover:DlroverExecutor",
         "file": "sizewright.executors.file:FileExecutor",
-        "kubeflow": "sizewright.executors.kubeflow:KubeflowExecutor",
-        "kuberay": "sizewright.executors.kuberay:KuberayExecutor",
-        "local": "sizewright.executors.local:LocalExecutor",
-        "ray": "sizewright.executors.ray_cluster:RayExecutor",
-        "slurm": "sizewright.executors.slurm:SlurmExecutor",
-        "volcano": "sizewright.executors.volcano:VolcanoExecutor",
+        "kubeflow": "sizewright.executors.kubernetes.kubeflow:KubeflowExecutor",
+        "kuberay": "sizewright.executors.kubernetes.kuberay:KuberayExecutor",
+        "local": "sizewright.executors.session.local:LocalExecutor",
+        "ray": "sizewright.executors.session.ray_cluster:RayExecutor",
+        "slurm": "sizewright.executors.slurm.executor:SlurmExecutor",
+        "volcano": "sizewright.executors.kubernetes.volcano:VolcanoExecutor",
     },
     contract="ExecutorContract",
 )
 
 
 def executor_names() -> list[str]:
-    """The names that `get_executor` knows, sorted. One of another package that cannot be loaded is warned of, and is
-    not among them."""
+    """Return the names that `get_executor` knows, sorted.
+
+    A plug-in that cannot be loaded is left out, with a warning.
+    """
     return sorted(_EXECUTORS.names())
 
 
 def get_executor(name: str, **options: object) -> Executor:
-    """The executor of that name, made with its options (`get_executor("ray", address="10.0.0.7:6379")`).
+    """Return the executor of that name, made with its options (`get_executor("ray", address="10.0.0.7:6379")`).
 
-    Raises InputError for an unknown name, listing the known ones, and for an option that it does not take.
+    Raises InputError for an unknown name, with the known ones, and for an option that it does not take.
     """
     make = _EXECUTORS.find(name)
     paths = {key: absolute(path) for key, path in options.items() if key in _PATHS and isinstance(path, str | Path)}
@@ -55,14 +57,14 @@ def get_executor(name: str, **options: object) -> Executor:
     made: Executor = make(**options)
     missing = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if missing or not isinstance(getattr(made, "capabilities", None), Capabilities):
-        raise _EXECUTORS.none(name, f"it lacks {', '.join(missing) or 'capabilities'}")
+        raise _EXECUTORS.none(name, f"it has no {', '.join(missing) or 'capabilities'}")
     return made
 
 
 def unsupported(executor: str, capability: str) -> UnsupportedError:
-    """The error of an executor that lacks a capability; it names those of Sizewright's own that have it."""
-    able = [name for name in sorted(_EXECUTORS.ours) if _EXECUTORS.find(name).capabilities.model_dump()[capability]]
-    what = "plans" if capability == "render" else "jobs"
+    """Return the error of an executor that lacks a capability; it names the built-in executors that have it."""
+    capable = [name for name in sorted(_EXECUTORS.ours) if _EXECUTORS.find(name).capabilities.model_dump()[capability]]
+    noun = "plans" if capability == "render" else "jobs"
     return UnsupportedError(
-        f"The {executor} executor cannot {capability} {what}.", f"Executors that can: {', '.join(able)}."
+        f"The {executor} executor cannot {capability} {noun}.", f"Executors that can: {', '.join(capable)}."
     )

@@ -1,4 +1,4 @@
-"""What every throughput model is: a scikit-learn estimator over the trial table, with intervals and an account.
+"""The base class of throughput models: scikit-learn estimators over the trial table, with intervals.
 
 Estimators follow scikit-learn's protocol (parameters, clone, tags) without importing it:
 that import alone would double the time of `sizewright recommend`.
@@ -19,93 +19,97 @@ from sizewright.errors import InputError
 from sizewright.models.table import Table
 
 Kind = Literal["trial", "mean"]
-"""Interval of another measurement, or of the curve that measurements lie around."""
+"""Whether an interval is that of another trial, or that of the mean curve."""
 
 
 def check_share(name: str, share: float) -> None:
-    """Raises InputError for what is no share."""
+    """Raise InputError for a number that does not lie between 0 and 1."""
     if not 0 < share < 1:
-        raise InputError(f"A {name} of {share:g} is none.", "Give a share between 0 and 1, such as 0.9.")
+        raise InputError(f"{name} must lie between 0 and 1, got {share:g}.", "Give a share such as 0.9.")
 
 
 def check_interval(coverage: float, kind: str) -> None:
-    """Raises InputError where there is no interval of such a `coverage`, a share, and `kind`."""
+    """Raise InputError for an invalid coverage or kind of an interval."""
     check_share("coverage", coverage)
     if kind not in get_args(Kind):
-        raise InputError(f"There is no interval of kind {kind!r}.", f"Give one of: {', '.join(get_args(Kind))}.")
+        raise InputError(f"{kind!r} is not a kind of interval.", f"Give one of: {', '.join(get_args(Kind))}.")
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a fitted model rests on."""
+    """The parameters of a fitted model, and the evidence for them."""
 
     model: str
     parameters: dict[str, float]
-    """By name, in the units of its equation."""
+    """Values by name, in the units of the equations."""
     equations: dict[str, str]
-    """Where each parameter enters."""
+    """The equation or term of each parameter."""
     pinned: tuple[str, ...]
-    """Parameters that the trials told little of."""
+    """Parameters that the trials did not determine."""
     distinct_allocations: int
-    """That ended well."""
+    """Number of distinct allocations among the successful trials."""
     enough: bool
-    """Whether these determine the model."""
+    """True where these allocations determine the model."""
     needed: int
-    """So many distinct allocations would."""
+    """Number of distinct allocations that determine the model."""
     ceiling: float | None = None
-    """Samples/s that neither more workers nor more PS exceed."""
+    """Samples/s that no number of workers or PS exceeds."""
 
 
 class BaseThroughputModel(ABC):
-    """Allocation → samples/s.
+    """A model of the throughput of allocations, in samples/s.
 
-    Each method that takes a table raises InputError for one that cannot be used; each that needs a fit raises
-    scikit-learn's NotFittedError before it.
+    Methods that take a table raise InputError for a table that cannot be used. Methods that need a fitted model raise
+    scikit-learn's NotFittedError before `fit`.
     """
 
     name: str
 
     @abstractmethod
     def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
-        """Learn from a trial table X and its throughput y (n,), by default X's own column, in samples/s.
+        """Learn from a trial table X and its throughput y (n,) in samples/s, by default the column of X.
 
         Raises NotEnoughDataError for too few distinct allocations.
         """
 
     @abstractmethod
     def predict(self, X: Table) -> NDArray[np.float64]:
-        """Samples/s (n,)."""
+        """Return samples/s (n,)."""
 
     @abstractmethod
     def predict_interval(
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lower and upper samples/s, (n,) each, between which another trial (or the curve) lies with probability
-        `coverage`."""
+        """Return lower and upper samples/s, (n,) each.
+
+        Another trial (or the curve, with `kind="mean"`) lies between them with probability `coverage`.
+        """
 
     def predict_with_interval(
         self, X: Table, coverage: float = 0.9
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Samples/s and the interval that holds another trial with probability `coverage`: middle, lower, upper, (n,)
-        each."""
+        """Return samples/s and the interval that holds another trial with probability `coverage`.
+
+        The order is prediction, lower, upper, (n,) each.
+        """
         return self.predict(X), *self.predict_interval(X, coverage)
 
     @abstractmethod
     def explain(self) -> Explanation:
-        """Which parameters had evidence."""
+        """Return the parameters, and which of them the trials determined."""
 
     def score(self, X: Table, y: ArrayLike) -> float:
-        """Minus the median relative error against y (n,), samples/s, so that greater is better."""
+        """Return minus the median relative error against y (n,) in samples/s, so that greater is better."""
         measured = np.asarray(y, float)
         return -float(np.median(np.abs(self.predict(X) - measured) / measured))
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
-        """Constructor arguments by name; `deep` is scikit-learn's, and changes nothing here."""
+        """Return constructor arguments by name; `deep` has no effect."""
         names = [p for p in inspect.signature(type(self)).parameters if p not in ("args", "kwargs")]
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: object) -> Self:
-        """Change constructor arguments. Raises ValueError for one that there is not."""
+        """Change constructor arguments. Raises ValueError for an unknown name."""
         for name, value in params.items():
             if name not in self.get_params():
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}")

@@ -1,4 +1,4 @@
-"""What throughput depends on, checked and in logarithms."""
+"""The axes that throughput depends on: checked columns of tables, in logarithms."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
-from sizewright.models.table import Columns, Table, as_columns, ended_well
+from sizewright.models.table import Columns, Table, as_columns, successful
 from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 
 COUNTS = ("workers", "ps")
 SIZES = ("worker_cpu", "ps_cpu", "worker_gpu", "batch_size", "embedding_bytes")
-LEAST_ALLOCATIONS = 3
-_LEAST = {"workers": 1.0} | dict.fromkeys(
+MIN_ALLOCATIONS = 3
+_LOWER_BOUNDS = {"workers": 1.0} | dict.fromkeys(
     ("ps", "sync", "worker_gpu", "embedding_bytes", "network_bytes", "worker_memory_bytes", "ps_memory_bytes"), 0.0
 )
-_NONE = 0.5  # stands for 0 PS or GPUs, which have no logarithm
+_ZERO = 0.5  # stands for 0 PS or GPUs, which have no logarithm
 
 
 class Axes(NamedTuple):
-    """Columns (n,): logarithms, but for `sync`, which is 1 where workers wait for each other."""
+    """Logarithms of columns (n,), except `sync`, which is 1 where workers wait for each other."""
 
     workers: Floats
     ps: Floats
@@ -37,149 +37,164 @@ class Axes(NamedTuple):
     sync: Floats
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Axes:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Axes(*(column[rows] for column in self))
 
 
 @dataclass(frozen=True)
-class Usual:
-    """Which columns the trials told, and what stands for a cell that is empty."""
+class Imputer:
+    """The columns that trials had, and the value that fills empty cells of each: the median."""
 
-    told: Mapping[str, float]
+    medians: Mapping[str, float]
+    varying: frozenset[str] = frozenset()
+    """Columns in which the trials differ."""
 
     def axes(self, table: Table, *, trials: bool = False) -> Axes:
-        """The axes of allocations (or of the trials themselves). Raises InputError where they cannot be used."""
+        """Return the axes of allocations (or of the trials themselves). Raises InputError where they cannot be used."""
         columns = self.filled(table, trials=trials)
         axes = []
         for name in (*COUNTS, *SIZES):
-            known = columns[name] if name in self.told else np.ones_like(columns[name])
-            axes.append(np.log(np.where(known > 0, known, _NONE)))
+            known = columns[name] if name in self.medians else np.ones_like(columns[name])
+            axes.append(np.log(np.where(known > 0, known, _ZERO)))
         sync = columns["sync"]
-        axes.append(sync if "sync" in self.told else np.zeros_like(sync))
+        axes.append(sync if "sync" in self.medians else np.zeros_like(sync))
         return Axes(*axes)
 
     def filled(self, table: Table, *, trials: bool = False) -> Columns:
-        """The columns as they are, with what is usual in cells that are empty; NaN where no trial told any."""
+        """Return the columns with empty cells filled; NaN where no trial had a value.
+
+        Raises InputError where allocations do not fit the trials.
+        """
         columns = as_columns(table, (*COUNTS, *SIZES, "sync"))
         check_columns(columns)
         if not trials:
-            self._agree(columns)
+            self._check_agreement(columns)
         return {
-            name: np.where(np.isfinite(column), column, self.told.get(name, np.nan)) for name, column in columns.items()
+            name: np.where(np.isfinite(column), column, self.medians.get(name, np.nan))
+            for name, column in columns.items()
         }
 
-    def _agree(self, columns: Mapping[str, Floats]) -> None:
-        """What the trials were told apart by must be there, and nothing else may vary."""
+    def _check_agreement(self, columns: Mapping[str, Floats]) -> None:
+        """Raise InputError unless allocations have the columns in which the trials differ, and differ in no others."""
         for name, column in columns.items():
-            there = np.isfinite(column)
             if name == "embedding_bytes":
-                continue  # a matter of the job, so that not telling it means as usual
-            lacking = ~there & (columns["ps"] > 0) if name == "ps_cpu" else ~there
-            if name in self.told and lacking.any() and self.told.get(f"{name} varies"):
+                continue  # a property of the job, so an empty cell means its median
+            present = np.isfinite(column)
+            missing = ~present & (columns["ps"] > 0) if name == "ps_cpu" else ~present
+            if name in self.varying and missing.any():
                 raise InputError(
-                    f"The trials tell {name}, but {int(lacking.sum())} of the allocations asked about do not.",
+                    f"The trials have {name}, but {format_count(int(missing.sum()), 'allocation')} to predict "
+                    f"{'does' if missing.sum() == 1 else 'do'} not.",
                     f"Give {name} for all of them.",
                 )
-            if name not in self.told and there.any() and np.ptp(column[there]) > 0:
+            if name not in self.medians and present.any() and np.ptp(column[present]) > 0:
                 raise InputError(
-                    f"The allocations asked about differ in {name}, which the trials do not tell.",
+                    f"The allocations to predict differ in {name}, which no trial has.",
                     f"Add {name} to the trials, or leave it out.",
                 )
 
 
-def usual(table: Table) -> Usual:
-    """Median of each column that the trials tell."""
+def column_imputer(table: Table) -> Imputer:
+    """Return an imputer with the median of each column of the trials."""
     columns = as_columns(table, (*COUNTS, *SIZES, "sync"))
     check_columns(columns)
-    told: dict[str, float] = {}
-    for name, column in columns.items():
-        there = column[np.isfinite(column)]
-        if len(there):
-            told[name] = float(np.median(there)) if name != "sync" else float(np.round(there.mean()))
-            told[f"{name} varies"] = float(np.ptp(there) > 0)
-    return Usual(told)
+    present = {name: column[np.isfinite(column)] for name, column in columns.items()}
+    present = {name: values for name, values in present.items() if len(values)}
+    return Imputer(
+        medians={
+            name: float(np.round(values.mean())) if name == "sync" else float(np.median(values))
+            for name, values in present.items()
+        },
+        varying=frozenset(name for name, values in present.items() if np.ptp(values) > 0),
+    )
 
 
 def check_columns(columns: Mapping[str, Floats]) -> None:
-    """Raises InputError for what is no allocation: no workers, negative or infinite numbers."""
+    """Raise InputError for rows without workers or PS, and for negative or infinite numbers."""
     for name, column in columns.items():
         if name in COUNTS and np.isnan(column).any():
-            raise InputError(f"Some rows do not tell {name}.", "Give workers and ps in every row.")
-        least = _LEAST.get(name, 1e-12)
-        outside = np.isinf(column) | (column < least)
+            raise InputError(f"Some rows have no {name}.", "Give workers and ps in every row.")
+        lower = _LOWER_BOUNDS.get(name, 1e-12)
+        outside = np.isinf(column) | (column < lower)
         if name == "sync":
             outside |= (column > 0) & (column != 1)
-        if len(wrong := column[outside]):
-            need = "0 or 1" if name == "sync" else f"finite and {least:g} or more" if name in _LEAST else "above 0"
+        if len(invalid := column[outside]):
+            need = (
+                "0 or 1" if name == "sync" else f"finite and {lower:g} or more" if name in _LOWER_BOUNDS else "above 0"
+            )
             raise InputError(
-                f"{name} is {wrong[0]:g} in {format_count(len(wrong), 'row')}; it must be {need}.",
+                f"{name} is {invalid[0]:g} in {format_count(len(invalid), 'row')}; it must be {need}.",
                 "Correct these rows.",
             )
 
 
-def checked_rates(own: Floats, given: object = None) -> Floats:
-    """The throughput given, or the table's own. Raises InputError where it is infinite, negative or not one a trial."""
+def _checked_rates(column: Floats, throughput: object = None) -> Floats:
+    """Return `throughput` (n,), by default the column of the table.
+
+    Raises InputError for infinite or negative numbers, or where there is not one for each trial.
+    """
     try:
-        rates = own if given is None else np.asarray(given, float)
+        rates = column if throughput is None else np.asarray(throughput, float)
     except (TypeError, ValueError):
         raise InputError("A throughput is not a number.", "Give samples/s, or NaN for a trial that failed.") from None
-    if rates.shape != own.shape:
+    if rates.shape != column.shape:
         raise InputError(
-            f"Of {format_count(len(own), 'trial')} there are {format_count(rates.size, 'throughput')}.",
-            "Give one throughput each.",
+            f"There are {format_count(len(column), 'trial')}, but {format_count(rates.size, 'throughput')}.",
+            "Give one throughput for each trial.",
         )
     if np.isinf(rates).any() or (rates < 0).any():
         raise InputError("A throughput is infinite or negative.", "Correct it, or leave it empty if the trial failed.")
     return rates
 
 
-class Measured(NamedTuple):
-    """The trials that a model may learn from."""
+class TrainingData(NamedTuple):
+    """The trials that a model can learn from."""
 
     axes: Axes
     throughput: Floats
-    """samples/s (n,)"""
+    """Samples/s (n,)."""
     relative_se: float
-    """Standard error that the trials claim for themselves, as a share: the median of those that tell it."""
+    """Relative standard error that the trials report: the median of those that report one."""
     host_speed: Floats
-    """(n,), NaN where it is not known."""
-    usual: Usual
+    """(n,), NaN where unknown."""
+    imputer: Imputer
     rows: NDArray[np.int64]
-    """Which rows of the table these are."""
+    """The rows of the table (n,) that these trials are."""
 
 
-def measured(table: Table, throughput: object = None, *, least: int = LEAST_ALLOCATIONS) -> Measured:
-    """The trials that ended well with a throughput above 0, at `least` distinct allocations.
+def prepare_training_data(table: Table, throughput: object = None, *, least: int = MIN_ALLOCATIONS) -> TrainingData:
+    """Return the successful trials with a throughput above 0.
 
-    Raises NotEnoughDataError where there are fewer, and InputError for an infinite or negative throughput.
+    Raises NotEnoughDataError where they have fewer than `least` distinct allocations, and InputError for an infinite
+    or negative throughput.
     """
     columns = as_columns(table, ("throughput", "throughput_se", "host_speed"))
-    rates = checked_rates(columns["throughput"], throughput)
-    told = usual(table) if len(rates) else Usual({})
-    good = np.flatnonzero(ended_well(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
-    if not len(good):
+    rates = _checked_rates(columns["throughput"], throughput)
+    imputer = column_imputer(table) if len(rates) else Imputer({})
+    usable = np.flatnonzero(successful(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
+    if not len(usable):
         raise NotEnoughDataError(
-            f"None of {format_count(len(rates), 'trial')} ended well with a throughput above 0.", least
+            f"None of {format_count(len(rates), 'trial')} succeeded with a throughput above 0.", least
         )
-    axes = told.axes(table, trials=True).pick(good)
+    axes = imputer.axes(table, trials=True).pick(usable)
     distinct = count_distinct(axes)
     if distinct < least:
         raise NotEnoughDataError(
-            f"{format_count(len(good), 'trial')} at {format_count(distinct, 'distinct allocation')} "
-            f"{'is' if len(good) == 1 else 'are'} too few for a curve.",
+            f"{format_count(len(usable), 'trial')} at {format_count(distinct, 'distinct allocation')} "
+            f"{'is' if len(usable) == 1 else 'are'} too few for a curve.",
             least - distinct,
         )
-    claimed = columns["throughput_se"][good] / rates[good]
-    claimed = claimed[np.isfinite(claimed) & (claimed >= 0)]
-    usual_se = float(np.median(claimed)) if len(claimed) else 0.0
-    return Measured(axes, rates[good], usual_se, columns["host_speed"][good], told, good)
+    relative_se = columns["throughput_se"][usable] / rates[usable]
+    relative_se = relative_se[np.isfinite(relative_se) & (relative_se >= 0)]
+    median_se = float(np.median(relative_se)) if len(relative_se) else 0.0
+    return TrainingData(axes, rates[usable], median_se, columns["host_speed"][usable], imputer, usable)
 
 
 def count_distinct(axes: Axes) -> int:
-    """How many different allocations there are; the size of the tables does not make another."""
+    """Return the number of distinct allocations; the size of the tables does not distinguish them."""
     return len(np.unique(allocations_of(axes), axis=0))
 
 
 def allocations_of(axes: Axes) -> Floats:
-    """Columns (n, a) by which allocations differ."""
+    """Return the columns (n, a) that distinguish allocations."""
     return np.column_stack([column for name, column in axes._asdict().items() if name != "embedding_bytes"]).round(9)

@@ -1,4 +1,4 @@
-"""Draws from a posterior by differential evolution: robust, vectorised, and without gradients."""
+"""Draws from a posterior by differential evolution, which is robust, vectorised and needs no gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 class Effort(NamedTuple):
-    """How long to search: candidates from the prior, chains kept, steps of each."""
+    """The length of the search: candidates from the prior, chains, and steps of each chain."""
 
     candidates: int = 2000
     chains: int = 128
@@ -26,9 +26,9 @@ def sample(
     rng: np.random.Generator,
     effort: Effort = Effort(),  # noqa: B008 (a record)
 ) -> Floats:
-    """Draws (chains, k) of parameters whose prior is normal with these `means` and `sds` (k,).
+    """Return draws (chains, k) of parameters with normal priors of these `means` and `sds` (k,).
 
-    Chains start where candidates from the prior are likely and move by differential evolution (ter Braak 2006): each
+    Chains start at likely candidates from the prior and move by differential evolution (ter Braak 2006): each chain
     steps along the difference of two others. `log_likelihood` takes (d, k) and returns (d,).
     """
     dims = len(means)

@@ -10,15 +10,15 @@ _MODELS = Plugins(
     noun="throughput model",
     group="sizewright.models",
     ours={
-        "default": "sizewright.models.default:ThroughputModel",
-        "phases": "sizewright.models.phases:PhasesModel",
-        "dlrover": "sizewright.models.dlrover:DlroverModel",
-        "optimus": "sizewright.models.optimus:OptimusModel",
-        "ernest": "sizewright.models.ernest:ErnestModel",
-        "usl": "sizewright.models.usl:UslModel",
-        "allreduce": "sizewright.models.allreduce:AllreduceModel",
-        "gp": "sizewright.models.learned:GaussianProcessModel",
-        "lightgbm": "sizewright.models.learned:LightGbmModel",
+        "default": "sizewright.models.default.predictor:ThroughputModel",
+        "phases": "sizewright.models.default.phases:PhasesModel",
+        "dlrover": "sizewright.models.forms.dlrover:DlroverModel",
+        "optimus": "sizewright.models.forms.optimus:OptimusModel",
+        "ernest": "sizewright.models.forms.ernest:ErnestModel",
+        "usl": "sizewright.models.forms.usl:UslModel",
+        "allreduce": "sizewright.models.forms.allreduce:AllreduceModel",
+        "gp": "sizewright.models.forms.black_box:GaussianProcessModel",
+        "lightgbm": "sizewright.models.forms.black_box:LightGbmModel",
     },
     contract="ModelContract",
     base=BaseThroughputModel,
@@ -26,18 +26,20 @@ _MODELS = Plugins(
 
 
 def model_names() -> tuple[str, ...]:
-    """All of them, the default first, those of other packages last. One of these that cannot be loaded is warned of,
-    and is not among them."""
+    """Return the names of all models, the default first, those of other packages last.
+
+    A model of another package that cannot be loaded is left out with a warning.
+    """
     return tuple(_MODELS.names())
 
 
 def get_model(model: str | BaseThroughputModel) -> BaseThroughputModel:
-    """A new one of that name; one that is there already is as it is. Raises InputError where there is none."""
+    """Return a new model of that name; a model is returned unchanged. Raises InputError for an unknown name."""
     if isinstance(model, BaseThroughputModel):
         return model
     if not isinstance(model, str):
         raise InputError(
-            f"{model!r} is no throughput model.", "Give a name, or an object of a subclass of BaseThroughputModel."
+            f"{model!r} is not a throughput model.", "Give a name, or an object of a subclass of BaseThroughputModel."
         )
-    found: BaseThroughputModel = _MODELS.find(model)()
-    return found
+    new_model: BaseThroughputModel = _MODELS.find(model)()
+    return new_model

@@ -1,4 +1,4 @@
-"""The trial table as plain columns, so that fitting and predicting need no data frame."""
+"""The trial table as plain columns, so that fitting and predicting do not need pandas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Role
 
@@ -24,7 +24,7 @@ Table: TypeAlias = (
     "pd.DataFrame | pd.Series | Mapping[str, object] | Sequence[Trial] | Sequence[Allocation] "
     "| Sequence[Mapping[str, object]]"
 )
-"""Rows of the trial table: a data frame or a row of one, columns or one row by name, or a sequence of rows."""
+"""Rows of the trial table: a data frame or one of its rows, a mapping of columns or of cells, or a sequence of rows."""
 
 ALLOCATION_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 AXES = (*ALLOCATION_AXES, "embedding_bytes")
@@ -32,21 +32,21 @@ _MODES = {"async": 0.0, "sync": 1.0}
 
 
 def as_columns(table: Table, names: Sequence[str] = AXES) -> Columns:
-    """The named columns as float arrays (n,); what is not known is NaN, and `sync` is 1 for sync and 0 for async.
+    """Return the named columns as float arrays (n,); unknown cells are NaN, and `sync` is 1 for sync and 0 for async.
 
-    One allocation by itself, as a mapping of numbers, is one row.
-    Raises InputError where a cell is no number, or the table is none.
+    A single allocation, as a mapping of numbers, is one row.
+    Raises InputError where a cell is not a number, or the argument is not a table.
     """
-    whole = _whole(table)
-    if _is_columnar(whole):
-        size = _length(whole)
-        return {name: _floats(name, whole[name]) if name in whole else np.full(size, np.nan) for name in names}
-    rows = [_row(item) for item in whole]
+    source = _as_table(table)
+    if _is_columnar(source):
+        size = _length(source)
+        return {name: _floats(name, source[name]) if name in source else np.full(size, np.nan) for name in names}
+    rows = [_row(item) for item in source]
     return {name: np.array([_number(name, row.get(name)) for row in rows], float) for name in names}
 
 
-def _whole(table: Any) -> Any:
-    """The table; of one row, in a list. Raises InputError where it is none."""
+def _as_table(table: Any) -> Any:
+    """Return the table, and a single row as a list. Raises InputError for anything else."""
     if hasattr(table, "to_dict") and not hasattr(table, "columns"):  # a row of a data frame
         return [table.to_dict()]
     cells = table.values() if isinstance(table, Mapping) else ()
@@ -62,7 +62,9 @@ def _length(table: Any) -> int:
         return len(table)
     lengths = {len(column) for column in table.values()}
     if len(lengths) > 1:
-        raise InputError(f"The columns have {min(lengths)} to {max(lengths)} rows.", "Give as many in each.")
+        raise InputError(
+            f"The columns have {min(lengths)} to {max(lengths)} rows.", "Give the same number of rows in each column."
+        )
     return max(lengths, default=0)
 
 
@@ -72,16 +74,16 @@ def _floats(name: str, cells: Any) -> Column:
     try:
         return cells.to_numpy(dtype=float, na_value=np.nan) if hasattr(cells, "to_numpy") else np.asarray(cells, float)
     except (TypeError, ValueError):
-        raise InputError(f"The column {name} holds what is not a number.", "Correct it.") from None
+        raise InputError(f"The column {name} has a cell that is not a number.", "Correct it.") from None
 
 
-def ended_well(table: Table) -> NDArray[np.bool_]:
-    """Which rows (n,) have the status `ok`, or none."""
-    whole = _whole(table)
-    if _is_columnar(whole):
-        statuses = list(whole["status"]) if "status" in whole else [None] * _length(whole)
+def successful(table: Table) -> NDArray[np.bool_]:
+    """Return which rows (n,) succeeded: their status is `ok` or empty."""
+    source = _as_table(table)
+    if _is_columnar(source):
+        statuses = list(source["status"]) if "status" in source else [None] * _length(source)
     else:
-        statuses = [_row(item).get("status") for item in whole]
+        statuses = [_row(item).get("status") for item in source]
     return np.array([status == "ok" or not isinstance(status, str) for status in statuses], bool)
 
 
@@ -111,15 +113,15 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, str):
         if name == "sync" and value in _MODES:
             return _MODES[value]
-        what = "sync or async" if name == "sync" else "a number"
-        raise InputError(f"{name} is {value!r}, which is not {what}.", "Correct it.")
+        expected = "sync or async" if name == "sync" else "a number"
+        raise InputError(f"{name} is {value!r}, which is not {expected}.", "Correct it.")
     if isinstance(value, Real | np.bool_):
         return float(value)
-    if value is None or type(value).__name__ == "NAType" or value != value:  # what pandas calls missing has no truth
+    if value is None or type(value).__name__ == "NAType" or value != value:  # pd.NA has no truth value
         return float("nan")
     raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
 
 
 def known(column: Column, default: float) -> Column:
-    """The column with `default` where nothing is known."""
+    """Return the column with `default` in place of NaN."""
     return np.where(np.isnan(column), default, column)

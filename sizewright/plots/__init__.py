@@ -1,4 +1,4 @@
-"""Pictures of trials, models, recommendations, runs and simulations: each function returns a matplotlib figure::
+"""Draw trials, models, recommendations, runs and simulations; each function returns a matplotlib figure::
 
     import sizewright as sw
     from sizewright import plots

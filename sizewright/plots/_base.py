@@ -1,4 +1,4 @@
-"""What every picture is: a matplotlib figure that also tells in words and numbers what it shows."""
+"""The base of all pictures: a matplotlib figure with a text alternative and its numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ except ImportError:
     raise MissingExtraError("plots", "matplotlib") from None
 
 COLORS = ("#3b7dc4", "#d2691e", "#2f8f46", "#9a5fc8", "#d43f57", "#0e8f8f", "#8a7a1f")
-"""Told apart from each other, and from white and from nearly black alike (at least 3 to 1)."""
+"""Distinguishable from each other, from white and from nearly black (contrast of at least 3 to 1)."""
 GREY = "#808080"
 INK = "#000000"
-"""What a page turns into the colour of its text."""
+"""The report replaces this colour by that of the page's text."""
 FAINT = 0.16
 MEASURED, RESCALED, PREDICTED = "measured", "measured at other sizes, rescaled", "predicted"
-"""Words of every legend. Filled marks and solid lines are of what was measured, and of nothing else; what was rescaled
-is a cross, what is predicted has hollow marks and dashed lines."""
+"""Words of every legend. Only measurements have filled marks and solid lines; rescaled measurements are crosses;
+predictions have hollow marks and dashed lines."""
 DASHED = (0, (5, 2.5))
 
 
@@ -33,20 +33,20 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(self)
         self.alt = ""
-        """What it shows, in a sentence or two."""
+        """The text alternative: what the picture shows, in a sentence or two."""
         self.labels: dict[str, list[str]] = {}
-        """By the gid of an artist, what each of its points is."""
+        """The label of each point of an artist, by the artist's gid."""
         self.numbers: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ())
         """Column names, and rows."""
 
     def label(self, artist: Artist, texts: Sequence[str]) -> None:
-        """Say what each point of an artist is."""
+        """Label each point of an artist."""
         name = f"points-{len(self.labels) + 1}"
         artist.set_gid(name)
         self.labels[name] = list(texts)
 
     def _repr_png_(self) -> bytes:
-        """As notebooks show it."""
+        """Return the PNG that notebooks show."""
         import io
 
         file = io.BytesIO()
@@ -55,7 +55,7 @@ class Picture(Figure):
 
 
 def tidy(axes: Any, **labels: Any) -> None:
-    """Axes without a box, with a faint grid."""
+    """Set labels and limits of axes, remove their box, and add a faint grid."""
     axes.set(**labels)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -65,5 +65,5 @@ def tidy(axes: Any, **labels: Any) -> None:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """What an axis of so many seconds is told in: seconds of one, and its name."""
+    """Return the unit for an axis of that many seconds: its length in seconds, and its name."""
     return (3600.0, "h") if seconds > 7200 else (60.0, "min") if seconds > 120 else (1.0, "s")

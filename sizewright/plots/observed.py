@@ -1,4 +1,4 @@
-"""A run as it was looked at: samples/s, cores in use and memory over time, against what it was given."""
+"""Plot the observations of a run: samples/s, cores in use and memory over time, against the allocation."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from typing import Any
 import numpy as np
 
 from sizewright.errors import InputError
-from sizewright.executors.metrics_log import Observed
 from sizewright.plots._base import COLORS, Picture, tidy, time_unit
+from sizewright.runtime.metrics_log import Observed
 from sizewright.spec import Role
 from sizewright.spec.units import GIB, format_bytes, format_number, format_seconds
 
-MOST_WINDOWS = 200
+MAX_WINDOWS = 200
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "workers"), ("ps", "PS"))
 
 
 def observed(looks: Sequence[Observed]) -> Picture:
-    """What `sizewright run --metrics` keeps: samples/s and cores in use between looks, and the greatest peak of a
-    worker and of a PS; dashed is what they were given.
+    """Plot samples/s and cores in use between observations, and the largest peak of a worker and of a PS.
 
-    Raises InputError for fewer than two looks.
+    `looks` are the observations that `sizewright run --metrics` records; dashed lines are the allocation. Raises
+    InputError for fewer than two observations.
     """
     if len(looks) < 2:
-        raise InputError("Two looks at a run are needed.", "Keep some: sizewright run JOB --metrics FILE.")
-    kept = [looks[i] for i in np.unique(np.linspace(0, len(looks) - 1, MOST_WINDOWS + 1).round().astype(int))]
+        raise InputError(
+            f"At least two observations of a run are needed, got {len(looks)}.",
+            "Record them: sizewright run JOB --metrics FILE.",
+        )
+    kept = [looks[i] for i in np.unique(np.linspace(0, len(looks) - 1, MAX_WINDOWS + 1).round().astype(int))]
     began, ended = kept[0].at_s, kept[-1].at_s
     unit, name = time_unit(ended - began)
-    edges = (np.array([look.at_s for look in kept]) - began) / unit
-    seconds = np.maximum(np.diff([look.at_s for look in kept]), 1e-9)
-    trained = np.array([look.metrics.samples_trained for look in kept], float)
+    edges = (np.array([observation.at_s for observation in kept]) - began) / unit
+    seconds = np.maximum(np.diff([observation.at_s for observation in kept]), 1e-9)
+    trained = np.array([observation.metrics.samples_trained for observation in kept], float)
     rates = np.maximum(np.diff(trained), 0) / seconds
     picture = Picture(7.4, 6.4)
     speed, cores, memory = picture.subplots(3, 1, sharex=True)
@@ -47,42 +50,52 @@ def observed(looks: Sequence[Observed]) -> Picture:
     picture.numbers = (("at", "samples/s", "peak of a worker", "peak of a PS"), _rows(kept, rates))
     total = (trained[-1] - trained[0]) / max(ended - began, 1e-9)
     picture.alt = (
-        f"Looked at for {format_seconds(ended - began)}: {format_number(total)} samples/s on the whole, between "
+        f"Observed for {format_seconds(ended - began)}: {format_number(total)} samples/s on average, between "
         f"{format_number(rates.min())} and {format_number(rates.max())}."
     )
     return picture
 
 
 def _cores(axes: Any, kept: Sequence[Observed], edges: Any, seconds: Any, role: Role, title: str, color: str) -> None:
-    """Of the replicas that were there at both looks."""
+    """Draw the cores used by the replicas that both observations of a window contain."""
     used = []
     for before, after in pairwise(kept):
-        then = {replica.name: replica.cpu_s for replica in before.metrics.of(role)}
-        used.append(sum(max(r.cpu_s - then[r.name], 0.0) for r in after.metrics.of(role) if r.name in then))
+        cpu_s = {replica.name: replica.cpu_s for replica in before.metrics.of(role)}
+        used.append(sum(max(r.cpu_s - cpu_s[r.name], 0.0) for r in after.metrics.of(role) if r.name in cpu_s))
     if any(used):
         axes.stairs(np.array(used) / seconds, edges, baseline=None, color=color, linewidth=1.6, label=title)
-    given = [look.metrics.allocation.cores(role) if look.metrics.allocation else np.nan for look in kept[1:]]
-    if np.nansum(given) > 0:
-        axes.stairs(given, edges, baseline=None, color=color, linewidth=1, linestyle="--", label=f"given to {title}")
+    allocations = [observation.metrics.allocation for observation in kept[1:]]
+    allocated = [allocation.cores(role) if allocation else np.nan for allocation in allocations]
+    if np.nansum(allocated) > 0:
+        axes.stairs(
+            allocated, edges, baseline=None, color=color, linewidth=1, linestyle="--", label=f"allocated to {title}"
+        )
 
 
 def _memory(axes: Any, kept: Sequence[Observed], edges: Any, role: Role, title: str, color: str) -> None:
-    peaks = [_peak(look, role) for look in kept]
+    peaks = [_peak(observation, role) for observation in kept]
     if any(peaks):
         axes.plot(edges, np.array(peaks) / GIB, color=color, linewidth=1.6, label=title)
-    limits = [_limit(look, role) for look in kept]
+    limits = [_limit(observation, role) for observation in kept]
     if any(limits):
-        axes.step(edges, np.array(limits) / GIB, where="post", color=color, linewidth=1, linestyle="--",
-                  label=f"limit of {title}")  # fmt: skip
+        axes.step(
+            edges,
+            np.array(limits) / GIB,
+            where="post",
+            color=color,
+            linewidth=1,
+            linestyle="--",
+            label=f"limit of {title}",
+        )
 
 
-def _peak(look: Observed, role: Role) -> int:
-    return max((replica.memory_peak_bytes for replica in look.metrics.of(role)), default=0)
+def _peak(observation: Observed, role: Role) -> int:
+    return max((replica.memory_peak_bytes for replica in observation.metrics.of(role)), default=0)
 
 
-def _limit(look: Observed, role: Role) -> int:
-    """The least that a replica of the role has."""
-    allocation = look.metrics.allocation
+def _limit(observation: Observed, role: Role) -> int:
+    """Return the smallest memory limit of the role's replicas."""
+    allocation = observation.metrics.allocation
     return min((group.memory_bytes for group in getattr(allocation, role)), default=0) if allocation else 0
 
 
@@ -90,8 +103,9 @@ def _rows(kept: Sequence[Observed], rates: Any) -> list[tuple[str, ...]]:
     rows = np.unique(np.linspace(0, len(rates) - 1, 20).round().astype(int))
     return [
         (
-            format_seconds(kept[i + 1].at_s - kept[0].at_s), format_number(rates[i]),
+            format_seconds(kept[i + 1].at_s - kept[0].at_s),
+            format_number(rates[i]),
             *(format_bytes(_peak(kept[i + 1], role)) for role, _ in ROLES),
         )
         for i in rows
-    ]  # fmt: skip
+    ]

@@ -1,4 +1,4 @@
-"""Pictures of a simulation: completion times and queueing by load, and how completion times are spread."""
+"""Plot a simulation: completion times, queueing and use by load, and the distribution of completion times."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 from sizewright.plots._base import Picture
-from sizewright.spec.simulation import Simulation
+from sizewright.spec.simulation import SimulationAnswer
 from sizewright.spec.units import format_count
 
 _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
 _MARKS = "osD^v<>pP*Xhd8"
 
 
-def simulation(told: Simulation) -> Picture:
-    """Mean completion time, queueing and use by load, with intervals over seeds; and the spread of completion times."""
+def simulation(told: SimulationAnswer) -> Picture:
+    """Plot mean completion time, queueing and use by load with intervals over seeds, and completion times."""
     picture = Picture(12, 8)
     panels = picture.subplots(2, 2)
     for axes, (name, label) in zip(panels.flat, _SHOWN.items(), strict=False):
         _by_load(axes, told, name, label)
-    _spread(panels[1, 1], told)
+    _completion_times(panels[1, 1], told)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
     picture.suptitle(f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}")
@@ -34,8 +34,8 @@ def simulation(told: Simulation) -> Picture:
     best = min(told.rows, key=lambda row: row.figures["jct_s"].value)
     picture.alt = (
         f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}; "
-        f"the shortest mean completion time is {best.policy}'s at "
-        f"load {best.load:g}, {best.figures['jct_s'].value / 3600:.2f} h."
+        f"the shortest mean completion time is that of {best.policy} at load {best.load:g}: "
+        f"{best.figures['jct_s'].value / 3600:.2f} h."
     )
     return picture
 
@@ -44,31 +44,38 @@ def _number(value: float, name: str) -> str:
     return f"{value / 3600:.2f}" if name.endswith("_s") else f"{value:.1%}"
 
 
-def _policies(simulation: Simulation) -> list[str]:
+def _policies(simulation: SimulationAnswer) -> list[str]:
     return list(dict.fromkeys(row.policy for row in simulation.rows))
 
 
-def _by_load(axes: Any, simulation: Simulation, name: str, label: str) -> None:
-    """Points beside one another, with intervals over the seeds; lines join the loads."""
+def _by_load(axes: Any, simulation: SimulationAnswer, name: str, label: str) -> None:
+    """Draw the points of all policies side by side, with intervals over the seeds; lines join the loads."""
     unit = 3600.0 if name.endswith("_s") else 1.0
     policies = _policies(simulation)
     loads = sorted({row.load for row in simulation.rows})
     for number, policy in enumerate(policies):
-        told = {row.load: row.figures[name] for row in simulation.rows if row.policy == policy}
+        estimates = {row.load: row.figures[name] for row in simulation.rows if row.policy == policy}
         x = np.arange(len(loads)) + (number - (len(policies) - 1) / 2) * 0.6 / max(len(policies), 1)
-        middle = np.array([told[load].value for load in loads]) / unit
-        ends = np.array([[told[load].lower, told[load].upper] for load in loads]).T / unit
+        middle = np.array([estimates[load].value for load in loads]) / unit
+        intervals = np.array([[estimates[load].lower, estimates[load].upper] for load in loads]).T / unit
         axes.errorbar(
-            x, middle, np.abs(ends - middle), label=policy, marker=_MARKS[number % len(_MARKS)], markersize=5,
-            linewidth=0.8, capsize=2, color=f"C{number % 10}",
-        )  # fmt: skip
+            x,
+            middle,
+            np.abs(intervals - middle),
+            label=policy,
+            marker=_MARKS[number % len(_MARKS)],
+            markersize=5,
+            linewidth=0.8,
+            capsize=2,
+            color=f"C{number % 10}",
+        )
     axes.set_xticks(np.arange(len(loads)), [f"load {load:g}" for load in loads])
     axes.set(ylabel=label, ylim=(0, None))
     axes.grid(axis="y", alpha=0.3)
 
 
-def _spread(axes: Any, simulation: Simulation) -> None:
-    """Of the first seed at the highest load."""
+def _completion_times(axes: Any, simulation: SimulationAnswer) -> None:
+    """Draw the distribution of completion times of the first seed at the highest load."""
     load = max(row.load for row in simulation.rows)
     seed = min(run.seed for run in simulation.runs)
     for number, policy in enumerate(_policies(simulation)):

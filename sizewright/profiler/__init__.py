@@ -1,4 +1,4 @@
-"""Which trials to run, and how to run them::
+"""Plan and run trials::
 
     from sizewright.profiler import TrialPlanner
     planner = TrialPlanner(candidates, objective="balanced")
@@ -6,26 +6,26 @@
         planner.tell(allocation, throughput=measure(allocation))
     planner.best()
 
-`SeriesStep` and `BankStep` are what `sizewright.profile` and `sizewright.measure_bank` tell as they go on.
+`sizewright.profile` reports its progress as `SeriesStep`, and `sizewright.measure_bank` as `BankStep`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from sizewright.profiler.bank_series import BankStep
-    from sizewright.profiler.candidates import AllocationRow
-    from sizewright.profiler.planner import TrialPlanner
-    from sizewright.profiler.series import SeriesStep
+    from sizewright.profiler.planner.candidates import AllocationRow
+    from sizewright.profiler.planner.trial_planner import TrialPlanner
+    from sizewright.profiler.series.bank_series import BankStep
+    from sizewright.profiler.series.series import SeriesStep
 
 _HOMES = {
-    "AllocationRow": "sizewright.profiler.candidates",
-    "BankStep": "sizewright.profiler.bank_series",
-    "SeriesStep": "sizewright.profiler.series",
-    "TrialPlanner": "sizewright.profiler.planner",
+    "AllocationRow": "sizewright.profiler.planner.candidates",
+    "BankStep": "sizewright.profiler.series.bank_series",
+    "SeriesStep": "sizewright.profiler.series.series",
+    "TrialPlanner": "sizewright.profiler.planner.trial_planner",
 }
 
 __all__ = [
@@ -35,5 +35,5 @@ __all__ = [
     "TrialPlanner",
 ]
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+if not TYPE_CHECKING:  # a type checker sees the imports above, and reports unknown names
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

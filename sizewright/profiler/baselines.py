@@ -1,4 +1,4 @@
-"""Simpler ways of choosing trials and allocations: what the planner is compared with."""
+"""Baselines that the planner is compared with: simpler ways to choose trials and allocations."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from scipy.special import erf
 from sizewright.errors import InputError
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, known
-from sizewright.profiler.candidates import AllocationRow, Candidates
-from sizewright.profiler.objective import Goal, check_objective
-from sizewright.profiler.planner import TrialPlanner
+from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
+from sizewright.profiler.planner.objective import Goal, check_objective
+from sizewright.profiler.planner.trial_planner import TrialPlanner
 
 Floats = NDArray[np.float64]
 
 
 class Asker(Protocol):
-    """What a replay drives: as `TrialPlanner`."""
+    """A planner with the interface of `TrialPlanner`, which a replay drives."""
 
     def ask(self) -> AllocationRow | None:
-        """An allocation to measure, or None."""
+        """Return an allocation to measure, or None to stop."""
 
     def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
-        """What came of it."""
+        """Record the throughput of an allocation."""
 
     def best(self) -> AllocationRow:
-        """The pick."""
+        """Return the chosen allocation."""
 
 
 MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
-"""From candidates, objective, trials and seed."""
+"""Makes a planner from candidates, objective, number of trials and seed."""
 
 
 class _Baseline:
-    """Keeps what was told; `next` is the candidate to try, `guess` what throughput is thought to be."""
+    """A planner that records its trials; subclasses override `next` (the candidate to try) and `predict`."""
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> None:
-        self.candidates = Candidates(candidates)
+        self.candidates = CandidateSet(candidates)
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price)
-        self.trials, self.rng, self.seed = trials, np.random.default_rng(seed), seed
-        self.places: list[int] = []
+        self.trials = trials
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
+        self.measured: list[int] = []
         self.rates: list[float] = []
 
     def ask(self) -> AllocationRow | None:
-        if len(self.places) >= min(self.trials, len(self.candidates)):
+        if len(self.measured) >= min(self.trials, len(self.candidates)):
             return None
         return self.candidates.allocation(self.next())
 
@@ -56,37 +58,37 @@ class _Baseline:
         raise NotImplementedError
 
     def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
-        place = self.candidates.place(allocation)
-        assert place is not None
-        self.places.append(place)
+        candidate = self.candidates.place(allocation)
+        assert candidate is not None
+        self.measured.append(candidate)
         self.rates.append(float(throughput or 0.0))
 
     def best(self) -> AllocationRow:
-        return self.candidates.allocation(self.choice(self.guess()))
+        return self.candidates.allocation(self.choice(self.predict()))
 
     @property
     def failed(self) -> list[int]:
-        """Candidates that failed."""
-        return [place for place, rate in zip(self.places, self.rates, strict=True) if not rate > 0]
+        """Candidates whose trial failed."""
+        return [candidate for candidate, rate in zip(self.measured, self.rates, strict=True) if not rate > 0]
 
-    def guess(self) -> Floats:
-        """Samples/s (n,) as they are thought to be; 0 where nothing is thought."""
+    def predict(self) -> Floats:
+        """Return predicted samples/s (n,) of the candidates; 0 where there is no prediction."""
         rates = np.zeros(len(self.candidates))
-        for place, rate in zip(self.places, self.rates, strict=True):
-            rates[place] = max(rates[place], rate)
+        for candidate, rate in zip(self.measured, self.rates, strict=True):
+            rates[candidate] = max(rates[candidate], rate)
         return rates
 
     def choice(self, rates: Floats) -> int:
         rates = rates.copy()
         rates[self.failed] = 0.0
         if not (rates > 0).any():
-            return self.places[0]
+            return self.measured[0]
         losses = self.goal.losses(np.log(np.maximum(rates, 1e-12)))
         return int(np.argmin(np.where(rates > 0, losses, np.inf)))
 
     def fitted(self, name: str) -> Any:
-        """A model of what was told, or None where that is too little for it."""
-        frame = self.candidates.frame.iloc[self.places]
+        """Return a model fitted to the trials, or None if they are too few for it."""
+        frame = self.candidates.frame.iloc[self.measured]
         try:
             return get_model(name).fit(frame, np.array(self.rates))
         except InputError:
@@ -94,7 +96,7 @@ class _Baseline:
 
 
 class Designed(_Baseline):
-    """Trials by `design` (`random`, `lhs`), then the best of `model`'s curve, or of those measured without one."""
+    """Trials by a `design` (`random`, `lhs`); chooses the best of `model`'s curve, or without one, of the trials."""
 
     def __init__(
         self, candidates: pd.DataFrame, objective: str, trials: int, seed: int, design: str, model: str | None = None
@@ -109,20 +111,20 @@ class Designed(_Baseline):
         )
 
     def next(self) -> int:  # noqa: D102
-        return int(self.queue[len(self.places)])
+        return int(self.queue[len(self.measured)])
 
-    def guess(self) -> Floats:  # noqa: D102
+    def predict(self) -> Floats:  # noqa: D102
         model = self.fitted(self.model) if self.model else None
         try:
-            return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
-        except InputError:  # the model knows no replicas as some of the candidates have
-            return super().guess()
+            return super().predict() if model is None else np.asarray(model.predict(self.candidates.frame))
+        except InputError:  # some candidates have replicas that the model does not support
+            return super().predict()
 
 
 class PlainGp(_Baseline):
     """A Gaussian process over log throughput with expected improvement, after four random trials.
 
-    The pick is the best of its mean, or with `pick="measured"` the best of those measured.
+    The choice is the best of its mean, or with `pick="measured"` the best measured candidate.
     """
 
     def __init__(
@@ -132,22 +134,22 @@ class PlainGp(_Baseline):
         self.pick = pick
 
     def next(self) -> int:  # noqa: D102
-        model = self.fitted("gp") if len(self.places) >= 4 else None
-        free = np.setdiff1d(np.arange(len(self.candidates)), self.places)
+        model = self.fitted("gp") if len(self.measured) >= 4 else None
+        untried = np.setdiff1d(np.arange(len(self.candidates)), self.measured)
         if model is None:
-            return int(self.rng.choice(free))
+            return int(self.rng.choice(untried))
         mean, deviation = self._moments(model)
         weight = 2.0 if self.goal.objective == "balanced" else 1.0
         losses = self.goal.losses(mean)
-        gap = losses[self.places].min() - losses
-        z = gap / np.maximum(weight * deviation, 1e-9)
+        improvement = losses[self.measured].min() - losses
+        z = improvement / np.maximum(weight * deviation, 1e-9)
         density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-        gain = gap * 0.5 * (1 + erf(z / np.sqrt(2))) + weight * deviation * density
-        return int(free[np.argmax(gain[free])])
+        expected = improvement * 0.5 * (1 + erf(z / np.sqrt(2))) + weight * deviation * density
+        return int(untried[np.argmax(expected[untried])])
 
-    def guess(self) -> Floats:  # noqa: D102
+    def predict(self) -> Floats:  # noqa: D102
         model = self.fitted("gp") if self.pick == "mean" else None
-        return super().guess() if model is None else np.asarray(model.predict(self.candidates.frame))
+        return super().predict() if model is None else np.asarray(model.predict(self.candidates.frame))
 
     def _moments(self, model: Any) -> tuple[Floats, Floats]:
         lower, upper = model.predict_interval(self.candidates.frame, 0.6827, "mean")
@@ -155,7 +157,7 @@ class PlainGp(_Baseline):
 
 
 class Untried(_Baseline):
-    """No trial at all: the most cores (`largest`), or throughput taken to grow with workers × cores (`linear`)."""
+    """No trials: choose the most cores (`largest`), or assume that throughput grows with workers × cores (`linear`)."""
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int, rule: str) -> None:
         super().__init__(candidates, objective, 0, seed)
@@ -169,25 +171,25 @@ class Untried(_Baseline):
         return self.candidates.allocation(self.choice(cores))
 
 
-def latin_hypercube(places: Floats, count: int, seed: int) -> list[int]:
-    """Rows of `places` (n, a), in the unit cube, nearest to a Latin hypercube sample, none of them twice."""
+def latin_hypercube(points: Floats, count: int, seed: int) -> list[int]:
+    """Return distinct rows of `points` (n, a), in the unit cube, that are nearest to a Latin hypercube sample."""
     from scipy.stats import qmc
 
     chosen: list[int] = []
-    for point in qmc.LatinHypercube(max(1, places.shape[1]), rng=seed).random(count):
-        far = ((places - point[: places.shape[1]]) ** 2).sum(axis=1)
-        far[chosen] = np.inf
-        chosen.append(int(np.argmin(far)))
+    for sample in qmc.LatinHypercube(max(1, points.shape[1]), rng=seed).random(count):
+        distances = ((points - sample[: points.shape[1]]) ** 2).sum(axis=1)
+        distances[chosen] = np.inf
+        chosen.append(int(np.argmin(distances)))
     return chosen
 
 
 def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
-    """Ours."""
+    """Return the planner of this package."""
     return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
 
 
 def baseline_planners() -> dict[str, MakePlanner]:
-    """By name."""
+    """Return factories of the baselines by name."""
 
     def designed(design: str, model: str | None = None) -> MakePlanner:
         return lambda candidates, objective, trials, seed: Designed(candidates, objective, trials, seed, design, model)

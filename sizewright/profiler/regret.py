@@ -1,4 +1,4 @@
-"""What an allocation loses against the best of a measured table, as the objectives count it."""
+"""The regret of an allocation against the best one of a measured table, by objective."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.profiler.candidates import Candidates
-from sizewright.profiler.measured_table import MeasuredTable
-from sizewright.profiler.objective import SHARE_OF_BEST
+from sizewright.profiler.planner.candidates import CandidateSet
+from sizewright.profiler.planner.measured_table import MeasuredTable
+from sizewright.profiler.planner.objective import SHARE_OF_BEST
 from sizewright.spec import Objective
 from sizewright.spec.objective import log_objective, regret
 
 Floats = NDArray[np.float64]
 
 SCORINGS: dict[str, Objective] = {"time": "time", "balanced": "balanced", "reach80": "deadline"}
-"""Each with the objective that a planner is given for it."""
-_FAILED = 1.0
+"""Scorings of a choice, with the objective that a planner gets for each."""
+_MIN_FAILURE_REGRET = 1.0
 
 
 class Truth(NamedTuple):
-    """A table's samples/s (n,) and hourly prices (n,)."""
+    """The samples/s (n,) and hourly prices (n,) of a table's allocations."""
 
     throughput: Floats
     hourly_price: Floats
 
     def regret(self, pick: int, scoring: str) -> float:
-        """What a pick loses: throughput for `time`, time × cost for `balanced`, as a share.
+        """Return the relative regret of a pick: of throughput for `time`, of time × cost for `balanced`.
 
-        For `reach80` it is the cost beyond that of the cheapest that reaches 80 % of the best, plus the throughput that
-        is lacking to these 80 %. A pick that fails loses as much as the worst, and all at least.
+        For `reach80` it is the excess cost over the cheapest allocation that reaches 80 % of the best throughput, plus
+        the throughput missing to these 80 %. A pick that fails has the regret of the worst, and at least 1.
         """
-        there = self.throughput > 0
-        regrets = self._regrets(there, scoring)
-        if not there[pick]:
-            return max(_FAILED, float(regrets.max()))
-        return float(regrets[np.count_nonzero(there[:pick])])
+        works = self.throughput > 0
+        regrets = self._regrets(self.throughput[works], self.hourly_price[works], scoring)
+        if not works[pick]:
+            return max(_MIN_FAILURE_REGRET, float(regrets.max()))
+        return float(regrets[np.count_nonzero(works[:pick])])
 
-    def _regrets(self, there: NDArray[np.bool_], scoring: str) -> Floats:
-        rate, price = self.throughput[there], self.hourly_price[there]
+    def _regrets(self, rate: Floats, price: Floats, scoring: str) -> Floats:
         if scoring != "reach80":
             losses = log_objective(SCORINGS[scoring], np.log(rate), np.log(np.maximum(price, 1e-12)))
             return regret(SCORINGS[scoring], losses - losses.min())
@@ -49,6 +48,6 @@ class Truth(NamedTuple):
 
 
 def truths(table: MeasuredTable) -> dict[str, Truth]:
-    """`smoothed` and `raw`."""
-    price = Candidates(table.allocations).hourly_price
+    """Return the ground truths of a table by name: `smoothed` and `raw`."""
+    price = CandidateSet(table.allocations).hourly_price
     return {"smoothed": Truth(table.smoothed[0], price), "raw": Truth(table.raw, price)}

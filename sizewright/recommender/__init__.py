@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from sizewright.recommender.action import Choice
-    from sizewright.recommender.auto_scale import Scaling
-    from sizewright.recommender.decisions import Decision, DecisionLog, Forecast
-    from sizewright.recommender.pareto import pareto_front
+    from sizewright.recommender.control.action import Choice
+    from sizewright.recommender.control.auto_scale import Scaling
+    from sizewright.recommender.control.decisions import Decision, DecisionLog, Forecast
+    from sizewright.recommender.sizing.pareto import pareto_front
 
 _HOMES = {
-    "Choice": "sizewright.recommender.action",
-    "Decision": "sizewright.recommender.decisions",
-    "DecisionLog": "sizewright.recommender.decisions",
-    "Forecast": "sizewright.recommender.decisions",
-    "Scaling": "sizewright.recommender.auto_scale",
-    "pareto_front": "sizewright.recommender.pareto",
+    "Choice": "sizewright.recommender.control.action",
+    "Decision": "sizewright.recommender.control.decisions",
+    "DecisionLog": "sizewright.recommender.control.decisions",
+    "Forecast": "sizewright.recommender.control.decisions",
+    "Scaling": "sizewright.recommender.control.auto_scale",
+    "pareto_front": "sizewright.recommender.sizing.pareto",
 }
 
 __all__ = [
@@ -35,4 +35,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,1 +1,1 @@
-"""The report: one HTML file that shows what a recommendation rests on and what became of it."""
+"""The report: one HTML file with the evidence of a recommendation and the outcome of its runs."""

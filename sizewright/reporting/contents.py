@@ -1,4 +1,4 @@
-"""What a report shows: figures that can be drawn, why others cannot, and tables, as plain records."""
+"""Collect the contents of a report as plain records: its data, the figures, and why a figure is missing."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from functools import partial
 
 from sizewright import plots
 from sizewright.errors import InputError
-from sizewright.executors.ledger import Entry
-from sizewright.executors.metrics_log import Observed
-from sizewright.how_far import steps
 from sizewright.plots import Picture
-from sizewright.recommender.decisions import Decision
-from sizewright.recommender.sized import Sized
+from sizewright.recommender.control.decisions import Decision
+from sizewright.recommender.sizing.result import SizingResult
+from sizewright.runtime.audit_log import Entry
+from sizewright.runtime.metrics_log import Observed
+from sizewright.task_progress import steps
 
-MOST_RUNS = 3
-"""Drawn over time, the latest."""
+MAX_RUNS = 3
+"""The latest runs are plotted over time."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """All that a report is made of."""
+class ReportData:
+    """The data of a report."""
 
-    sized: Sized
+    sized: SizingResult
     looks: Sequence[Observed] = ()
-    """At a run of the job."""
+    """Observations of a run of the job."""
     plans: Sequence[Entry] = ()
-    """For the job, and what became of them."""
+    """Audit-log entries of the job's plans."""
     decisions: Sequence[Decision] = ()
-    """Of the loop beside it."""
+    """Decisions of the control loop of a run."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture with its heading, or why there is none."""
+    """One picture with its heading, or why it is missing."""
 
     name: str
     title: str
@@ -43,9 +43,9 @@ class Figure:
     why_not: str = ""
 
 
-def figures(told: Told) -> list[Figure]:
-    """Every figure of a report, in order."""
-    job, answer, trials, runs, model = told.sized
+def figures(data: ReportData) -> list[Figure]:
+    """Return all figures of a report, in order."""
+    job, answer, trials, runs, model = data.sized
     to_draw: list[tuple[str, str, str, Callable[[], Picture]]] = [
         ("throughput", "Throughput over workers and PS", _THROUGHPUT,
          partial(plots.throughput, job, trials, model=model, at=answer.target)),
@@ -55,15 +55,15 @@ def figures(told: Told) -> list[Figure]:
         ("predicted", "Predicted against actual", _PREDICTED,
          partial(plots.predicted, job, trials, runs, model=model)),
     ]  # fmt: skip
-    known = [run for run in runs if run.stretches][-MOST_RUNS:]
+    drawn_runs = [run for run in runs if run.stretches][-MAX_RUNS:]
     to_draw += [
         (f"run-{number}", f"Over time: {run.name}", _OVER_TIME, partial(plots.over_time, run))
-        for number, run in enumerate(reversed(known), 1)
+        for number, run in enumerate(reversed(drawn_runs), 1)
     ]
-    if told.decisions:
-        to_draw.append(("decided", "Decisions over time", _DECIDED, partial(plots.decided, told.decisions)))
-    if told.looks:
-        to_draw.append(("observed", "A run as it was looked at", _OBSERVED, partial(plots.observed, told.looks)))
+    if data.decisions:
+        to_draw.append(("decided", "Decisions over time", _DECIDED, partial(plots.decided, data.decisions)))
+    if data.looks:
+        to_draw.append(("observed", "Observations of a run", _OBSERVED, partial(plots.observed, data.looks)))
     return [_figure(*figure) for figure in steps("drawing", to_draw)]
 
 
@@ -76,22 +76,22 @@ def _figure(name: str, title: str, caption: str, draw: Callable[[], Picture]) ->
 
 _THROUGHPUT = (
     "Expected samples/s when the number of workers, or of PS, changes and all else stays as chosen. The band holds "
-    "90 % of further trials. Filled points were measured at these very sizes. Crosses were measured at other sizes and "
-    "are rescaled by the model; they are no measurements of these. Dashed lines and the star are predictions."
+    "90 % of further trials. Filled points were measured at exactly these sizes. Crosses were measured at other sizes "
+    "and are rescaled by the model; they are no measurements of these sizes. Dashed lines and the star are predictions."
 )
 _PARETO = "Predictions for allocations that no other beats in both time and cost, with the 90 % interval of the time."
 _MEMORY = (
-    "What one replica is predicted to need at its peak in the chosen allocation, the limit that is asked for, and "
-    "peaks that were measured, of trials with fewer PS among them, of which each holds more rows."
+    "The predicted peak of one replica in the chosen allocation, the requested limit, and measured peaks. Trials with "
+    "fewer PS are included, although each of their PS holds more rows."
 )
-_PHASES = "Busy time of a worker's step; waiting for other replicas is not in it."
+_PHASES = "Busy time of a worker's step, without waiting for other replicas."
 _PREDICTED = (
-    "Trials are what the model was fitted to, so they tell how well it describes them; of runs the prediction was made "
-    "before they began."
+    "The model was fitted to the trials, so they show how well it describes its own data; for runs, the prediction was "
+    "made before they began."
 )
 _DECIDED = (
-    "What the control loop saw and what the job had, turn by turn; a mark is a change that it wanted. The numbers have "
-    "each decision with its reason."
+    "The observed speed and the allocation, turn by turn; each mark is a change that the control loop proposed. The "
+    "numbers contain each decision with its reason."
 )
-_OBSERVED = "Between looks; dashed lines are what the replicas were given."
-_OVER_TIME = "What the run was given and how fast it trained, each change and failure marked."
+_OBSERVED = "Values between observations; dashed lines are the allocation."
+_OVER_TIME = "The allocation and the speed of the run, with each change and failure marked."

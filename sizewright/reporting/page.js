@@ -53,8 +53,8 @@
 
   const units = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 };
   const value = (text) => {
-    const told = /^(-?[\d,.]+)(?: (B|KiB|MiB|GiB|TiB))?$/.exec(text);
-    return told ? Number(told[1].replaceAll(",", "")) * (units[told[2]] || 1) : null;
+    const match = /^(-?[\d,.]+)(?: (B|KiB|MiB|GiB|TiB))?$/.exec(text);
+    return match ? Number(match[1].replaceAll(",", "")) * (units[match[2]] || 1) : null;
   };
   const compare = (a, b) => {
     const [x, y] = [value(a), value(b)];

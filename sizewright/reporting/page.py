@@ -1,4 +1,4 @@
-"""The report as one HTML file that fetches nothing."""
+"""Render the report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sizewright.datasets.finished import FinishedJob
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.runs.finished_job import FinishedJob
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import MissingExtraError
-from sizewright.executors.ledger import Entry
 from sizewright.redaction import shown
-from sizewright.reporting.contents import Figure, Told, figures
+from sizewright.reporting.contents import Figure, ReportData, figures
 from sizewright.reporting.svg import as_svg
+from sizewright.runtime.audit_log import Entry
 from sizewright.spec import Allocation, Estimate, Job, Recommendation
 from sizewright.spec.units import (
     describe_interval,
@@ -27,22 +27,31 @@ from sizewright.spec.units import (
     format_seconds,
 )
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
 
 
-def page(told: Told, made: datetime | None = None) -> str:
-    """The whole file, made at some time. Raises MissingExtraError without jinja2."""
-    job, answer, trials, runs, _ = told.sized
+def page(data: ReportData, made: datetime | None = None) -> str:
+    """Return the HTML file, with the time `made` at which it is written. Raises MissingExtraError without jinja2."""
+    job, answer, trials, runs, _ = data.sized
     return shown(
         _template().render(
-            job=job, answer=answer, status=_STATUS[answer.status], sizes=_sizes(answer), expect=_expected(answer, job),
-            figures=[_shown(figure) for figure in figures(told)], plans=[_plan(entry) for entry in told.plans],
-            runs=[_run(run) for run in runs], trials=[_trial(trial) for trial in trials],
-            made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "", version=importlib.metadata.version("sizewright"),
-            style=(_HERE / "page.css").read_text(), script=(_HERE / "page.js").read_text(), record=_record(answer),
+            job=job,
+            answer=answer,
+            status=_STATUS[answer.status],
+            sizes=_sizes(answer),
+            expect=_expected(answer, job),
+            figures=[_figure(figure) for figure in figures(data)],
+            plans=[_plan(entry) for entry in data.plans],
+            runs=[_run(run) for run in runs],
+            trials=[_trial(trial) for trial in trials],
+            made=f"{made:%Y-%m-%d %H:%M %Z}" if made else "",
+            version=importlib.metadata.version("sizewright"),
+            style=(_FOLDER / "page.css").read_text(),
+            script=(_FOLDER / "page.js").read_text(),
+            record=_record(answer),
         )
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -51,39 +60,45 @@ def _template() -> Any:
         import jinja2
     except ImportError:
         raise MissingExtraError("plots", "jinja2") from None
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-                                     lstrip_blocks=True)  # fmt: skip
-    return environment.from_string((_HERE / "page.html").read_text())
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string((_FOLDER / "page.html").read_text())
 
 
 def _record(answer: Recommendation) -> str:
-    """The answer as JSON that cannot end the script element which it is in."""
+    """Return the recommendation as JSON that cannot end the script element that contains it."""
     return json.dumps(json.loads(answer.model_dump_json()), indent=1).replace("<", "\\u003c")
 
 
-def _shown(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Figure) -> dict[str, Any]:
     picture = figure.picture
     columns, rows = picture.numbers if picture else ((), [])
     return {
-        "name": figure.name, "title": figure.title, "caption": figure.caption, "why_not": figure.why_not,
-        "svg": as_svg(picture, figure.name) if picture else "", "alt": picture.alt if picture else "",
-        "columns": columns, "rows": rows,
-    }  # fmt: skip
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "why_not": figure.why_not,
+        "svg": as_svg(picture, figure.name) if picture else "",
+        "alt": picture.alt if picture else "",
+        "columns": columns,
+        "rows": rows,
+    }
 
 
 def _sizes(answer: Recommendation) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Rows of the table of allocations: the name, and for each role its replicas and memory."""
+    """Return the rows of the table of allocations: the name, and the replicas and memory of each role."""
     if answer.target is None:
         return []
     roles = [role for role, _ in answer.target.groups]
     return [
-        (name, [_of_role(allocation, role) for role in dict.fromkeys(roles)])
+        (name, [_role_sizes(allocation, role) for role in dict.fromkeys(roles)])
         for name in ("target", "lower", "upper", "uncapped")
         if (allocation := getattr(answer, name)) is not None
     ]
 
 
-def _of_role(allocation: Allocation, role: str) -> tuple[str, str]:
+def _role_sizes(allocation: Allocation, role: str) -> tuple[str, str]:
     groups = getattr(allocation, role)
     sizes = " + ".join(f"{g.replicas} × {g.cpu:g} cores" + (f" + {g.gpu.describe()}" if g.gpu else "") for g in groups)
     return sizes or "–", " + ".join(g.describe_memory() for g in groups) or "–"
@@ -122,28 +137,48 @@ def _trial(trial: Trial) -> Sequence[str]:
         return "–" if value is None else format_bytes(value)
 
     return (
-        trial.started_at.strftime("%Y-%m-%d %H:%M:%S") if trial.started_at else "–", trial.status, str(trial.workers),
-        number(trial.worker_cpu), str(trial.ps), number(trial.ps_cpu), number(trial.batch_size, str),
-        number(trial.table_scale), number(trial.throughput, format_number), number(trial.throughput_se, format_number),
-        size(trial.worker_memory_bytes), size(trial.ps_memory_bytes), trial.limited_by or "–",
-        trial.host or "–", trial.message or "",
-    )  # fmt: skip
+        trial.started_at.strftime("%Y-%m-%d %H:%M:%S") if trial.started_at else "–",
+        trial.status,
+        str(trial.workers),
+        number(trial.worker_cpu),
+        str(trial.ps),
+        number(trial.ps_cpu),
+        number(trial.batch_size, str),
+        number(trial.table_scale),
+        number(trial.throughput, format_number),
+        number(trial.throughput_se, format_number),
+        size(trial.worker_memory_bytes),
+        size(trial.ps_memory_bytes),
+        trial.limited_by or "–",
+        trial.host or "–",
+        trial.message or "",
+    )
 
 
 def _run(run: FinishedJob) -> Sequence[str]:
     expected = run.expected
     return (
-        run.name, f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–", run.outcome.status,
+        run.name,
+        f"{run.started_at:%Y-%m-%d %H:%M}" if run.started_at else "–",
+        run.outcome.status,
         run.stretches[-1].allocation.describe() if run.stretches else "–",
         describe_interval(expected.value, expected.lower, expected.upper) if expected else "–",
         format_number(run.throughput) if run.throughput else "–",
-        str(len(run.outcome.changes)), str(len(run.outcome.failures)), run.outcome.message,
-    )  # fmt: skip
+        str(len(run.outcome.changes)),
+        str(len(run.outcome.failures)),
+        run.outcome.message,
+    )
 
 
 def _plan(entry: Entry) -> Sequence[str]:
-    became = f"{entry.became}: {entry.why}" if entry.why else entry.became
+    result = f"{entry.became}: {entry.why}" if entry.why else entry.became
     return (
-        f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, entry.target.describe(), entry.reason, entry.asked_by or "–",
-        entry.executor, became, f"{entry.seconds:.1f} s" if entry.seconds else "–",
-    )  # fmt: skip
+        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        entry.kind,
+        entry.target.describe(),
+        entry.reason,
+        entry.asked_by or "–",
+        entry.executor,
+        result,
+        f"{entry.seconds:.1f} s" if entry.seconds else "–",
+    )

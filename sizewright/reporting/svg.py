@@ -1,4 +1,4 @@
-"""From a picture to an SVG inside a page: its text is text, takes the page's colours, and its points can be reached."""
+"""Convert a picture to an SVG for a page: real text, the page's colours, and points that the keyboard reaches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 
 def as_svg(picture: Picture, name: str) -> str:
-    """An SVG element named `name`, which has the picture's text alternative.
+    """Return an SVG element with the id `name` and the picture's text alternative.
 
-    Points that the picture labels are in one group that the keyboard reaches; each carries its label.
+    The labelled points of an artist form one group that the keyboard reaches; each point carries its label.
     """
     file = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}
@@ -27,13 +27,13 @@ def as_svg(picture: Picture, name: str) -> str:
     ET.register_namespace("", _SVG)
     ET.register_namespace("xlink", _LINK)
     root = ET.fromstring(file.getvalue())
-    for waste in root.findall(f"{{{_SVG}}}metadata"):
-        root.remove(waste)
+    for metadata in root.findall(f"{{{_SVG}}}metadata"):
+        root.remove(metadata)
     _name(root, name, picture)
     for element in list(root.iter()):
         if texts := picture.labels.get(element.get("id", "")):
             _label(element, texts)
-    _apart(root, name)
+    _prefix_ids(root, name)
     return ET.tostring(root, encoding="unicode").replace(INK, "currentColor")
 
 
@@ -57,8 +57,8 @@ def _label(group: ET.Element, texts: Sequence[str]) -> None:
         point.set("data-tip", text)
 
 
-def _apart(root: ET.Element, name: str) -> None:
-    """Identifiers that no other picture of the page has."""
+def _prefix_ids(root: ET.Element, name: str) -> None:
+    """Make the ids of the picture unique on the page."""
     for element in root.iter():
         for key, value in list(element.attrib.items()):
             if key == "id" and element is not root:

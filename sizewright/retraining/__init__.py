@@ -1,10 +1,10 @@
-"""Retraining of the learned prior, and the registry that its versions are kept in."""
+"""Retraining of the learned prior, and the registry of its versions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sizewright.retraining.compare import PriorScore
@@ -28,5 +28,5 @@ __all__ = [
     "Version",
 ]
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+if not TYPE_CHECKING:  # type checkers use the imports above
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""The prior that is in use: the registry's champion, the last good one while that does not answer, else the shipped."""
+"""The prior in use: the registry's champion; without a registry the last known champion, or the shipped prior."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sizewright.datasets.whole_files import write_whole
+from sizewright.datasets.files.atomic_write import write_text_atomically
 from sizewright.errors import RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
@@ -19,14 +19,14 @@ _CACHE_VARIABLE = "XDG_CACHE_HOME"
 
 
 class InUse(NamedTuple):
-    """A prior, and in a sentence why it is not the champion, if it is not."""
+    """A prior, and a sentence that says why it is not the champion, or nothing."""
 
     prior: LearnedPrior
-    told: str = ""
+    note: str = ""
 
 
 def champion_prior(uri: str) -> InUse:
-    """What recommendations rest on where a registry is named. Raises MissingExtraError without mlflow."""
+    """Return the prior that recommendations use with this registry. Raises MissingExtraError without mlflow."""
     last_good = _cache(uri)
     try:
         registry = Registry(uri)
@@ -37,25 +37,25 @@ def champion_prior(uri: str) -> InUse:
             )
         prior = registry.load(version)
     except RegistryError as error:
-        return _without(last_good, error)
+        return _fallback(last_good, error)
     _keep(last_good, prior)
     return InUse(prior)
 
 
-def _without(last_good: Path, error: RegistryError) -> InUse:
+def _fallback(last_good: Path, error: RegistryError) -> InUse:
     try:
-        told = loads(last_good.read_text(encoding="utf-8"))
-        prior = LearnedPrior.from_json(told["prior"], told["source"])
+        record = loads(last_good.read_text(encoding="utf-8"))
+        prior = LearnedPrior.from_json(record["prior"], record["source"])
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return InUse(LearnedPrior.load(), f"{error.message} None was used here before; the shipped prior is used.")
-    return InUse(prior, f"{error.message} The last good one is used: {prior.source}.")
+    return InUse(prior, f"{error.message} The last known champion is used: {prior.source}.")
 
 
 def _keep(last_good: Path, prior: LearnedPrior) -> None:
-    """For the day on which the registry does not answer; no harm where it cannot be kept."""
+    """Cache the champion for times without the registry; a failure to write it does no harm."""
     with suppress(OSError):
         last_good.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(last_good, json.dumps({"source": prior.source, "prior": prior.to_json()}))
+        write_text_atomically(last_good, json.dumps({"source": prior.source, "prior": prior.to_json()}))
 
 
 def _cache(uri: str) -> Path:

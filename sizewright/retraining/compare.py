@@ -10,7 +10,7 @@ from sizewright.retraining.registry import TWIN, Registry, Version
 
 
 class PriorScore(TypedDict):
-    """How well a version foretells the held-out jobs of a family, or of all. Errors, regret and coverage are shares."""
+    """The accuracy of a version on the held-out jobs of a family, or of all. Errors, regret and coverage are shares."""
 
     version: int
     family: str
@@ -19,25 +19,25 @@ class PriorScore(TypedDict):
     job_mdape: float
     """Mean over jobs of their median errors."""
     regret: float
-    """Mean over jobs: what its choice loses against the best allocation that was measured."""
+    """Mean over jobs: the loss of its choice against the best measured allocation."""
     rank: float
-    """Mean over jobs of Spearman's rank correlation between foretold and measured."""
+    """Mean over jobs of Spearman's rank correlation between predicted and measured samples/s."""
     coverage: float
-    """Trials within its 90 % interval."""
+    """Share of allocations within the 90 % interval."""
     refused: float
-    """Jobs that it tells nothing of."""
+    """Number of jobs that it cannot predict."""
     jobs: float
 
 
 def compare_versions(registry: Registry, versions: list[Version], lessons: Lessons) -> list[PriorScore]:
-    """One row a version and family, and one for all jobs. None was taught what they are compared on."""
+    """Return a row for each version and family, and one for all jobs. No version has learned from these jobs."""
     held_out = to_judge(lessons)
     rows = list[PriorScore]()
     for version in versions:
         scores = score_prior(registry.load(version, TWIN), held_out)
-        told = {"all": summary(scores)} | by_family(scores)
+        summaries = {"all": summary(scores)} | by_family(scores)
         rows += [
             cast("PriorScore", {"version": version.number, "family": family, **values})
-            for family, values in told.items()
+            for family, values in summaries.items()
         ]
     return rows

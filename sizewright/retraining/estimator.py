@@ -1,4 +1,4 @@
-"""A prior as a scikit-learn regressor over jobs and allocations, which is how MLflow serves it."""
+"""A prior as a scikit-learn regressor over jobs and allocations, the form in which MLflow serves it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ COLUMNS = ("workers", "ps", "worker_cpu", "ps_cpu")
 
 
 class PriorRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """`predict` takes a frame of `job` (its description as JSON) and COLUMNS, and gives samples/s (n,).
+    """A regressor of samples/s (n,) on frames with the columns `job` (a description as JSON) and COLUMNS.
 
-    `record` is the prior as JSON: all that is kept, so that nothing but text has to be trusted when it is loaded.
+    `record` is the prior as JSON. Nothing else is stored, so loading has to trust nothing but text.
     """
 
     def __init__(self, record: str = "") -> None:
         self.record = record
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """It has learned already."""
+        """Return the regressor unchanged: its prior is fitted already."""
         return self
 
     def predict(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        """NaN for jobs that the prior refuses."""
+        """Return samples/s (n,); NaN for jobs that the prior cannot predict."""
         prior = LearnedPrior.from_json(self.record, "of this model")
         rates = np.full(len(X), np.nan)
         jobs = X["job"].to_numpy()
         for text in dict.fromkeys(jobs):
-            mine = jobs == text
+            of_job = jobs == text
             try:
                 curve = prior.curve(Job.model_validate_json(text))
             except NotEnoughDataError:
                 continue
-            rates[mine] = np.exp(curve.log_rates(X.loc[mine, list(COLUMNS)]))
+            rates[of_job] = np.exp(curve.log_rates(X.loc[of_job, list(COLUMNS)]))
         return rates
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -49,4 +49,4 @@ class PriorRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 TRUSTED = (f"{PriorRegressor.__module__}.{PriorRegressor.__qualname__}",)
-"""What skops may load."""
+"""Types that skops may load."""

@@ -1,4 +1,4 @@
-"""How well a prior foretells jobs: errors, regret of its choice, rank within a job, and what its intervals hold."""
+"""Evaluation of a prior on jobs: errors, regret of its choice, rank correlation, and coverage of its intervals."""
 
 from __future__ import annotations
 
@@ -11,155 +11,166 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from sizewright.datasets.bank.noise import repeat_noise, usual_speed_factors
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_noise
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import LearnedPrior
-from sizewright.profiler.candidates import table_price
+from sizewright.profiler.planner.candidates import table_price
 from sizewright.retraining.lessons import Lessons
 from sizewright.spec.objective import log_objective, regret
 
 Floats = NDArray[np.float64]
 
-_PLACE = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "table_scale")
-_LEAST_PLACES = 3  # fewer allocations tell neither rank nor regret
-_NORMAL = 1.645  # of a 90 % interval
-_MOST_FOLDS, _MOST_TRIALS_A_FOLD = 8, 2000
+_ALLOCATION_FIELDS = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "table_scale")
+_MIN_ALLOCATIONS = 3  # fewer determine neither rank nor regret
+_NORMAL_QUANTILE = 1.645  # of a 90 % interval
+_MAX_FOLDS, _MAX_TRIALS_PER_FOLD = 8, 2000
 
 
 class JobScore(NamedTuple):
-    """Of one job. What the prior refuses has the reason and ratios of 0: it tells nothing."""
+    """The score of one job. A job that the prior cannot predict has a reason in `refused`, and ratios of 0."""
 
     job: str
     base: str
     family: str
     ratios: tuple[float, ...]
-    """Of foretold to measured samples/s, for each trial."""
+    """Predicted over measured samples/s, of each trial."""
     measured: tuple[float, ...]
-    foretold: tuple[float, ...]
-    held: float
+    """Samples/s of each allocation."""
+    predicted: tuple[float, ...]
+    coverage: float
+    """Share of allocations within the 90 % interval."""
     regret: float
     rank: float
     refused: str = ""
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Of its trials: how far ratios are from 1."""
+        """Relative errors of its trials."""
         return tuple(abs(ratio - 1) for ratio in self.ratios)
 
     @property
     def mdape(self) -> float:
-        """Median error of its trials."""
+        """Median of `errors`."""
         return float(np.median(self.errors))
 
 
-class Measured(NamedTuple):
-    """Distinct allocations of a job, each by its first trial, and their throughput (n,) at the host's usual speed."""
+class MeasuredRates(NamedTuple):
+    """The throughput of the distinct allocations of a job, at the host's usual speed."""
 
-    places: list[Trial]
+    first_trials: list[Trial]
+    """The first trial of each allocation."""
     rates: Floats
+    """Mean samples/s (n,)."""
     counts: list[int]
-    """Of how many trials each is the mean."""
+    """Number of trials of each allocation."""
 
 
-def measured(lessons: Lessons) -> dict[str, Measured]:
-    """By job."""
-    factors = usual_speed_factors(lessons.trials, repeat_noise(lessons.trials).exponent)
+def measured_rates(lessons: Lessons) -> dict[str, MeasuredRates]:
+    """Return the measured throughput of each job, by its hash."""
+    factors = median_speed_factors(lessons.trials, repeat_noise(lessons.trials).exponent)
     rates: dict[tuple[object, ...], list[float]] = {}
     first: dict[tuple[object, ...], Trial] = {}
     for trial, factor in zip(lessons.trials, factors, strict=True):
         if trial.usable and trial.job_hash in lessons.jobs:
-            place = (trial.job_hash, *(getattr(trial, axis) for axis in _PLACE))
-            first.setdefault(place, trial)
-            rates.setdefault(place, []).append(np.log(trial.throughput or 0.0) + np.log(factor))
-    found = {key: Measured([], np.empty(0), []) for key in lessons.jobs}
-    for key, group in itertools.groupby(
-        sorted(first, key=lambda place: str(place[0])), key=lambda place: str(place[0])
-    ):
-        places = list(group)
-        found[key] = Measured(
-            [first[p] for p in places], np.exp([np.mean(rates[p]) for p in places]), [len(rates[p]) for p in places]
+            allocation = (trial.job_hash, *(getattr(trial, axis) for axis in _ALLOCATION_FIELDS))
+            first.setdefault(allocation, trial)
+            rates.setdefault(allocation, []).append(np.log(trial.throughput or 0.0) + np.log(factor))
+    by_job: dict[str, list[tuple[object, ...]]] = {key: [] for key in lessons.jobs}
+    for allocation in first:
+        by_job[str(allocation[0])].append(allocation)
+    return {
+        key: MeasuredRates(
+            first_trials=[first[allocation] for allocation in allocations],
+            rates=np.exp([np.mean(rates[allocation]) for allocation in allocations]),
+            counts=[len(rates[allocation]) for allocation in allocations],
         )
-    return found
+        for key, allocations in by_job.items()
+    }
 
 
-def score_prior(prior: LearnedPrior, lessons: Lessons, truth: dict[str, Measured] | None = None) -> list[JobScore]:
-    """Of each job in the lessons."""
-    truth = measured(lessons) if truth is None else truth
+def score_prior(prior: LearnedPrior, lessons: Lessons, truth: dict[str, MeasuredRates] | None = None) -> list[JobScore]:
+    """Return the score of each job in the lessons that was measured."""
+    truth = measured_rates(lessons) if truth is None else truth
     scores = []
     for key, job in lessons.jobs.items():
-        places, rates, counts = truth[key]
-        if not places:
+        first_trials, rates, counts = truth[key]
+        if not first_trials:
             continue
-        about = (job.job.name, job.base, job.job.model.family)
+        identity = (job.job.name, job.base, job.job.model.family)
         try:
             curve = prior.curve(job.job, job.table_scale)
         except NotEnoughDataError as error:
-            nothing = (0.0,) * sum(counts)
+            ratios = (0.0,) * sum(counts)
             nan = float("nan")
-            scores.append(JobScore(*about, nothing, tuple(rates), (), nan, nan, nan, error.message))
+            scores.append(JobScore(*identity, ratios, tuple(rates), (), nan, nan, nan, error.message))
             continue
-        logs = curve.log_rates(places)
-        foretold = np.exp(logs)
-        ratios = tuple(np.repeat(foretold / rates, counts).tolist())
-        held = float(np.mean(np.abs(np.log(rates) - logs) <= _NORMAL * curve.sd(places)))
-        regret, rank = choice(places, rates, logs)
-        scores.append(JobScore(*about, ratios, tuple(rates), tuple(foretold), held, regret, rank))
+        log_predicted = curve.log_rates(first_trials)
+        predicted = np.exp(log_predicted)
+        ratios = tuple(np.repeat(predicted / rates, counts).tolist())
+        coverage = float(np.mean(np.abs(np.log(rates) - log_predicted) <= _NORMAL_QUANTILE * curve.sd(first_trials)))
+        regret, rank = regret_and_rank(first_trials, rates, log_predicted)
+        scores.append(JobScore(*identity, ratios, tuple(rates), tuple(predicted), coverage, regret, rank))
     return scores
 
 
-def choice(places: Sequence[Trial], rates: Floats, log_foretold: Floats) -> tuple[float, float]:
-    """Regret by time × cost of choosing where the most is foretold, and rank correlation; NaN of too few places."""
-    if len(places) < _LEAST_PLACES:
+def regret_and_rank(trials: Sequence[Trial], rates: Floats, log_predicted: Floats) -> tuple[float, float]:
+    """Return the regret (time × cost) of choosing by the prediction, and the rank correlation.
+
+    Both are NaN for fewer than three allocations.
+    """
+    if len(trials) < _MIN_ALLOCATIONS:
         return float("nan"), float("nan")
-    frame = pd.DataFrame([t.model_dump(include={"workers", "ps", "worker_cpu", "ps_cpu"}) for t in places])
+    frame = pd.DataFrame([t.model_dump(include={"workers", "ps", "worker_cpu", "ps_cpu"}) for t in trials])
     log_price = np.log(table_price(frame, None))
     truth = log_objective("balanced", np.log(rates), log_price)
-    pick = int(np.argmin(log_objective("balanced", log_foretold, log_price)))
-    return float(regret("balanced", truth[pick] - truth.min())), float(spearmanr(log_foretold, rates).statistic)
+    pick = int(np.argmin(log_objective("balanced", log_predicted, log_price)))
+    return float(regret("balanced", truth[pick] - truth.min())), float(spearmanr(log_predicted, rates).statistic)
 
 
 def leave_out(
-    lessons: Lessons, by: Callable[[str], str], fold: int, folds: int, truth: dict[str, Measured] | None = None
+    lessons: Lessons, by: Callable[[str], str], fold: int, folds: int, truth: dict[str, MeasuredRates] | None = None
 ) -> list[JobScore]:
-    """Scores of the jobs in one fold, by a prior that has learned from those of no group in it.
+    """Return the scores of the jobs in one fold, by a prior learned from the jobs of all other groups.
 
-    `by` tells the group of a job's hash. Each fold learns from at most 2,000 trials.
+    `by` maps the hash of a job to its group. Each fold learns from at most 2,000 trials.
     """
-    truth = measured(lessons) if truth is None else truth
+    truth = measured_rates(lessons) if truth is None else truth
     groups = sorted({by(key) for key in lessons.jobs})
-    mine = {key for key in lessons.jobs if groups.index(by(key)) % folds == fold}
-    known = {key: job for key, job in lessons.jobs.items() if key not in mine}
+    in_fold = {key for key in lessons.jobs if groups.index(by(key)) % folds == fold}
+    known = {key: job for key, job in lessons.jobs.items() if key not in in_fold}
     trials = [t for t in lessons.trials if t.job_hash in known]
-    trials = trials[:: -(-len(trials) // _MOST_TRIALS_A_FOLD) or 1]
-    asked = {key: job for key, job in lessons.jobs.items() if key in mine}
-    return score_prior(LearnedPrior.fit(trials, known), lessons._replace(jobs=asked), truth)
+    trials = trials[:: -(-len(trials) // _MAX_TRIALS_PER_FOLD) or 1]
+    scored = {key: job for key, job in lessons.jobs.items() if key in in_fold}
+    return score_prior(LearnedPrior.fit(trials, known), lessons._replace(jobs=scored), truth)
 
 
 def folds_of(groups: int) -> int:
-    """Into how many folds so many groups are put."""
-    return min(groups, _MOST_FOLDS)
+    """Return the number of folds for a number of groups."""
+    return min(groups, _MAX_FOLDS)
 
 
 def summary(scores: Iterable[JobScore]) -> dict[str, float]:
-    """Median error over all trials; means over jobs of their median error, regret, rank and coverage; and how many
-    were refused."""
+    """Return the median error over all trials, means over jobs, and the number of refused jobs.
+
+    The means are those of median error, regret, rank and coverage.
+    """
     scores = list(scores)
-    told = [score for score in scores if not score.refused]
+    predicted = [score for score in scores if not score.refused]
     errors = list(itertools.chain(*(score.errors for score in scores)))
     return {
         "mdape": float(np.median(errors)) if errors else float("nan"),
         "job_mdape": _mean([score.mdape for score in scores]),
-        "regret": _mean([score.regret for score in told]),
-        "rank": _mean([score.rank for score in told]),
-        "coverage": _mean([score.held for score in told]),
-        "refused": float(len(scores) - len(told)),
+        "regret": _mean([score.regret for score in predicted]),
+        "rank": _mean([score.rank for score in predicted]),
+        "coverage": _mean([score.coverage for score in predicted]),
+        "refused": float(len(scores) - len(predicted)),
         "jobs": float(len(scores)),
     }
 
 
 def by_family(scores: Iterable[JobScore]) -> dict[str, dict[str, float]]:
-    """A summary for each family."""
+    """Return a summary for each family."""
     scores = list(scores)
     return {family: summary(s for s in scores if s.family == family) for family in sorted({s.family for s in scores})}
 

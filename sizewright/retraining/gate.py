@@ -1,4 +1,4 @@
-"""Whether a challenger takes the champion's place: better on the same held-out jobs, and worse on no family."""
+"""The gate of promotion: a challenger must be better on the held-out jobs, and worse on no family."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 from sizewright.errors import InputError
 from sizewright.retraining.evaluation import JobScore, by_family, summary
 
-_DRAWS, _SURE = 1000, 0.1
+_DRAWS = 1000
+_QUANTILE = 0.1  # of the draws: 90 % of them are above
 
 
 @dataclass(frozen=True)
-class Limits:
-    """By what share the error must fall, and that of a family may rise. Raises InputError for what is no share."""
+class GateLimits:
+    """The share by which the error must fall, and the share by which that of a family may rise.
+
+    Raises InputError for shares outside their ranges.
+    """
 
     margin: float = 0.02
     worst_family: float = 0.05
@@ -26,13 +30,14 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 <= self.margin <= 1 or not 0 <= self.worst_family < math.inf:
             raise InputError(
-                f"A margin of {self.margin} or a limit of {self.worst_family} is no share.",
-                "Give a margin from 0 to 1, and from 0 up what a family may lose.",
+                f"margin must lie between 0 and 1, and worst_family must be 0 or more; got {self.margin} and "
+                f"{self.worst_family}.",
+                "Give shares such as 0.02 and 0.05.",
             )
 
 
-class Verdict(NamedTuple):
-    """Whether to promote, and why or why not, in a sentence."""
+class GateResult(NamedTuple):
+    """The decision to promote or not, and its reason in a sentence."""
 
     promote: bool
     reason: str
@@ -41,15 +46,15 @@ class Verdict(NamedTuple):
 def judge(
     challenger: Sequence[JobScore],
     champion: Sequence[JobScore],
-    limits: Limits,
+    limits: GateLimits,
     noise_sd: float = 0.0,
     rival: str = "the champion",
-) -> Verdict:
-    """By MLflow's validation of two evaluation results. Both have to be scored on the same jobs, in the same order.
+) -> GateResult:
+    """Judge a challenger by MLflow's validation of two evaluation results.
 
-    Errors are means over jobs of their median errors. A family counts as worse by as much as is sure: with few jobs of
-    it, each measured as much too fast or too slow as `noise_sd` (of logarithms) tells, chance alone makes it a tenth
-    better or worse.
+    Both must be scored on the same jobs, in the same order. Errors are means over jobs of their median errors. The
+    error of a family counts by its lower confidence limit: with few jobs, each measured with an error of `noise_sd`
+    (of logarithms), chance alone makes a family a tenth better or worse.
     """
     from mlflow import validate_evaluation_results
     from mlflow.models import EvaluationResult, MetricThreshold
@@ -57,41 +62,44 @@ def judge(
 
     new, old = summary(challenger)["job_mdape"], summary(champion)["job_mdape"]
     if not (math.isfinite(new) and math.isfinite(old)):
-        return Verdict(False, "There are no held-out jobs to judge by.")
-    worse = _surely_worse(challenger, champion, noise_sd)
+        return GateResult(False, "There are no held-out jobs to judge by.")
+    worse = _family_ratios(challenger, champion, noise_sd)
     thresholds = {"error": MetricThreshold(min_relative_change=float(limits.margin), greater_is_better=False)}
-    most = 1 + limits.worst_family
-    thresholds |= {name: MetricThreshold(threshold=most, greater_is_better=False) for name in worse}
-    told = f"median error {new:.3f} on {len(challenger)} held-out jobs, {rival}'s {old:.3f}"
+    max_ratio = 1 + limits.worst_family
+    thresholds |= {name: MetricThreshold(threshold=max_ratio, greater_is_better=False) for name in worse}
+    errors = f"median error {new:.3f} on {len(challenger)} held-out jobs, against {rival}'s {old:.3f}"
     try:
         validate_evaluation_results(
             thresholds, EvaluationResult({"error": new} | worse, {}), EvaluationResult({"error": old} | worse, {})
         )
     except ModelValidationFailedException:
-        faults = [f"surely {ratio:.2f} times as much in {name}" for name, ratio in worse.items() if ratio > most]
+        too_bad = {name: ratio for name, ratio in worse.items() if ratio > max_ratio}
+        faults = [f"at least {ratio:.2f} times the error in {name}" for name, ratio in too_bad.items()]
         why = f": {'; '.join(faults)}" if faults else ""
-        return Verdict(
+        return GateResult(
             False,
-            f"Not better by {limits.margin:.0%} without a family worse by {limits.worst_family:.0%}: {told}{why}.",
+            f"Not better by {limits.margin:.0%} with no family worse by {limits.worst_family:.0%}: {errors}{why}.",
         )
-    return Verdict(True, f"Better: {told}.")
+    return GateResult(True, f"Better: {errors}.")
 
 
-def _surely_worse(challenger: Sequence[JobScore], champion: Sequence[JobScore], noise_sd: float) -> dict[str, float]:
-    """For each family the challenger's error over the champion's, which it exceeds in 90 % of draws of its jobs and of
-    how far what was measured of each is off."""
+def _family_ratios(challenger: Sequence[JobScore], champion: Sequence[JobScore], noise_sd: float) -> dict[str, float]:
+    """Return for each family the ratio of the challenger's error to the champion's that 90 % of draws exceed.
+
+    Draws are of the jobs of the family, and of the measurement error of each.
+    """
     rng = np.random.default_rng(0)
-    found = {}
+    ratios = {}
     for family in by_family(champion):
         pairs = [(new, old) for new, old in zip(challenger, champion, strict=True) if old.family == family]
-        off = np.exp(noise_sd * rng.standard_normal((len(pairs), _DRAWS)))
-        errors = np.array([[_errors(score, off[i]) for score in pair] for i, pair in enumerate(pairs)])
-        picked = rng.integers(len(pairs), size=(len(pairs), _DRAWS))
-        new, old = errors[picked, :, np.arange(_DRAWS)].mean(axis=0).T
-        found[family] = float(np.quantile(new / np.maximum(old, 1e-9), _SURE))
-    return found
+        measurement_factors = np.exp(noise_sd * rng.standard_normal((len(pairs), _DRAWS)))
+        errors = np.array([[_errors(score, measurement_factors[i]) for score in pair] for i, pair in enumerate(pairs)])
+        sampled = rng.integers(len(pairs), size=(len(pairs), _DRAWS))
+        new, old = errors[sampled, :, np.arange(_DRAWS)].mean(axis=0).T
+        ratios[family] = float(np.quantile(new / np.maximum(old, 1e-9), _QUANTILE))
+    return ratios
 
 
-def _errors(score: JobScore, off: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median errors (d,) were all that was measured so many times (d,) as fast."""
-    return np.asarray(np.median(np.abs(np.array(score.ratios)[:, None] / off - 1), axis=0))
+def _errors(score: JobScore, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median errors (d,) if all measurements were faster by `factors` (d,)."""
+    return np.asarray(np.median(np.abs(np.array(score.ratios)[:, None] / factors - 1), axis=0))

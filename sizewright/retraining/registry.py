@@ -1,4 +1,4 @@
-"""The registry of priors: an MLflow server's, or an MLflow database of one's own. Aliases tell which one is used."""
+"""The registry of priors on an MLflow server or in an MLflow database. Aliases mark the version in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.pool import NullPool
 
-from sizewright.datasets.database import is_in_memory, is_trial_store
+from sizewright.datasets.files.database import is_in_memory, is_trial_store
 from sizewright.errors import (
     InputError,
     MissingExtraError,
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 NAME = "sizewright-prior"
 CHAMPION, CHALLENGER = "champion", "challenger"
 PRIOR, TWIN = "prior.json", "held-out-prior.json"
-"""What a version holds: the prior, and one that has learned the same without the held-out base shapes."""
+"""Files of a version: the prior, and its twin, which was learned without the held-out base shapes."""
 FOLDER = "prior"
 REPLACED = "replaced_by"
-# A server that does not answer is told in seconds, not in the minutes that MLflow tries by itself.
-_SETTINGS = {
+# With MLflow's own defaults it takes minutes until a server that does not answer is an error.
+_MLFLOW_ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }  # fmt: skip
 _DATABASES, _CONNECT_S = ("postgresql", "mysql"), 10
 _REVISION = "alembic_version"
-_MOST_BYTES = 64 << 20
-"""Of a prior; the shipped one takes less than a hundredth."""
+_MAX_BYTES = 64 << 20
+"""Maximum size of a prior; the shipped one is less than a hundredth of it."""
 
 _OTHER_VERSION = "Promote another version, or retrain: sizewright models list."
 
@@ -62,15 +62,15 @@ class Version(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What recommendations that rest on it name."""
+        """The name by which recommendations cite the version."""
         return f"{NAME} version {self.number}"
 
 
 class Registry:
-    """Of priors, at an MLflow tracking URI.
+    """The registry of priors at an MLflow tracking URI.
 
-    Raises MissingExtraError without mlflow, InputError for a URI that names no file or a trial store; methods raise
-    RegistryError where it does not answer.
+    Raises MissingExtraError without mlflow, InputError for a URI that names no file or a trial store. Methods raise
+    RegistryError where the registry cannot be used.
     """
 
     def __init__(self, uri: str) -> None:
@@ -83,45 +83,48 @@ class Registry:
 
     @cached_property
     def client(self) -> MlflowClient:
-        """Made when it is needed: where there is no database yet, it makes one."""
+        """The MLflow client. Its first use creates a missing database."""
         from mlflow.tracking import MlflowClient
 
         with self.guard():
-            _must_answer(self.uri)
+            _check_database(self.uri)
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def versions(self) -> list[Version]:
-        """All of them, the newest first."""
+        """Return all versions, the newest first."""
         with self.guard():
-            if (self._file and not self._file.exists()) or not self._there():
+            if (self._file and not self._file.exists()) or not self._has_model():
                 return []
-            found = self.client.search_model_versions(f"name = '{NAME}'")
+            models = self.client.search_model_versions(f"name = '{NAME}'")
             aliases = self.client.get_registered_model(NAME).aliases
-            return sorted((_version(each, aliases) for each in found), key=lambda version: -version.number)
+            return sorted((_version(model, aliases) for model in models), key=lambda version: -version.number)
 
     def version(self, which: str) -> Version:
-        """By number or alias. Raises InputError for one that is not there."""
-        found = self.versions()
-        for version in found:
+        """Return a version by its number or alias. Raises InputError for an unknown one."""
+        versions = self.versions()
+        for version in versions:
             if which.removeprefix("@") in (str(version.number), *version.aliases):
                 return version
-        known = ", ".join(str(version.number) for version in found)
+        known = ", ".join(str(version.number) for version in versions)
         raise InputError(
             f"{NAME} has no version {which!r} at {self.name}.",
             f"Known: {known}." if known else "Make one: sizewright retrain --tracking-uri URI.",
         )
 
     def newest(self) -> Version | None:
-        """The one that was registered last."""
+        """Return the version that was registered last, or None."""
         return next(iter(self.versions()), None)
 
     def champion(self) -> Version | None:
-        """The one that is in use; None before the first."""
+        """Return the version in use; None before the first promotion."""
         return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def load(self, version: Version, what: str = PRIOR) -> LearnedPrior:
-        """Its prior. Raises UnusableVersionError for one that is gone, is not what was registered, or that this
-        Sizewright cannot read."""
+        """Return the prior of a version, or its twin (`what=TWIN`).
+
+        Raises UnusableVersionError where the file is missing, was changed after it was registered, or cannot be read by
+        this version of Sizewright.
+        """
         from mlflow.artifacts import download_artifacts
 
         with self.guard(), tempfile.TemporaryDirectory() as folder:
@@ -132,7 +135,7 @@ class Registry:
             path = download_artifacts(
                 run_id=version.run_id, artifact_path=f"{FOLDER}/{what}", dst_path=folder, tracking_uri=self.uri
             )
-            self._check_size(version, what, Path(path).stat().st_size)  # whatever the server said of it
+            self._check_size(version, what, Path(path).stat().st_size)  # the server may have reported another size
             data = Path(path).read_bytes()
         if hashlib.sha256(data).hexdigest() != version.tags.get(f"sha256.{what}"):
             raise UnusableVersionError(
@@ -147,81 +150,87 @@ class Registry:
             ) from None
 
     def _check_size(self, version: Version, what: str, size: int) -> None:
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise UnusableVersionError(
-                f"{version.source} at {self.name}: {what} takes {format_bytes(size)}, and no prior is that large.",
+                f"{version.source} at {self.name}: {what} has {format_bytes(size)}; "
+                f"at most {format_bytes(_MAX_BYTES)} are allowed.",
                 _OTHER_VERSION,
             )
 
     def check(self, version: Version) -> None:
-        """Raises UnusableVersionError unless all that it is used for is what was registered."""
+        """Raise UnusableVersionError unless both files of the version are as registered."""
         for what in (PRIOR, TWIN):
             self.load(version, what)
 
     def add(self, run_id: str, source: str, tags: Mapping[str, str]) -> Version:
-        """A new version with all its tags, which is the challenger now."""
+        """Register a new version with its tags, and make it the challenger."""
         with self.guard():
-            if not self._there():
+            if not self._has_model():
                 self.client.create_registered_model(NAME, description="Samples/s of jobs that were never measured.")
-            made = self.client.create_model_version(NAME, source, run_id, tags=dict(tags))
-            self.client.set_registered_model_alias(NAME, CHALLENGER, made.version)
-        return self.version(str(made.version))
+            model = self.client.create_model_version(NAME, source, run_id, tags=dict(tags))
+            self.client.set_registered_model_alias(NAME, CHALLENGER, model.version)
+        return self.version(str(model.version))
 
     def tag(self, version: Version, key: str, value: str) -> None:
-        """Tell something of a version."""
+        """Set a tag of a version."""
         with self.guard():
             self.client.set_model_version_tag(NAME, str(version.number), key, value)
 
     def promote(self, version: Version) -> None:
-        """Make it the champion. What it replaces is written down first: the alias moves last, in one step."""
-        before = self.champion()
-        if before and before.number == version.number:
+        """Make a version the champion.
+
+        The version that it replaces is recorded first, so the alias moves last, in one step.
+        """
+        previous = self.champion()
+        if previous and previous.number == version.number:
             return
-        if before:
-            self.tag(version, "replaces", str(before.number))
+        if previous:
+            self.tag(version, "replaces", str(previous.number))
         with self.guard():
             self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
-        if before:
-            self.tag(before, REPLACED, str(version.number))
+        if previous:
+            self.tag(previous, REPLACED, str(version.number))
         if CHALLENGER in version.aliases:
             with self.guard():
                 self.client.delete_registered_model_alias(NAME, CHALLENGER)
 
     def replaced(self) -> Version:
-        """The version that the champion replaced. Raises InputError where there is none."""
-        now = self.champion()
-        before = now.tags.get("replaces") if now else None
-        if now is None or before is None:
+        """Return the version that the champion replaced. Raises InputError where it replaced none."""
+        champion = self.champion()
+        previous = champion.tags.get("replaces") if champion else None
+        if champion is None or previous is None:
             raise InputError(
-                f"The champion of {NAME} at {self.name} replaced none." if now else f"{NAME} has no champion yet.",
+                f"The champion of {NAME} at {self.name} replaced no other version."
+                if champion
+                else f"{NAME} has no champion yet.",
                 "Name one: sizewright models promote VERSION.",
             )
-        return self.version(before)
+        return self.version(previous)
 
     def rollback(self) -> Version:
-        """Give the alias back to the version that the champion replaced. Raises InputError where there is none."""
-        version, now = self.replaced(), self.champion()
+        """Make the version that the champion replaced the champion again. Raises InputError where it replaced none."""
+        version, champion = self.replaced(), self.champion()
         self.check(version)
         with self.guard():
             self.client.set_registered_model_alias(NAME, CHAMPION, str(version.number))
-        if now:
-            self.tag(now, REPLACED, str(version.number))
+        if champion:
+            self.tag(champion, REPLACED, str(version.number))
         return version
 
-    def _there(self) -> bool:
+    def _has_model(self) -> bool:
         return any(model.name == NAME for model in self.client.search_registered_models(f"name = '{NAME}'"))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Whatever MLflow raises is told as a RegistryError."""
-        before = {name: os.environ.get(name) for name in _SETTINGS}
-        os.environ.update({name: value for name, value in _SETTINGS.items() if before[name] is None})
+        """Translate all errors of MLflow into RegistryError."""
+        before = {name: os.environ.get(name) for name in _MLFLOW_ENVIRONMENT}
+        os.environ.update({name: value for name, value in _MLFLOW_ENVIRONMENT.items() if before[name] is None})
         try:
             yield
         except SizewrightError:
             raise
         except Exception as error:  # a server of another version may make MLflow's client raise anything
-            reason, remedy = _explained(error)
+            reason, remedy = _explain(error)
             raise RegistryError(f"The model registry at {self.name} cannot be used: {reason}.", remedy) from error
         finally:
             for name in (name for name, value in before.items() if value is None):
@@ -229,13 +238,13 @@ class Registry:
 
 
 def _file_of(uri: str) -> Path | None:
-    """The SQLite file of a URI. Raises InputError for one that cannot be, or that is a trial store."""
+    """Return the SQLite file of a URI, or None. Raises InputError for one that cannot be used, or a trial store."""
     if not uri.startswith("sqlite:"):
         return None
     path = Path(uri.removeprefix("sqlite:///"))
     if is_in_memory(uri) or path.is_dir():
         raise InputError(
-            f"{uri} names no file, and what is registered there would be lost.",
+            f"{uri} names no file, so registered versions would be lost.",
             "Name one: --tracking-uri sqlite:///sizewright-models.db",
         )
     if not path.parent.is_dir():
@@ -248,10 +257,11 @@ def _file_of(uri: str) -> Path | None:
     return path
 
 
-def _must_answer(uri: str) -> None:
-    """Ask a database first: MLflow asks one that is down for minutes, and makes its tables in whatever it is given.
+def _check_database(uri: str) -> None:
+    """Raise an error for a database that MLflow cannot use.
 
-    Raises RegistryError for a database of another MLflow or another application, SQLAlchemyError for one that is down.
+    MLflow itself retries a database that is down for minutes, and creates its tables in any database. Raises
+    RegistryError for a database of another MLflow or another application, SQLAlchemyError for one that is down.
     """
     if uri.startswith(_DATABASES):
         engine = create_engine(uri, poolclass=NullPool, connect_args={"connect_timeout": _CONNECT_S})
@@ -282,7 +292,7 @@ def _check_revision(name: str, revision: str) -> None:
     if revision not in {script.revision for script in known.walk_revisions()}:
         raise RegistryError(
             f"The model registry at {name} was upgraded by a newer MLflow than {mlflow.__version__}, which is "
-            f"installed: its schema {revision} is not known.",
+            f"installed: its schema {revision} is unknown.",
             "Run: pip install --upgrade mlflow, or name another registry with --tracking-uri.",
         )
     if revision not in known.get_heads():
@@ -294,24 +304,24 @@ def _check_revision(name: str, revision: str) -> None:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a file's text."""
+    """Return the SHA-256 of a file's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _version(told: ModelVersion, aliases: Mapping[str, Any]) -> Version:
-    number = int(told.version)
-    mine = tuple(sorted(alias for alias, version in aliases.items() if int(version) == number))
-    return Version(number, mine, dict(told.tags), str(told.run_id), int(told.creation_timestamp or 0))
+def _version(model: ModelVersion, aliases: Mapping[str, Any]) -> Version:
+    number = int(model.version)
+    own_aliases = tuple(sorted(alias for alias, version in aliases.items() if int(version) == number))
+    return Version(number, own_aliases, dict(model.tags), str(model.run_id), int(model.creation_timestamp or 0))
 
 
-def _explained(error: Exception) -> tuple[str, str]:
-    """The reason in a sentence, and the remedy."""
+def _explain(error: Exception) -> tuple[str, str]:
+    """Return the reason of an error as a clause, and the remedy."""
     text = " ".join(str(getattr(error, "orig", None) or error).split())
     for pattern, reason, remedy in _REASONS:
         if re.search(pattern, text, re.IGNORECASE):
             return reason, remedy
-    named = isinstance(error, OSError | RuntimeError | ImportError) or "mlflow" in type(error).__module__
-    return _short(text if named else f"{type(error).__name__}: {text}"), _START
+    has_clear_text = isinstance(error, OSError | RuntimeError | ImportError) or "mlflow" in type(error).__module__
+    return _short(text if has_clear_text else f"{type(error).__name__}: {text}"), _START
 
 
 _START = "Start it (mlflow server), or name another with --tracking-uri."
@@ -319,20 +329,20 @@ _CHECK = "Check the URL, or name another with --tracking-uri."
 _REASONS = (
     ("not a database", "it is not a database at all", "Name another with --tracking-uri."),
     ("read-?only", "it is read-only", "Make it and its folder writable, or name another with --tracking-uri."),
-    ("is locked", "another process holds it", "Wait for that to end, then try again."),
-    (r"\b401\b|unauthori[sz]ed|\b403\b|forbidden", "it wants a login, or refuses the one that it was given",
+    ("is locked", "another process has locked it", "Wait until that process ends, then try again."),
+    (r"\b401\b|unauthori[sz]ed|\b403\b|forbidden", "it requires a login, or refuses the given one",
      "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."),
-    ("<!doctype|<html|not in a valid JSON", "what answers is a web page or another service, no MLflow server", _CHECK),
-    (r"error code 404|\b404\b", "what answers is no MLflow server (404, not found)", _CHECK),
+    ("<!doctype|<html|not in a valid JSON", "a web page or another service answers, not an MLflow server", _CHECK),
+    (r"error code 404|\b404\b", "the server that answers is not an MLflow server (404, not found)", _CHECK),
     ("certificate verify failed", "its certificate is not trusted",
      "Name the certificate of its issuer: export REQUESTS_CA_BUNDLE=ca.pem."),
     ("wrong version number|SSLError", "it does not speak TLS", "Write http:// instead of https://."),
     ("password authentication failed|access denied", "the database refuses this user or password", _CHECK),
-    ("filesystem tracking backend", "MLflow keeps registries in folders of files no longer",
+    ("filesystem tracking backend", "MLflow no longer supports registries in folders of files",
      "Name a database: --tracking-uri sqlite:///mlflow.db"),
-    ("unsupported URI|can't load plugin|could not parse|invalid.*url|no registry", "its URI is of no known kind",
-     "Write such as sqlite:///models.db or http://mlflow:5000."),
-    ("name or service|name resolution|could not translate", "its host is not known", _CHECK),
+    ("unsupported URI|can't load plugin|could not parse|invalid.*url|no registry", "its URI is of an unknown kind",
+     "Give a URI such as sqlite:///models.db or http://mlflow:5000."),
+    ("name or service|name resolution|could not translate", "its host is unknown", _CHECK),
     ("connection refused", "it does not answer: connection refused", _START),
     ("could not connect|failed to establish|timed out|timeout|max retries", "it does not answer", _START),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether a job's speed has changed for good: then what was measured before tells of another time."""
+"""Lasting changes of a job's speed: trials from before such a change are out of date."""
 
 from __future__ import annotations
 
@@ -8,60 +8,70 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 
-LEAST_AFTER = 8
-"""So many trials or runs make a new usual, as many as drift needs."""
-_LEAST_SHIFT, _SURE_SDS, _LEAST_SD = 0.05, 5.0, 0.03
-_MAD_TO_SD, _MOST, _MOST_PLACES = 1.4826, 0.75, 500
+MIN_TRIALS = 8
+"""Number of trials or runs that establish a new speed; drift needs as many."""
+_MIN_SHIFT = 0.05
+_THRESHOLD_SE = 5.0
+_MIN_SD = 0.03
+_MAD_TO_SD = 1.4826
+_MAJORITY = 0.75
+_MAX_SPLITS = 500
 
 
 class _Split(NamedTuple):
     at: int
-    sure: float
+    standard_errors: float
 
 
 def since_last_shift(trials: Sequence[Trial]) -> list[Trial]:
-    """Those of one job after the last moment at which it got faster or slower for good, in order of time.
+    """Return the trials of one job after its last lasting change of speed, in order of time.
 
-    Trials of one allocation are compared with one another, so that what differs between allocations is no shift. It is
-    one where medians are five standard errors apart, and most of the first and last eight since then by a twentieth.
+    Trials are compared with those of the same allocation, so differences between allocations are no change. Speed
+    has changed where the medians before and after differ by five standard errors, and most of the first and of the
+    last eight trials since then by a twentieth.
     """
-    told = sorted(trials, key=lambda t: t.started_at.timestamp() if t.started_at else -np.inf)
-    left = _beside_the_same_place(told)
+    ordered = sorted(trials, key=lambda t: t.started_at.timestamp() if t.started_at else -np.inf)
+    residuals = _relative_to_allocation(ordered)
     first = 0
-    while (split := _split(left[first:])) is not None:
+    while (split := _find_split(residuals[first:])) is not None:
         first += split.at
-    return told[first:]
+    return ordered[first:]
 
 
-def _beside_the_same_place(trials: Sequence[Trial]) -> NDArray[np.float64]:
-    """Logarithm of each throughput (n,) over the median of its allocation."""
-    places = [(t.workers, t.ps, t.worker_cpu, t.ps_cpu, t.batch_size, t.sync, t.table_scale) for t in trials]
+def _relative_to_allocation(trials: Sequence[Trial]) -> NDArray[np.float64]:
+    """Return the logarithm of each throughput (n,) over the median of its allocation."""
+    allocations = [(t.workers, t.ps, t.worker_cpu, t.ps_cpu, t.batch_size, t.sync, t.table_scale) for t in trials]
     logs = np.log([t.throughput or np.nan for t in trials])
-    usual = {place: float(np.median([log for log, p in zip(logs, places, strict=True) if p == place]))
-             for place in set(places)}  # fmt: skip
-    return np.asarray(logs - np.array([usual[place] for place in places]))
+    by_allocation: dict[tuple[object, ...], list[float]] = {}
+    for allocation, log in zip(allocations, logs, strict=True):
+        by_allocation.setdefault(allocation, []).append(log)
+    medians = {allocation: float(np.median(values)) for allocation, values in by_allocation.items()}
+    return np.asarray(logs - np.array([medians[allocation] for allocation in allocations]))
 
 
-def _split(left: NDArray[np.float64]) -> _Split | None:
-    last = len(left) - LEAST_AFTER
-    places = range(last % max(1, last // _MOST_PLACES), last + 1, max(1, last // _MOST_PLACES))
-    found = [_Split(at, _sure(left[:at], left[at:])) for at in places if at > 0]
-    best = max(found, key=lambda split: split.sure, default=None)
-    return best if best and best.sure > _SURE_SDS else None
+def _find_split(residuals: NDArray[np.float64]) -> _Split | None:
+    """Return the most significant change, or None where no change is significant."""
+    last = len(residuals) - MIN_TRIALS
+    step = max(1, last // _MAX_SPLITS)
+    candidates = range(last % step, last + 1, step)
+    splits = [_Split(at, _difference(residuals[:at], residuals[at:])) for at in candidates if at > 0]
+    best = max(splits, key=lambda split: split.standard_errors, default=None)
+    return best if best and best.standard_errors > _THRESHOLD_SE else None
 
 
-def _sure(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """How many standard errors the medians are apart; 0 where most of the first or of the last are not beyond."""
-    apart = float(np.median(after) - np.median(before))
-    beyond = (after - np.median(before)) * np.sign(apart)
-    most = min(float(np.quantile(end, 1 - _MOST)) for end in (beyond[:LEAST_AFTER], beyond[-LEAST_AFTER:]))
-    if len(before) < LEAST_AFTER or most < max(_LEAST_SHIFT, abs(apart) / 3):
+def _difference(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Return the difference of the medians in standard errors.
+
+    It is 0 unless most of the first and most of the last trials after the change differ from the median before it.
+    """
+    difference = float(np.median(after) - np.median(before))
+    shifts = (after - np.median(before)) * np.sign(difference)
+    ends = (shifts[:MIN_TRIALS], shifts[-MIN_TRIALS:])
+    majority_shift = min(float(np.quantile(end, 1 - _MAJORITY)) for end in ends)
+    if len(before) < MIN_TRIALS or majority_shift < max(_MIN_SHIFT, abs(difference) / 3):
         return 0.0
-    sd = max(_MAD_TO_SD * float(np.median(np.abs(np.concatenate([_centred(before), _centred(after)])))), _LEAST_SD)
-    return abs(apart) / (sd * float(np.sqrt(1 / len(before) + 1 / len(after))))
-
-
-def _centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values - np.median(values)
+    deviations = np.concatenate([before - np.median(before), after - np.median(after)])
+    sd = max(_MAD_TO_SD * float(np.median(np.abs(deviations))), _MIN_SD)
+    return abs(difference) / (sd * float(np.sqrt(1 / len(before) + 1 / len(after))))

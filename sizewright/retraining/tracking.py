@@ -1,6 +1,6 @@
 """One retraining as an MLflow run: parameters, metrics, figures, and the model with signature and example.
 
-All goes through a client of its own, so that a pipeline's own MLflow run and tracking URI are left alone.
+All calls use a separate client, so the MLflow run and tracking URI of a pipeline stay unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REQUIRED = ("sizewright", "scikit-learn", "skops", "pandas", "numpy")
 
 
 def log_run(registry: Registry, learned: Learned, parameters: Mapping[str, Any]) -> str:
-    """Write the run; the answer is its id. Raises RegistryError where the server does not take it."""
+    """Write the run and return its id. Raises RegistryError where the server refuses it."""
     with registry.guard():
         client = registry.client
         run_id = str(client.create_run(_experiment(client, registry.uri), run_name="retrain").info.run_id)
@@ -46,18 +46,18 @@ def log_run(registry: Registry, learned: Learned, parameters: Mapping[str, Any])
 
 
 def check_experiment(registry: Registry) -> None:
-    """Raises RegistryError where runs cannot be logged since somebody deleted what they belong to."""
+    """Raise RegistryError if the experiment was deleted, so that runs cannot be logged."""
     with registry.guard():
-        found = registry.client.get_experiment_by_name(EXPERIMENT)
-    if found is not None and found.lifecycle_stage == "deleted":
+        experiment = registry.client.get_experiment_by_name(EXPERIMENT)
+    if experiment is not None and experiment.lifecycle_stage == "deleted":
         raise RegistryError(
             f"The experiment {EXPERIMENT!r} at {registry.name} was deleted.",
-            f"Run: MLFLOW_TRACKING_URI={registry.name} mlflow experiments restore -x {found.experiment_id}",
+            f"Run: MLFLOW_TRACKING_URI={registry.name} mlflow experiments restore -x {experiment.experiment_id}",
         )
 
 
 def model_source(run_id: str) -> str:
-    """Where the model of a run lies, for the registry."""
+    """Return the URI of the model of a run, for the registry."""
     return f"runs:/{run_id}/{_MODEL}"
 
 
@@ -88,27 +88,31 @@ def _save_model(path: Path, lessons: Lessons, prior: LearnedPrior) -> None:
     from mlflow.models import infer_signature
 
     model = PriorRegressor(prior.to_json())
-    asked = example(lessons)
+    rows = example(lessons)
     mlflow.sklearn.save_model(
-        model, str(path), signature=infer_signature(asked, model.predict(asked)), input_example=asked,
-        serialization_format="skops", skops_trusted_types=list(TRUSTED),
+        model,
+        str(path),
+        signature=infer_signature(rows, model.predict(rows)),
+        input_example=rows,
+        serialization_format="skops",
+        skops_trusted_types=list(TRUSTED),
         pip_requirements=[f"{name}=={version(name)}" for name in _REQUIRED],
-    )  # fmt: skip
+    )
 
 
 def example(lessons: Lessons) -> pd.DataFrame:
-    """Some rows that the model can be asked about."""
+    """Return some rows that the model can predict."""
     key, bank_job = next(iter(lessons.jobs.items()))
     rows = [t.model_dump(include=set(COLUMNS)) for t in lessons.trials if t.job_hash == key][:3]
-    told = json.dumps(bank_job.job.model_dump(mode="json", by_alias=True))
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(float).assign(job=told)
+    description = json.dumps(bank_job.job.model_dump(mode="json", by_alias=True))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(float).assign(job=description)
 
 
 def _experiment(client: MlflowClient, uri: str) -> str:
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found is not None:
-        return str(found.experiment_id)
-    where = None
-    if uri.startswith("sqlite:///"):  # else artifacts would lie in whatever folder one works in
-        where = str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlflow-artifacts")
-    return str(client.create_experiment(EXPERIMENT, artifact_location=where))
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    location = None
+    if uri.startswith("sqlite:///"):  # by default artifacts would lie in the current folder
+        location = str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlflow-artifacts")
+    return str(client.create_experiment(EXPERIMENT, artifact_location=location))

@@ -3,10 +3,10 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.application import Application
 from sizewright.spec.bounds import Bounds, RoleBounds
-from sizewright.spec.checkup import Check, Checkup
+from sizewright.spec.checkup import Check, Diagnosis
 from sizewright.spec.cluster import Cluster, HostKind, Quota
 from sizewright.spec.command import Command, Progress, Side
-from sizewright.spec.division import Division, LeftOut, ResourceUse, Share
+from sizewright.spec.division import ClusterAllocation, LeftOut, ResourceUse, Share
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
@@ -25,7 +25,7 @@ from sizewright.spec.recommendation import (
     Remedy,
     SimilarJob,
 )
-from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, Simulation, SimulationRow
+from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationAnswer, SimulationRow
 
 __all__ = [
     "CRITEO_KAGGLE_ROWS",
@@ -39,12 +39,12 @@ __all__ = [
     "Change",
     "ChangeCost",
     "Check",
-    "Checkup",
     "Cluster",
+    "ClusterAllocation",
     "Command",
     "Data",
     "Deploy",
-    "Division",
+    "Diagnosis",
     "Estimate",
     "Evidence",
     "Executor",
@@ -86,7 +86,7 @@ __all__ = [
     "SimilarJob",
     "SimulatedDecision",
     "SimulatedRun",
-    "Simulation",
+    "SimulationAnswer",
     "SimulationRow",
     "Status",
     "TableMemory",

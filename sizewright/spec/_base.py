@@ -1,4 +1,4 @@
-"""What all records share: frozen, strict about keys, readable errors, YAML and JSON in and out."""
+"""The base class of all records: frozen, strict about keys, with readable errors; and the reader of YAML files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R = TypeVar("R", bound="Record")
 class Record(BaseModel):
     """A frozen pydantic record that refuses unknown keys.
 
-    Raises RecordError where it is made of values that it cannot have, or is changed.
+    Raises RecordError for invalid values and for attempts to change it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,11 +48,11 @@ class Record(BaseModel):
         except ValidationError as error:
             raise _record_error(type(self), error, data) from None
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # records in records: as pydantic does it
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # as pydantic marks it, for nested records
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Make a record of a mapping. Raises RecordError."""
+        """Create a record from a mapping. Raises RecordError."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -60,7 +60,7 @@ class Record(BaseModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Make a record of a JSON text. Raises RecordError."""
+        """Create a record from a JSON text. Raises RecordError."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -73,38 +73,40 @@ class Record(BaseModel):
         try:
             super().__setattr__(name, value)
         except (ValidationError, ValueError):
-            raise self._unchangeable(name) from None
+            raise self._frozen(name) from None
 
     def __delattr__(self, name: str) -> None:
         try:
             super().__delattr__(name)
         except (ValidationError, ValueError):
-            raise self._unchangeable(name) from None
+            raise self._frozen(name) from None
 
-    def _unchangeable(self, name: str) -> RecordError:
-        copy = f"Make another: model_copy(update={{'{name}': ...}})."
-        return RecordError(f"{type(self).__name__}: a record does not change, and '{name}' is set once.", copy)
+    def _frozen(self, name: str) -> RecordError:
+        return RecordError(
+            f"{type(self).__name__}: records are frozen, so '{name}' cannot be changed.",
+            f"Make a changed copy: model_copy(update={{'{name}': ...}}).",
+        )
 
 
-def checked(record: type[R], data: Any) -> R:
-    """Make a record of a mapping, for those who name each fault themselves: raises pydantic's ValidationError."""
+def validate(record: type[R], data: Any) -> R:
+    """Create a record from a mapping. Raises pydantic's ValidationError, for callers that word the faults."""
     return BaseModel.model_validate.__func__(record, data)  # type: ignore[attr-defined,no-any-return]
 
 
-def checked_json(record: type[R], text: str | bytes) -> R:
-    """Make a record of a JSON text, for those who name each fault themselves: raises pydantic's ValidationError."""
+def validate_json(record: type[R], text: str | bytes) -> R:
+    """Create a record from a JSON text. Raises pydantic's ValidationError, for callers that word the faults."""
     return BaseModel.model_validate_json.__func__(record, text)  # type: ignore[attr-defined,no-any-return]
 
 
 def _record_error(record: type[Record], error: ValidationError, data: Any = None) -> RecordError:
-    said = _sentences(record, error, data) if data is not None else explain_first(error)
-    return RecordError(f"{record.__name__}: {said}.", "Correct the value.")
+    faults = _sentences(record, error, data) if data is not None else explain_first(error)
+    return RecordError(f"{record.__name__}: {faults}.", "Correct the value.")
 
 
 def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     """Read a mapping from a YAML or JSON file.
 
-    Raises JobError with one sentence when the file is missing, malformed or not a mapping.
+    Raises JobError when the file is missing, malformed or not a mapping.
     """
     try:
         text = decode(Path(absolute(path)).read_bytes(), f"The {kind} file {path}").replace("\r\n", "\n")
@@ -113,12 +115,14 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise JobError(f"No {kind} file at {path}.", _WRITE.get(kind, "Check the path.")) from None
     except OSError as error:
-        told = error.strerror or error
-        raise JobError(f"Cannot read the {kind} file {path}: {told}.", "Check the path and its rights.") from None
+        reason = error.strerror or error
+        raise JobError(
+            f"Cannot read the {kind} file {path}: {reason}.", "Check the path and its permissions."
+        ) from None
     data = _read(text, path)
     if not isinstance(data, dict):
-        found = "nothing" if data is None else type(data).__name__
-        raise JobError(f"{path} must hold keys and values; it holds {found}.", _WRITE.get(kind, "Check the path."))
+        content = "nothing" if data is None else type(data).__name__
+        raise JobError(f"{path} must hold keys and values; it holds {content}.", _WRITE.get(kind, "Check the path."))
     return data
 
 
@@ -146,51 +150,52 @@ def _unreadable(text: str, path: str | Path, error: Exception) -> JobError:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        return JobError(f"{path} is not valid YAML{where}: {problem}.", "Mend that line.")
-    return JobError(f"{path} is not valid YAML: {error}.", "Mend that value.")  # such as lists in lists without end
+        return JobError(f"{path} is not valid YAML{where}: {problem}.", "Correct that line.")
+    return JobError(f"{path} is not valid YAML: {error}.", "Correct that value.")  # such as endlessly nested lists
 
 
 OPTIONS = "objective and deadline"
-"""The source of what is no file."""
+"""The `source` of values that are not from a file."""
 
 
 def parse(record: type[R], data: dict[str, Any], source: str) -> R:
-    """Validate `data` as `record`: an empty section is as one that is left out, and choices are taken in any case.
+    """Validate `data` as `record`; an empty section counts as absent, and choices may be in any case.
 
-    The first few faults become one JobError.
+    Raises JobError with the first few faults.
     """
-    data = _as_meant(record, data)
+    data = _normalized(record, data)
     try:
-        return checked(record, data)
+        return validate(record, data)
     except ValidationError as error:
         shown = _sentences(record, error, data)
-        what = "it" if source.startswith("The ") else "the file"
-        remedy = f"Correct {what}; `sizewright schema` lists every key."
+        target = "it" if source.startswith("The ") else "the file"
+        remedy = f"Correct {target}; `sizewright schema` lists every key."
         raise JobError(f"{source}: {shown}.", remedy if source != OPTIONS else "Correct it.") from None
 
 
-def _as_meant(annotation: Any, value: Any) -> Any:
+def _normalized(annotation: Any, value: Any) -> Any:
+    """Drop empty sections, and write each choice as the annotation spells it."""
     if isinstance(value, str):
         choices = _choices(annotation)
         same = [choice for choice in choices if choice.lower() == value.strip().lower()]
         return same[0] if len(same) == 1 and value not in choices else value
     record = _record_in(annotation)
     if record and isinstance(value, list):
-        return [_as_meant(annotation, each) for each in value]
+        return [_normalized(annotation, item) for item in value]
     if not record or not isinstance(value, dict):
         return value
     kinds = {}
     for name, field in record.model_fields.items():
         kinds[name] = kinds[field.alias or field.validation_alias or name] = field.annotation
     return {
-        key: _as_meant(kinds.get(key), inner)
+        key: _normalized(kinds.get(key), inner)
         for key, inner in value.items()
         if inner is not None or not _record_in(kinds.get(key))
     }
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """Texts that a field names, or a field of the record that one text stands for."""
+    """Return the literal texts of an annotation, or of the fields of its record."""
     if record := _record_in(annotation):
         return tuple(choice for field in record.model_fields.values() for choice in _choices(field.annotation))
     if get_origin(annotation) is Literal:
@@ -199,9 +204,9 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def _sentences(record: type[Record], error: ValidationError, data: Any) -> str:
-    found = by_place(error, data)
-    mistyped_first = sorted(found, key=lambda place: found[place][0]["type"] != "extra_forbidden")
-    faults = [_sentence(record, place, found[place]) for place in mistyped_first]
+    faults_at = by_place(error, data)
+    mistyped_first = sorted(faults_at, key=lambda place: faults_at[place][0]["type"] != "extra_forbidden")
+    faults = [_sentence(record, place, faults_at[place]) for place in mistyped_first]
     shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
     return " ".join(shown.split())  # a key may hold line breaks
 
@@ -233,7 +238,6 @@ def _record_in(annotation: Any) -> type[Record] | None:
     if isinstance(annotation, type) and issubclass(annotation, Record):
         return annotation
     for inner in getattr(annotation, "__args__", ()):
-        found = _record_in(inner)
-        if found:
-            return found
+        if record := _record_in(inner):
+            return record
     return None

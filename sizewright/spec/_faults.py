@@ -1,4 +1,4 @@
-"""What is wrong with a value, in plain words: the key as its user wrote it, what is allowed there, and what it got."""
+"""Explain validation errors in plain words: the key as written in the file, what is allowed, and the actual value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LIMITS = {
 
 
 def explain(fault: ErrorDetails) -> str:
-    """Return `must be at least 1, got 0`, or what the record itself says of the value."""
+    """Return `must be at least 1, got 0`, or the message of the record's own validator."""
     if fault["type"] in ("value_error", "assertion_error"):
         return _lower_first(str(fault["ctx"]["error"]))
     if fault["type"] == "missing":
@@ -52,28 +52,28 @@ def explain(fault: ErrorDetails) -> str:
     hint = ""
     if fault["type"] == "string_type" and isinstance(fault["input"], (int, float)):
         hint = "; put it in quotes"
-    got = "" if "env" in fault["loc"] else f", got {_shown(fault['input'])}"  # that may be a secret
+    got = "" if "env" in fault["loc"] else f", got {_shown(fault['input'])}"  # a variable may be a secret
     return f"must be {_expected(fault)}{got}{hint}"
 
 
 def explain_first(error: ValidationError, data: Any = None) -> str:
-    """Return the first fault with the place that it is at."""
+    """Return the first fault with its place."""
     fault = error.errors()[0]
     place = written_place(fault, data) if data is not None else fault["loc"]
     return f"{name_place(place)} {explain(fault)}".strip()
 
 
 def by_place(error: ValidationError, data: Any) -> dict[Place, list[ErrorDetails]]:
-    """Return the faults by their place; without those that only follow from faults further in."""
-    found: dict[Place, list[ErrorDetails]] = {}
+    """Return the faults by place, without those that only follow from a fault in an inner value."""
+    faults_at: dict[Place, list[ErrorDetails]] = {}
     for fault in error.errors():
-        found.setdefault(written_place(fault, data), []).append(fault)
-    outer = {place[:end] for place in found for end in range(len(place))}
-    return {place: faults for place, faults in found.items() if place not in outer}
+        faults_at.setdefault(written_place(fault, data), []).append(fault)
+    outer = {place[:end] for place in faults_at for end in range(len(place))}
+    return {place: faults for place, faults in faults_at.items() if place not in outer}
 
 
 def explain_all(faults: list[ErrorDetails]) -> str:
-    """Return what several forms of one value, each of which would do, say of it."""
+    """Return one message for the faults of a value that may have several forms."""
     if len(faults) == 1:
         return explain(faults[0])
     choices = list(dict.fromkeys(choice for fault in faults for choice in _choices(fault)))
@@ -91,7 +91,7 @@ def written_place(fault: ErrorDetails, data: Any) -> Place:
                 place.append(part)
                 data = data[part] if part < len(data) else None
         elif isinstance(data, Mapping):
-            # A field has a short name in files, and its own.
+            # In files a field may have a short name.
             written = next((key for key in (part, f"{part}_bytes") if key in data), None)
             if written is not None:
                 place.append(written)
@@ -105,7 +105,7 @@ def written_place(fault: ErrorDetails, data: Any) -> Place:
 
 
 def name_place(place: Place) -> str:
-    """Return `hosts[0].cpu`."""
+    """Return a place as text, such as `hosts[0].cpu`."""
     text = ""
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

@@ -1,4 +1,4 @@
-"""JSON that others have written."""
+"""Read JSON texts from other sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def loads(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return the value of a text. Raises JSONDecodeError also where it is nested deeper than can be read."""
+    """Return the value of a text. Raises JSONDecodeError, also when it is nested too deeply."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Paths that users write: resolved once, so that other processes and other working folders find the same files."""
+"""Resolve the paths that users write, so that other processes in other working folders find the same files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 
 def absolute(path: str | Path, folder: str | Path = "") -> str:
-    """Return the path from the root: `~` is expanded, relative paths count from `folder` or the working folder."""
+    """Return the absolute path; `~` is expanded, and relative paths count from `folder` or the working folder."""
     return os.path.abspath(os.path.join(folder, os.path.expanduser(path)))
 
 
 def private(path: str | Path, flags: int) -> int:
-    """An `opener` of `open`: nobody but this user may read or write a file that it makes."""
+    """Open a file as an `opener` of `open`; only this user may read or write a file that it creates."""
     return os.open(path, flags, 0o600)
 
 
 def absolute_pattern(path: str | Path, folder: str | Path = "") -> str:
-    """Return a path that may be a glob from the root; what the folder above it is called is no part of the pattern."""
+    """Return the absolute form of a path or glob; special characters in the folder above it are escaped."""
     if not glob.has_magic(str(path)):
         return absolute(path, folder)
     return absolute(path, glob.escape(absolute(folder)))
 
 
 def absolute_url(url: str) -> str:
-    """Return a database URL whose SQLite file, where it has one, is named from the root; others as they are."""
+    """Return a database URL with the absolute path of its SQLite file; other URLs are returned unchanged."""
     file = url.removeprefix("sqlite:///")
     if file in (url, "", ":memory:") or file.startswith("file:"):
         return url
@@ -34,7 +34,7 @@ def absolute_url(url: str) -> str:
 
 
 def folder_of(file: str | Path) -> str:
-    """Return the folder from which paths in a file count; of a pipe it is the working folder."""
+    """Return the folder that paths in a file are relative to; for a pipe it is the working folder."""
     path = absolute(file)
     return os.path.dirname(path) if os.path.isfile(path) else os.getcwd()
 

@@ -1,4 +1,4 @@
-"""Short forms of a value and the spelling of names, understood in files and told in their JSON Schema."""
+"""Annotations for short forms of values and for the spelling of names, with their JSON Schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_core.core_schema import no_info_after_validator_function, no_info_
 
 @dataclass(frozen=True)
 class Shorthand:
-    """An annotation: `expand` turns the short form into the long one; `short` makes its schema from the long one's."""
+    """An annotation: `expand` turns the short form into the long one; `short` converts its schema."""
 
     expand: Callable[[Any], Any]
     short: Callable[[JsonSchemaValue], JsonSchemaValue]
@@ -47,7 +47,7 @@ BY_NAME = Shorthand(
 
 @dataclass(frozen=True)
 class Spelling:
-    """An annotation of text that follows a pattern; `words` say which in a message."""
+    """An annotation for text that matches a pattern, which `words` describe in messages."""
 
     pattern: str
     words: str

@@ -1,4 +1,4 @@
-"""Resources of a replica and the allocation of a job: which roles get how many replicas of what size."""
+"""The resources of a replica, and the allocation of a job: the number and size of the replicas of each role."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Gpu(Record):
     count: Count = Field(ge=1, description="of each replica, or host")
 
     def describe(self) -> str:
-        """`1 GPU`, `2 a100`."""
+        """Return a text such as `1 GPU` or `2 a100`."""
         return format_count(self.count, "GPU") if self.kind == "gpu" else f"{self.count} {self.kind}"
 
 
 def _gpus(value: Any) -> Any:
-    """`2` and `a100:2` as what they stand for."""
+    """Expand `2` and `a100:2` into a mapping."""
     text = str(value).strip() if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
     if text == "0":
         return None
-    if found := re.fullmatch(r"(?:([A-Za-z][-\w.]*):)?(\d{1,9})", text, re.ASCII):
-        return {"count": int(found[2])} | ({"kind": found[1]} if found[1] else {})
+    if match := re.fullmatch(r"(?:([A-Za-z][-\w.]*):)?(\d{1,9})", text, re.ASCII):
+        return {"count": int(match[2])} | ({"kind": match[1]} if match[1] else {})
     if value is None or isinstance(value, (Mapping, Gpu)):
         return value
-    raise ValueError(f"must be such as {{kind: a100, count: 2}}, a100:2 or 2, got {reprlib.repr(value)}")
+    raise ValueError(f"must look like {{kind: a100, count: 2}}, a100:2 or 2, got {reprlib.repr(value)}")
 
 
 # `2` stands for `{count: 2}`, `a100:2` for `{kind: a100, count: 2}`.
@@ -48,7 +48,7 @@ Gpus = Annotated[
 
 
 class Resources(Record):
-    """What one replica may use: cores, bytes, GPUs."""
+    """The resources that one replica may use: cores, bytes and GPUs."""
 
     cpu: Cores = Field(gt=0)
     memory_bytes: ByteCount = Field(ge=0)
@@ -64,7 +64,7 @@ class Group(Record):
     gpu: Gpus = None
 
     def describe_memory(self) -> str:
-        """Return `512.0 MiB`; memory that is unknown is not asked for."""
+        """Return a text such as `512.0 MiB`, or `unknown` when no memory is requested."""
         return format_bytes(self.memory_bytes) if self.memory_bytes else "unknown"
 
 
@@ -89,7 +89,7 @@ class Allocation(Record):
         ps_memory_bytes: int = 0,
         worker_gpu: int = 0,
     ) -> Allocation:
-        """Return one equal group per role: the usual case. Without PS their size does not matter.
+        """Return an allocation with one group per role, the usual case. Without PS their size is ignored.
 
         `worker_gpu` is the number of GPUs of each worker, of any kind.
         """
@@ -102,35 +102,35 @@ class Allocation(Record):
 
     @property
     def groups(self) -> Iterator[tuple[Role, Group]]:
-        """Every group with its role."""
+        """All groups with their roles."""
         for role in ROLES:
             for group in getattr(self, role):
                 yield role, group
 
     def replicas(self, role: Role) -> int:
-        """Number of replicas of a role."""
+        """Return the number of replicas of a role."""
         return sum(group.replicas for group in getattr(self, role))
 
     def cores(self, role: Role | None = None) -> float:
-        """Cores of a role, or of the whole job."""
+        """Return the cores of a role, or of all roles."""
         return sum(g.cpu * g.replicas for r, g in self.groups if role in (None, r))
 
     def memory_bytes(self, role: Role | None = None) -> int:
-        """Bytes of a role, or of the whole job."""
+        """Return the memory of a role, or of all roles, in bytes."""
         return sum(g.memory_bytes * g.replicas for r, g in self.groups if role in (None, r))
 
     def gpus(self, role: Role | None = None) -> int:
-        """GPUs of a role, or of the whole job."""
+        """Return the GPUs of a role, or of all roles."""
         return sum(g.gpu.count * g.replicas for r, g in self.groups if g.gpu and role in (None, r))
 
     def each(self, role: Role) -> Iterator[Resources]:
-        """The resources of each replica of a role, one by one."""
+        """Yield the resources of each replica of a role."""
         for group in getattr(self, role):
             for _ in range(group.replicas):
                 yield Resources(cpu=group.cpu, memory_bytes=group.memory_bytes, gpu=group.gpu)
 
     def describe(self) -> str:
-        """`2 workers × 0.5 cores, 1 PS × 0.2 cores, batch 512`."""
+        """Return a text such as `2 workers × 0.5 cores, 1 PS × 0.2 cores, batch 512`."""
         parts = []
         for role, group in self.groups:
             name = {"worker": "worker", "ps": "PS"}.get(role, role)

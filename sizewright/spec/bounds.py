@@ -1,4 +1,4 @@
-"""What a recommendation may ask for."""
+"""Bounds of a recommendation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
 from sizewright.spec.units import GIB, Bytes, Cores, Count, format_bytes
 
-# Far beyond any cluster: whoever writes more has mistyped.
+# Far beyond any cluster: larger numbers are typing errors.
 Replicas = Annotated[Count, Field(le=10_000)]
 BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
 NO_REPLICAS = (0, 0)
 
 
 class RoleBounds(Record):
-    """Least and greatest replicas and size of one role; one number stands for both."""
+    """The minimum and maximum of replicas and size of one role; one number stands for both."""
 
     replicas: Annotated[tuple[Replicas, Replicas], ONE_FOR_BOTH] = Field(default=(1, 8), description="how many of them")
     cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] = Field(default=(0.5, 4.0), description="of each replica")
@@ -34,8 +34,8 @@ class RoleBounds(Record):
     @classmethod
     def _ordered(cls, value: tuple[float, float], info: ValidationInfo) -> tuple[float, float]:
         if value[0] > value[1]:
-            least, greatest = map(format_bytes if info.field_name == "memory_bytes" else "{:g}".format, value)
-            raise ValueError(f"the least ({least}) is above the greatest ({greatest})")
+            low, high = map(format_bytes if info.field_name == "memory_bytes" else "{:g}".format, value)
+            raise ValueError(f"the minimum ({low}) is above the maximum ({high})")
         if value[0] < 0:
             raise ValueError("bounds must not be below 0")
         return value
@@ -52,12 +52,12 @@ class RoleBounds(Record):
 
 
 class Bounds(Record):
-    """What a recommendation may ask for."""
+    """The smallest and largest allocation that may be recommended."""
 
-    worker: RoleBounds = Field(default=RoleBounds(), description="least and greatest of workers")
+    worker: RoleBounds = Field(default=RoleBounds(), description="minimum and maximum of workers")
     ps: RoleBounds = Field(
         default=RoleBounds(replicas=(1, 4)),
-        description="least and greatest of parameter servers; replicas: 0 for a command without any",
+        description="minimum and maximum of parameter servers; replicas: 0 for a command without PS",
     )
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         default=None, description="absent: the batch size stays as the job says"
@@ -77,5 +77,5 @@ class Bounds(Record):
     @model_validator(mode="after")
     def _batch_ordered(self) -> Bounds:
         if self.batch_size and self.batch_size[0] > self.batch_size[1]:
-            raise ValueError("batch_size must be [least, greatest]")
+            raise ValueError("batch_size must be [minimum, maximum]")
         return self

@@ -1,4 +1,4 @@
-"""What a machine has, and what each lack means."""
+"""The diagnosis of a machine: checks, their consequences and remedies."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 class Check(Record):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
-    level: Literal["ok", "lacking", "broken"] = Field(description="lacking: some things work less well, or not")
+    level: Literal["ok", "lacking", "broken"] = Field(description="lacking: some functions do not work, or work worse")
     found: str
-    means: str = Field(default="", description="what does not work, or less well")
+    means: str = Field(default="", description="consequence")
     remedy: str = ""
 
 
-class Checkup(Result):
-    """All of them; `broken` where sizing itself cannot work here."""
+class Diagnosis(Answer):
+    """The results of all checks; the level is `broken` when sizing cannot work on this machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
@@ -34,10 +34,10 @@ class Checkup(Result):
 
     @property
     def level(self) -> str:
-        """The worst of them."""
+        """The worst level of all checks."""
         levels = {check.level for check in self.checks}
         return next((level for level in ("broken", "lacking") if level in levels), "ok")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the checks, one a row."""
+        """Return one row per check."""
         return frame(check.model_dump() for check in self.checks)

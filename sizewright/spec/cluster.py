@@ -1,4 +1,4 @@
-"""The cluster file: which hosts there are, and how much of them a job may ask for."""
+"""The cluster file: the hosts, and the quota of one job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizewright.spec.units import Bytes, Cores, Count, Number
 
 
 class HostKind(Record):
-    """Equal hosts."""
+    """A kind of equal hosts."""
 
     kind: str = Field(description="their name")
     count: Count = Field(default=1, ge=0, le=1_000_000, description="how many of them")
@@ -25,7 +25,7 @@ class HostKind(Record):
 
 
 class Quota(Record):
-    """The most that one job may ask for in sum."""
+    """The maximum total resources that one job may request."""
 
     cpu: Cores | None = Field(default=None, gt=0, description="of all replicas of a job")
     memory_bytes: Bytes | None = Field(
@@ -38,7 +38,7 @@ class Quota(Record):
 
 
 class Cluster(Record):
-    """Hosts and quota."""
+    """The hosts of a cluster and the quota of one job."""
 
     name: str = Field(default="cluster", description="for messages")
     hosts: tuple[HostKind, ...] = Field(min_length=1, description="kinds of equal hosts")
@@ -46,33 +46,33 @@ class Cluster(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> Cluster:
-        """Read a cluster file. Raises JobError with one sentence for every user mistake."""
+        """Read a cluster file. Raises JobError for an invalid one."""
         return parse(cls, load_yaml(path, "cluster"), str(path))
 
     @property
     def cpu_limit(self) -> float:
-        """Cores that one job may ask for."""
+        """Cores that one job may request."""
         capacity = sum(host.cpu * host.count for host in self.hosts)
         return min(capacity, self.quota.cpu or capacity)
 
     @property
     def memory_limit_bytes(self) -> int:
-        """Bytes that one job may ask for."""
+        """Memory that one job may request, in bytes."""
         capacity = sum(host.memory_bytes * host.count for host in self.hosts)
         return min(capacity, self.quota.memory_bytes or capacity)
 
     @property
     def gpu_limit(self) -> int:
-        """GPUs of any kind that one job may ask for."""
+        """GPUs of any kind that one job may request."""
         capacity = sum(host.gpu.count * host.count for host in self.hosts if host.gpu)
         return capacity if self.quota.gpu is None else min(capacity, self.quota.gpu)
 
     @property
     def largest_cpu(self) -> float:
-        """Cores of the largest host: no replica can have more."""
+        """Cores of the largest host, the maximum of one replica."""
         return max((host.cpu for host in self.hosts if host.count), default=0.0)
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Bytes of the largest host."""
+        """Memory of the largest host, in bytes."""
         return max((host.memory_bytes for host in self.hosts if host.count), default=0)

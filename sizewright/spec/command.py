@@ -1,4 +1,4 @@
-"""The user's own training code: the command of each replica, how its replicas find each other, what it tells."""
+"""The user's own training code: the command, how its replicas find each other, and how it reports progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sizewright.spec.withheld import Words, check_words, with_values, written_va
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]
 PLACEHOLDERS = ("batch_size", "samples", "workers", "ps", "cores", "role", "index")
 COUNTED = ("samples", "steps", "more")
-"""What a pattern's group may count: all samples so far, all steps so far, samples since the line before."""
+"""Group names of a pattern: all samples so far, all steps so far, samples since the previous line."""
 
 
 def _split(value: Any) -> Any:
@@ -26,7 +26,7 @@ def _split(value: Any) -> Any:
 
 
 class Progress(Record):
-    """Where throughput is read from."""
+    """The source of throughput measurements."""
 
     source: Literal["log_samples", "json", "regex"] = Field(
         default="log_samples", description="calls of sizewright.log_samples, or lines of standard output"
@@ -58,7 +58,7 @@ _BY_SOURCE = Shorthand(
 
 
 class Side(Record):
-    """Replicas of a role whose number is not searched: a chief or an evaluator."""
+    """A chief or an evaluator, whose number and size are not optimised."""
 
     cpu: Cores = Field(default=0.5, gt=0, description="of the replica")
     memory_bytes: Bytes = Field(
@@ -69,18 +69,18 @@ class Side(Record):
 
 
 class Command(Record):
-    """Started once for each replica of each role, in place of a built-in model family.
+    """A command that is started once for each replica of each role, in place of a built-in model family.
 
     In the words of `run`, and in the values of `env`, {batch_size}, {samples}, {workers}, {ps}, {cores}, {role} and
     {index} are replaced; the environment has them too, as SIZEWRIGHT_BATCH_SIZE and so on.
 
-    What may be a secret, and values of `env`, are in no dump of this record (`sizewright.spec.withheld`).
+    Dumps of this record contain no secrets and no values of `env` (`sizewright.spec.withheld`).
     """
 
     run: Annotated[Words, BeforeValidator(_split)] = Field(description="words of a command, or one string")
     rendezvous: Rendezvous = Field(
         default="torchrun",
-        description="what replicas are told of each other: torchrun's variables (workers only), TF_CONFIG, "
+        description="how replicas find each other: torchrun's variables (workers only), TF_CONFIG, "
         "or PS_HOSTS, WORKER_HOSTS, JOB_NAME and TASK_INDEX",
     )
     chief: Side | None = None
@@ -89,13 +89,13 @@ class Command(Record):
         default={},
         repr=False,
         json_schema_extra={"additionalProperties": {"type": ["string", "null"]}},
-        description="of its environment, besides what is there; a name without a value is taken from where it starts",
+        description="variables to add to its environment; one without a value is taken from where the command starts",
     )
     folder: str = Field(default=".", description="where it runs; relative to the job file")
     progress: Annotated[Progress, _BY_SOURCE] = Progress()
-    start_s: Seconds = Field(default=180.0, gt=0, description="its first report comes within so long")
+    start_s: Seconds = Field(default=180.0, gt=0, description="time limit for its first report")
     silent_s: Seconds = Field(
-        default=60.0, gt=0, description="a report comes at least this often, or it is taken to hang"
+        default=60.0, gt=0, description="time limit between reports, after which it counts as hung"
     )
     grace_s: Seconds = Field(
         default=10.0, ge=0, description="from SIGTERM, at which it may write a checkpoint, to SIGKILL"
@@ -119,26 +119,26 @@ class Command(Record):
         return {name: written_value(name, value) for name, value in env.items()}
 
     def with_values(self, environ: Mapping[str, str]) -> Command:
-        """Return the command as it can start: values that its record withholds are taken from `environ`.
+        """Return the command ready to start: values that its record withholds are taken from `environ`.
 
-        Raises InputError for what is not there, and for words that were written down without a secret.
+        Raises InputError for values that are missing there, and for words from which a secret was removed.
         """
         check_words("command.run", self.run)
         return self.model_copy(update={"env": with_values(self.env, environ)})
 
     @property
     def may_have_ps(self) -> bool:
-        """Whether replicas can be told of parameter servers."""
+        """Whether the rendezvous supports parameter servers."""
         return self.rendezvous != "torchrun"
 
     @property
     def takes_batch_size(self) -> bool:
-        """Whether the batch size is told to it."""
+        """Whether the batch size is passed to the command."""
         return self._takes("batch_size")
 
     @property
     def takes_samples(self) -> bool:
-        """Whether the number of samples is passed to it."""
+        """Whether the number of samples is passed to the command."""
         return self._takes("samples")
 
     def _takes(self, name: str) -> bool:

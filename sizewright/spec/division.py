@@ -1,4 +1,4 @@
-"""What each job of a cluster is to get, and why."""
+"""The allocation of a cluster: what each job gets, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.plan import Plan
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Share(Record):
-    """What one job gets."""
+    """The share of one job."""
 
     job: str
     decision: Literal["launch", "adjust", "keep", "wait", "suspend"]
     allocation: Allocation | None = None
-    throughput: float | None = Field(default=None, description="samples/s; none where nothing tells it")
-    candidates: int = Field(description="among which it was chosen")
+    throughput: float | None = Field(default=None, description="samples/s; none where it is unknown")
+    candidates: int = Field(description="number of candidates")
     why: str
     servers: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="replicas of each role by server, where it could run"
@@ -47,22 +47,21 @@ class ResourceUse(Record):
     used: float = Field(description="that is given")
     next_unit: float | None = Field(
         default=None,
-        description="what another core, GiB or GPU would bring, as a share of the value of this division, wherever "
-        "replicas would run",
+        description="value of one more core, GiB or GPU, as a share of the total value, wherever replicas would run",
     )
 
 
-class Division(Result):
-    """One capacity divided over many jobs."""
+class ClusterAllocation(Answer):
+    """The allocation of one capacity to many jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
     schema_: Literal["sizewright/division/v1"] = Field(default="sizewright/division/v1", alias="schema")
     policy: str
-    valued_by: str = Field(description="what its value, its bound and its gap count")
-    value: float = Field(description="worth of what is given, as the policy counts it")
-    bound: float | None = Field(description="no division of these candidates is worth more")
-    gap: float | None = Field(description="share by which a better one could exceed the value at most")
+    valued_by: str = Field(description="unit of the value and the bound")
+    value: float = Field(description="total utility of the allocation, in the values of the policy")
+    bound: float | None = Field(description="upper bound of the value for these candidates")
+    gap: float | None = Field(description="upper bound of the optimality gap, as a share of the value")
     seconds: float = Field(description="that the decision took")
     resources: tuple[ResourceUse, ...]
     shares: tuple[Share, ...]
@@ -71,11 +70,11 @@ class Division(Result):
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """Of all jobs that get something."""
+        """Plans of all jobs that get resources."""
         return tuple(share.plan for share in self.shares if share.plan)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return what each job gets, one a row."""
+        """Return one row per job with its share."""
         return frame(
             {"job": share.job, "decision": share.decision}
             | sizes(share.allocation)

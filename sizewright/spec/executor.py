@@ -1,4 +1,4 @@
-"""The seam that every executor stands behind: plans in, metrics and an outcome out."""
+"""The protocol of executors, which take plans and return metrics and an outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizewright.spec.plan import Plan
 
 
 class Capabilities(Record):
-    """What an executor can do; the method of each one that it cannot raises UnsupportedError."""
+    """The capabilities of an executor; the method of an unsupported one raises UnsupportedError."""
 
     launch: bool = Field(default=False, description="starts jobs")
     adjust: bool = Field(default=False, description="changes a running job")
@@ -26,7 +26,7 @@ class Capabilities(Record):
 
 
 class Handle(Record):
-    """A reference to a running job, plain enough to be written down."""
+    """A serialisable reference to a running job."""
 
     executor: str = Field(description="name of the executor that launched it")
     id: str = Field(description="unique to the job within its executor")
@@ -34,7 +34,7 @@ class Handle(Record):
 
 
 class ChangeCost(Record):
-    """Seconds that a change takes, with the interval that holds 90 % of them."""
+    """Seconds that a change takes, with the 90 % interval."""
 
     seconds: float = Field(ge=0, description="median of the next one")
     lower: float = Field(ge=0, description="seconds")
@@ -49,69 +49,69 @@ class ChangeCost(Record):
 
 
 class Executor(Protocol):
-    """Carries out plans and reports what becomes of them.
+    """An executor carries out plans and reports metrics and outcomes.
 
-    What is not among its `capabilities` raises UnsupportedError; a plan of the wrong kind, or a handle that is
-    unknown or stopped, raises InputError. `sizewright.testing.ExecutorContract` checks all of it.
+    A method that is not among its `capabilities` raises UnsupportedError; a plan of the wrong kind, or a handle that is
+    unknown or stopped, raises InputError. `sizewright.testing.ExecutorContract` tests this protocol.
     """
 
     name: str
     capabilities: Capabilities
 
     def launch(self, plan: Plan) -> Handle:
-        """Start the job of a `launch` plan; returns once it trains or, on a platform of queues, once that has taken it.
+        """Start the job of a `launch` plan; return when it trains or, on a platform with queues, when it is accepted.
 
-        The same plan again, while its job runs, gives the same handle.
+        The same plan, while its job runs, returns the same handle.
         """
         ...
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
-        """Bring a running job to an `adjust` plan's target, replace what it is to migrate, then even out the look-ups
-        of its PS if it is to rebalance; `keep` leaves it as it is, and so does a plan that was carried out before.
+        """Bring a running job to the target of an `adjust` plan.
 
-        Raises InputError during the cool-down of the plan applied last, and when the job is not as the plan's
-        `current` has it; the job trains on as it was.
+        Then replace the replicas to migrate, and rebalance the look-ups of the PS if the plan says so. `keep`, and a
+        plan that was applied before, change nothing. Raises InputError during the cool-down of the last plan, and when
+        the job does not match the plan's `current`; the job then trains on unchanged.
         """
         ...
 
     def observe(self, handle: Handle) -> Metrics:
-        """Sums of every replica of a running job."""
+        """Return the sums of every replica of a running job."""
         ...
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
-        """Whether the job has ended, trained in full or failed; waits at most `timeout_s` seconds for it."""
+        """Wait up to `timeout_s` seconds for the job to end, and return whether it has finished or failed."""
         ...
 
     def stop(self, handle: Handle) -> Outcome:
-        """End the job, if it still runs, and say what became of it; a second stop returns the same."""
+        """Stop the job if it still runs, and return its outcome; a second stop returns the same."""
         ...
 
     def render(self, plan: Plan) -> str:
-        """The manifest that this executor's platform understands."""
+        """Return the manifest of a plan for the platform of this executor."""
         ...
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Seconds from the plan to the first step after it: learned from earlier ones; 0 where nothing changes."""
+        """Return the seconds from a plan to the first step after it, learned from earlier changes; 0 for no change."""
         ...
 
 
 @runtime_checkable
 class ShowsDifference(Protocol):
-    """An executor whose platform can be asked what a plan would change there."""
+    """An executor that can show what a plan would change on its platform."""
 
     def find(self, plan: Plan) -> Handle | None:
-        """The job that a plan is for, where the platform has it."""
+        """Return the handle of the plan's job; None if the platform does not have it."""
         ...
 
     def difference(self, plan: Plan) -> str:
-        """Lines of a diff from what is there to what is planned; nothing is changed. Raises as applying it would."""
+        """Return a diff from the current state to the plan without changing anything; raises as applying it would."""
         ...
 
 
 @runtime_checkable
 class RestoresReplicas(Protocol):
-    """An executor that puts others in the places of dead replicas by itself."""
+    """An executor that replaces dead replicas by itself."""
 
     def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
-        """What a PS is forecast to need: one that memory ends is to come back with that."""
+        """Set the forecast memory of a PS, with which one that runs out of memory is restarted."""
         ...

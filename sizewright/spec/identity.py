@@ -1,8 +1,8 @@
-"""Which job a job is: the hash of what is trained and how, on whichever machine, in whichever folder, by whomever.
+"""The identity of a job: a hash of what is trained and how, independent of machine, folder and user.
 
-Data is known by its format and the names of its files as they are written, without their folder; a command by its
-words and the values of its plain settings, with absolute paths cut to their last part; of what may be a secret the name
-alone counts. Named tables and an equal list of rows are the same tables.
+Data is identified by its format and the names of its files without their folder; a command by its words and the values
+of its plain settings, with absolute paths cut to their last part. Of a possible secret only the name counts. Named
+tables and an equal list of rows are the same tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None}
 
 
 def describe(job: Job) -> dict[str, Any]:
-    """Return all that the hash is of: name, samples, bounds, prices and folders are not in it."""
+    """Return the content of the hash, which excludes name, samples, bounds, prices and folders."""
     described = _described(job)
     if command := described.get("command"):
         del command["folder"]
@@ -39,7 +39,7 @@ def describe(job: Job) -> dict[str, Any]:
 
 
 def hashes(job: Job) -> tuple[str, ...]:
-    """Return the hash of today, and those of older versions where they are others: trials may be kept under them."""
+    """Return the current hash, then differing hashes of older versions, under which trials may be stored."""
     first, second = _described(job), describe(job)
     if job.command:
         first["command"] |= {"folder": absolute(job.command.folder), "run": job.command.run, "env": job.command.env}
@@ -48,12 +48,12 @@ def hashes(job: Job) -> tuple[str, ...]:
     if job.data.path:
         first["data"]["path"] = absolute(job.data.path)
     if not job.command and (isinstance(job.model.tables.rows, str) or job.model.tables.rows == FIRST_CRITEO_ROWS):
-        first["model"]["tables"]["rows"] = _rows(job.model.tables)  # the name stood for other rows then
-    return tuple(dict.fromkeys(_digest(each) for each in (describe(job), second, first)))
+        first["model"]["tables"]["rows"] = _rows(job.model.tables)  # in version 1 the name stood for other rows
+    return tuple(dict.fromkeys(_digest(content) for content in (describe(job), second, first)))
 
 
 def differences(one: Job, other: Job) -> dict[str, tuple[Any, Any]]:
-    """Return the keys in which two jobs are not the same, as a job file names them, with both values."""
+    """Return the keys in which two jobs differ, named as in a job file, with both values."""
     a, b = _flat(describe(one)), _flat(describe(other))
     keys = [*a, *(key for key in b if key not in a)]
     return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
@@ -61,17 +61,17 @@ def differences(one: Job, other: Job) -> dict[str, tuple[Any, Any]]:
 
 def _described(job: Job) -> dict[str, Any]:
     if job.command:
-        told = job.model_dump(mode="json", include={"command", "training"})
+        described = job.model_dump(mode="json", include={"command", "training"})
         for name in _PATIENCE:
-            del told["command"][name]
+            del described["command"][name]
     else:
-        told = job.model_dump(mode="json", include={"model", "data", "training"})
-        del told["data"]["max_broken_share"], told["model"]["tables"]["counted"]
-    del told["training"]["samples"]
+        described = job.model_dump(mode="json", include={"model", "data", "training"})
+        del described["data"]["max_broken_share"], described["model"]["tables"]["counted"]
+    del described["training"]["samples"]
     for name, default in _SINCE_ADDED.items():  # so that older trials stay valid
-        if told["training"][name] == default:
-            del told["training"][name]
-    return told
+        if described["training"][name] == default:
+            del described["training"][name]
+    return described
 
 
 def _rows(tables: Tables) -> int | str | list[int]:
@@ -93,8 +93,8 @@ def _digest(described: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _flat(described: dict[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(described: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
     for key, value in described.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) and value else {f"{above}{key}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+    return flat

@@ -22,13 +22,13 @@ from sizewright.spec.units import Count, Number, Seconds
 from sizewright.spec.withheld import Words
 
 _CRITEO_SAMPLES = 45_840_617  # rows of Criteo Kaggle's train.txt
-MOST_SAMPLES = 10**18
+MAX_SAMPLES = 10**18
 Objective = Literal["balanced", "cost", "time", "deadline"]
 
 
 def _device(value: object) -> object:
     if isinstance(value, str) and re.fullmatch(r"cuda:\d+|gpus?(:\d+)?", value.strip(), re.IGNORECASE):
-        raise ValueError(f"must be cpu or cuda, got {value!r} (write cuda: each replica is given a GPU of its own)")
+        raise ValueError(f"must be cpu or cuda, got {value!r} (write cuda: each replica gets its own GPU)")
     return value
 
 
@@ -36,7 +36,7 @@ DEVICE = BeforeValidator(_device)
 
 
 class Data(Record):
-    """Where samples come from."""
+    """The source of the samples."""
 
     format: Literal["synthetic", "criteo"] = Field(default="synthetic", description="made up, or a click log")
     path: str | None = Field(
@@ -62,11 +62,11 @@ class Data(Record):
 
 
 class Training(Record):
-    """How it is trained."""
+    """Training settings."""
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
     samples: Count | None = Field(
-        default=None, ge=1, le=MOST_SAMPLES,
+        default=None, ge=1, le=MAX_SAMPLES,
         description="samples to train in all; absent: unknown with a command, else the 45,840,617 of Criteo Kaggle",
     )  # fmt: skip
     sync: Literal["async", "sync"] = Field(default="async", description="whether workers wait for each other")
@@ -81,7 +81,7 @@ class Training(Record):
 
 
 class Prices(Record):
-    """Currency per hour."""
+    """Prices in currency per hour."""
 
     core_hour: Number = Field(default=1.0, ge=0, description="of a core")
     gib_hour: Number = Field(default=0.13, ge=0, description="of a GiB of memory")
@@ -89,7 +89,7 @@ class Prices(Record):
 
 
 class Deploy(Record):
-    """What a manifest needs to know of the container; used by executors that render one."""
+    """The container settings of executors that render a manifest."""
 
     image: str = Field(default="registry.example.com/your-training:latest", description="of every replica")
     command: Words = Field(default=("python", "train.py"), description="words that start a replica")
@@ -103,7 +103,7 @@ class Deploy(Record):
 
 
 class Job(Record):
-    """A training job as its submitter describes it."""
+    """A training job, as described in its job file."""
 
     name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
     model: Model = Model()
@@ -113,17 +113,19 @@ class Job(Record):
     bounds: Bounds = Bounds()
     prices: Prices = Prices()
     objective: Objective = Field(
-        default="balanced", description="least time × cost, cost, or time; or least cost that meets the deadline"
+        default="balanced", description="minimise time × cost, cost or time, or the cost subject to the deadline"
     )
     deadline: Seconds | None = Field(default=None, gt=0, description="for objective: deadline, such as 4h")
     deploy: Deploy = Deploy()
 
     @model_validator(mode="after")
-    def _deadline_given(self) -> Job:
+    def _check_deadline(self) -> Job:
         if self.objective == "deadline" and self.deadline is None:
             raise ValueError("objective deadline needs a `deadline`, such as 4h")
         if self.objective == "deadline" and self.samples is None:
-            raise ValueError("objective deadline needs `training.samples`, since the command's are unknown")
+            raise ValueError(
+                "objective deadline needs `training.samples`, since a command does not say how many it trains"
+            )
         return self
 
     @model_validator(mode="after")
@@ -131,7 +133,7 @@ class Job(Record):
         without_ps = self.bounds.ps.replicas == NO_REPLICAS
         if self.command is None:
             if without_ps:
-                raise ValueError("bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS")
+                raise ValueError("bounds.ps.replicas is 0, but a built-in model needs at least 1 PS for its tables")
             return self
         for key in ("model", "data"):
             if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
@@ -145,27 +147,26 @@ class Job(Record):
 
     @property
     def samples(self) -> int | None:
-        """Samples to train in all; None where a command trains a number that nobody said."""
+        """Total samples to train; None for a command whose number of samples is unknown."""
         return self.training.samples or (None if self.command else _CRITEO_SAMPLES)
 
     def samples_left(self, trained: int) -> int | None:
-        """Samples still to be trained after so many, where that is known."""
+        """Return the samples still to be trained after `trained` samples; None where the total is unknown."""
         return None if self.samples is None else max(0, self.samples - trained)
 
     @property
     def has_ps(self) -> bool:
-        """Whether there are parameter servers."""
+        """Whether the job has parameter servers."""
         return self.command is None or (self.command.may_have_ps and self.bounds.ps.replicas != NO_REPLICAS)
 
     @classmethod
     def load(cls, path: str | Path) -> Job:
-        """Read a job file; relative paths in it count from its folder. Raises JobError with one sentence for every
-        mistake."""
+        """Read a job file; its relative paths count from its folder. Raises JobError for an invalid file."""
         return parse(cls, load_yaml(path, "job"), str(path)).with_absolute_path(folder_of(path))
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits of what is trained and how; name, samples, bounds, prices and folders do not count."""
+        """Twelve hex digits for what is trained and how; name, samples, bounds, prices and folders do not count."""
         return self.hashes[0]
 
     @property
@@ -183,7 +184,7 @@ class Job(Record):
         return next((job for job in described if key in job.hashes), None)
 
     def with_sides(self, allocation: Allocation) -> Allocation:
-        """The allocation with the chief and the evaluator that the command has."""
+        """Return the allocation with the chief and the evaluator of the command."""
         command = self.command
         sides = {"chief": command.chief, "evaluator": command.evaluator} if command else {}
         groups = {
@@ -194,7 +195,7 @@ class Job(Record):
         return allocation.model_copy(update=groups)
 
     def with_absolute_path(self, folder: str | Path = "") -> Job:
-        """The same job for processes that run in another folder; relative paths count from `folder`, or from here."""
+        """Return the job with absolute paths; relative ones count from `folder`, or from the working folder."""
         if self.command:
             command = self.command.model_copy(update={"folder": absolute(self.command.folder, folder)})
             return self.model_copy(update={"command": command})
@@ -204,32 +205,32 @@ class Job(Record):
         return self.model_copy(update={"data": data})
 
     def with_data(self, path: str | Path) -> Job:
-        """The same job over a click log, relative to here, instead of its own data."""
+        """Return the job with a click log, relative to the working folder, instead of its own data."""
         data = self.data.model_dump() | {"format": "criteo", "path": absolute_pattern(path)}
         return self.model_copy(update={"data": Data.model_validate(data)})
 
     def with_rows(self, rows: tuple[int, ...]) -> Job:
-        """The same job with counted tables."""
+        """Return the job with counted tables."""
         tables = self.model.tables.model_copy(update={"counted": rows})
         return self.model_copy(update={"model": self.model.model_copy(update={"tables": tables})})
 
     def with_settings(self, known: Mapping[str, str]) -> Job:
-        """The same job with these values of variables of its command; others are passed over."""
+        """Return the job with these values for variables of its command; unknown names are ignored."""
         if not self.command:
             return self
         env = {name: known.get(name, value) for name, value in self.command.env.items()}
         return self.model_copy(update={"command": self.command.model_copy(update={"env": env})})
 
     def with_samples(self, samples: int) -> Job:
-        """The same job over another number of samples."""
+        """Return the job with another number of samples."""
         return self.model_copy(update={"training": self.training.model_copy(update={"samples": samples})})
 
     def with_batch_size(self, batch_size: int) -> Job:
-        """The same job with another batch size per worker."""
+        """Return the job with another batch size per worker."""
         return self.model_copy(update={"training": self.training.model_copy(update={"batch_size": batch_size})})
 
     def with_objective(self, objective: str | None, deadline: str | None = None) -> Job:
-        """The same job with another objective, deadline, or both. Raises JobError for one that cannot be."""
+        """Return the job with another objective, deadline, or both. Raises JobError for invalid ones."""
         change = {"objective": objective or "deadline"} | ({"deadline": deadline} if deadline else {})
         changed = parse(Job, self.model_dump(by_alias=True) | change, OPTIONS)
-        return changed.model_copy(update={"command": self.command, "deploy": self.deploy})  # which no dump has whole
+        return changed.model_copy(update={"command": self.command, "deploy": self.deploy})  # dumps withhold secrets

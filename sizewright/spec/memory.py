@@ -1,4 +1,4 @@
-"""The answer to "how much memory will my tables need, and on how many servers?"."""
+"""The memory report: how much memory the embedding tables need, and on how many servers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 class TableMemory(Record):
-    """One embedding table, in rows and bytes; `rows_lower` to `rows_upper` where its rows were counted in a log."""
+    """The rows and bytes of one embedding table; `rows_lower` to `rows_upper` where rows were counted in a log."""
 
     table: int
     rows: int
@@ -27,12 +27,12 @@ class TableMemory(Record):
 
     @property
     def total_bytes(self) -> int:
-        """Weights, optimizer state and index."""
+        """Bytes of weights, optimizer state and index."""
         return self.weight_bytes + self.state_bytes + self.index_bytes
 
 
 class ServerOption(Record):
-    """What each PS needs if there are this many of them."""
+    """The memory of each PS for a given number of PS."""
 
     ps: int
     memory_bytes: int = Field(description="to ask for, per PS, margin included")
@@ -43,8 +43,8 @@ class ServerOption(Record):
     )
 
 
-class MemoryReport(Result):
-    """Table by table, then per server."""
+class MemoryReport(Answer):
+    """The memory of each table, and of each server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
@@ -55,9 +55,9 @@ class MemoryReport(Result):
     embedding_bytes: int
     index_bytes: int
     servers: tuple[ServerOption, ...]
-    least_ps: int | None = Field(description="fewest PS that fit, if any do")
+    least_ps: int | None = Field(description="fewest PS that fit, if any")
     needed_ps: int | None = Field(
-        default=None, description="fewest PS within the memory bounds, whatever the replicas' bounds"
+        default=None, description="fewest PS within the memory bounds, regardless of the bounds on replicas"
     )
     worker_memory_bytes: int
     margin: float = Field(description="share of the forecast that is asked for on top")
@@ -65,5 +65,5 @@ class MemoryReport(Result):
     assumptions: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the tables, one a row, in bytes."""
+        """Return one row per table, in bytes."""
         return frame(table.model_dump() | {"total_bytes": table.total_bytes} for table in self.tables)

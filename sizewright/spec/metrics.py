@@ -1,4 +1,4 @@
-"""What an executor reports of a running job: sums since each replica began, so that two reports give a rate."""
+"""The metrics of a running job: sums since each replica started, so that two reports give a rate."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ LimitedBy = Literal["cgroup", "affinity", "none"]
 
 
 class ReplicaMetrics(Record):
-    """One replica, by role and `index`. Seconds, bytes and counts are sums since it began; `at_s` and `last_step_at_s`
-    are its clock. `runqueue_s` are seconds that its threads were ready and had no core, or were held back by its quota.
+    """The metrics of one replica, identified by role and `index`.
 
-    Workers tell their `steps` and `samples`, seconds by phase, the `unique_rows` they pulled and the sum of each
-    step's `loss`; PS the `exchanges` they served, `pushes` among them, `lookups` of rows, and what they hold. Both tell
-    `bytes_sent` and `bytes_received`.
+    Seconds, bytes and counts are sums since it started; `at_s` and `last_step_at_s` are times of its clock.
+    `runqueue_s` are seconds in which its threads were ready but had no core, or were throttled by its quota.
+
+    Workers report `steps` and `samples`, seconds by phase, the `unique_rows` that they pulled, and the sum of each
+    step's `loss`. PS report the `exchanges` that they served, `pushes` among them, `lookups` of rows, and the rows and
+    bytes that they hold. Both report `bytes_sent` and `bytes_received`.
     """
 
     role: Role
@@ -29,7 +31,7 @@ class ReplicaMetrics(Record):
     memory_peak_bytes: int
     runqueue_s: float = 0.0
     limited_by: LimitedBy | None = None
-    """What holds it to its cores; None where that is unknown."""
+    """The mechanism that limits its cores; None where it is unknown."""
     cfs_period_ms: float | None = None
 
     steps: int = 0
@@ -56,7 +58,7 @@ class ReplicaMetrics(Record):
 
     @property
     def name(self) -> str:
-        """Such as `ps-1`; a replica that comes later never gets the name of one that went."""
+        """A name such as `ps-1`; names of replicas that ended are not reused."""
         return f"{self.role}-{self.index}"
 
     @property
@@ -66,32 +68,32 @@ class ReplicaMetrics(Record):
 
 
 class Metrics(Record):
-    """All replicas of a job, the CPU seconds of the engine itself, and `samples_trained` by all workers ever."""
+    """The metrics of all replicas, CPU seconds of the engine, and `samples_trained` by present and past workers."""
 
     replicas: tuple[ReplicaMetrics, ...]
     engine_cpu_s: float = 0.0
     samples_trained: int = 0
     samples_left: int | None = Field(default=None, description="still to be trained, where its executor knows")
-    allocation: Allocation | None = Field(default=None, description="what the job runs at, where its executor knows")
+    allocation: Allocation | None = Field(default=None, description="current allocation, where its executor knows")
     trains_s: float | None = Field(
         default=None,
         description="seconds since training began, where its executor knows; changes are counted from there",
     )
 
     def sums(self, role: Role | None = None) -> dict[str, float]:
-        """What the replicas of a role, or all, have used and done together, by the names of ReplicaMetrics."""
-        told = [r for r in self.replicas if role in (None, r.role)]
-        return {name: sum(getattr(replica, name) for replica in told) for name in _SUMMED}
+        """Return the sums over the replicas of a role, or over all, by field of ReplicaMetrics."""
+        replicas = [replica for replica in self.replicas if role in (None, replica.role)]
+        return {name: sum(getattr(replica, name) for replica in replicas) for name in _SUMMED}
 
     @property
     def limited_by(self) -> LimitedBy | None:
-        """What holds the replica that is held the least; None where none is told of."""
+        """The weakest mechanism that limits the cores of any replica; None where it is unknown."""
         kinds: tuple[LimitedBy, ...] = ("none", "affinity", "cgroup")
-        found = {replica.limited_by for replica in self.replicas}
-        return next((kind for kind in kinds if kind in found), None)
+        reported = {replica.limited_by for replica in self.replicas}
+        return next((kind for kind in kinds if kind in reported), None)
 
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
-        """The replicas of a role."""
+        """Return the replicas of a role."""
         return tuple(replica for replica in self.replicas if replica.role == role)
 
 

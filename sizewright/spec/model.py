@@ -1,4 +1,4 @@
-"""The network of a job: its family, its widths, its embedding tables."""
+"""The model of a job: its family, its layer widths and its embedding tables."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ FIRST_CRITEO_ROWS: tuple[int, ...] = (
     1396, 553, 2594031, 698469, 290, 23, 12048, 608, 3, 65156, 5309, 2186509, 3128, 26, 12750, 1537323,
     10, 5002, 2118, 4, 1902327, 17, 15, 135790, 94, 84305,
 )  # fmt: skip
-"""Those of a part of the log, 9,247,304 in all, as DeepRec's README lists them. The shipped measurements are of
-tables of these sizes, for which `criteo-kaggle` stood first."""
+"""Distinct values in a part of the log, 9,247,304 in all, from DeepRec's README. The shipped measurements used tables
+of these sizes, which `criteo-kaggle` stood for at first."""
 
-# Far beyond any model: whoever writes more has mistyped.
-_MOST_ROWS = 10**12
-_MOST_WIDTH = 10**6
+# Far beyond any model: larger numbers are typing errors.
+_MAX_ROWS = 10**12
+_MAX_WIDTH = 10**6
 
 
 class Tables(Record):
-    """Embedding tables: how many, how many rows each, how wide."""
+    """The embedding tables: their number, rows and width."""
 
     count: Count = Field(default=26, ge=1, le=4096, description="number of embedding tables")
     rows: Count | tuple[Count, ...] | Literal["criteo-kaggle", "from-data"] = Field(
@@ -51,19 +51,19 @@ class Tables(Record):
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
         sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
-        if any(not 1 <= size <= _MOST_ROWS for size in sizes):
-            raise ValueError(f"every table needs 1 to {_MOST_ROWS:,} rows")
+        if any(not 1 <= size <= _MAX_ROWS for size in sizes):
+            raise ValueError(f"every table needs 1 to {_MAX_ROWS:,} rows")
         return self
 
     @property
     def known(self) -> bool:
-        """Whether the rows are known without looking at the data."""
+        """Whether the rows are known without reading the data."""
         return self.rows != "from-data" or self.counted is not None
 
     def sizes(self, scale: float = 1.0) -> tuple[int, ...]:
         """Rows of each table after folding, times `scale` (at least one row each).
 
-        Raises ValueError for `from-data` tables that nobody has counted yet.
+        Raises ValueError for `from-data` tables that are not counted yet.
         """
         if isinstance(self.rows, int):
             sizes: tuple[int, ...] = (self.rows,) * self.count
@@ -80,17 +80,17 @@ class Tables(Record):
 
 
 class Optimizer(Record):
-    """Optimizer of embeddings and dense weights."""
+    """The optimizer of embeddings and dense weights."""
 
     name: OptimizerName = Field(default="adagrad", description="of all weights")
     learning_rate: Number = Field(default=0.02, gt=0, description="step size, the same for all weights")
 
 
 class Model(Record):
-    """The network: a family with its widths, and its embedding tables."""
+    """The model: a family with its layer widths, and its embedding tables."""
 
     family: Family = Field(default="dlrm", description="of the network")
-    dense_features: Count = Field(default=13, ge=0, le=_MOST_WIDTH, description="numeric columns of the log")
+    dense_features: Count = Field(default=13, ge=0, le=_MAX_WIDTH, description="numeric columns of the log")
     tables: Tables = Tables()
     bottom_mlp: tuple[Count, ...] = Field(default=(512, 256), description="widths over the numeric columns (dlrm)")
     top_mlp: tuple[Count, ...] = Field(default=(512, 256), description="widths up to the logit")
@@ -103,8 +103,8 @@ class Model(Record):
     @field_validator("bottom_mlp", "top_mlp", "cin")
     @classmethod
     def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(not 1 <= width <= _MOST_WIDTH for width in value):
-            raise ValueError(f"every width must be 1 to {_MOST_WIDTH:,}")
+        if any(not 1 <= width <= _MAX_WIDTH for width in value):
+            raise ValueError(f"every width must be 1 to {_MAX_WIDTH:,}")
         return value
 
     @property

@@ -29,35 +29,35 @@ REPLICA_HOUR = 1.0
 def hourly_price(
     prices: Prices, *, cores: Values, memory_bytes: Values | float = 0.0, gpus: Values | float = 0.0
 ) -> Values:
-    """Return the currency per hour of so many cores, bytes and GPUs in all."""
+    """Return the price of the given total cores, bytes and GPUs, in currency per hour."""
     return cores * prices.core_hour + memory_bytes / GIB * prices.gib_hour + gpus * prices.gpu_hour
 
 
 def allocation_price(allocation: Allocation, prices: Prices) -> float:
-    """Return the currency per hour of all replicas of an allocation."""
+    """Return the price of all replicas of an allocation, in currency per hour."""
     return hourly_price(
         prices, cores=allocation.cores(), memory_bytes=allocation.memory_bytes(), gpus=allocation.gpus()
     )
 
 
 def sides_price(job: Job) -> float:
-    """Return the currency per hour of the job's chief and evaluator, whose number and size are fixed."""
+    """Return the price of the job's chief and evaluator, whose number and size are fixed, in currency per hour."""
     sides = job.with_sides(Allocation(worker=(), batch_size=1))
     return allocation_price(sides, job.prices)
 
 
 def completion_time_s(samples: float, throughput: Values) -> Values:
-    """Return the seconds that so many samples take at a throughput in samples/s."""
+    """Return the seconds that `samples` take at a throughput in samples/s."""
     return samples / throughput
 
 
 def cost_of(time_s: Values, price_per_hour: Values | float) -> Values:
-    """Return the currency that so many seconds cost."""
+    """Return the cost of `time_s` seconds, in currency."""
     return time_s / 3600 * price_per_hour
 
 
 def objective_value(objective: Objective, time_s: Values, cost: Values) -> Values:
-    """Return the objective, of which less is better; for `deadline` it is the cost."""
+    """Return the objective, where less is better; for `deadline` it is the cost."""
     if objective == "time":
         return time_s
     return time_s * cost if objective == "balanced" else cost
@@ -71,7 +71,7 @@ def log_objective(objective: Objective, log_throughput: Floats, log_price: Float
 
 
 def regret(objective: Objective, log_excess: Floats) -> Floats:
-    """Return what a choice loses, as a share, whose logarithm of the objective exceeds the best one's by `log_excess`.
+    """Return the regret, as a share, of a choice whose log objective exceeds that of the best one by `log_excess`.
 
     It is the objective over the best one's, minus 1; for `time` it is the share of the throughput that is lost.
     """

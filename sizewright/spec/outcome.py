@@ -1,4 +1,4 @@
-"""What became of a running job: samples trained, what failed on the way, what was changed and how long it took."""
+"""The outcome of a job: samples trained, failures, changes and durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,7 @@ Status = Literal["running", "finished", "stopped", "failed"]
 
 
 class Failure(Record):
-    """One replica lost, what it cost and what was done. Times are seconds since the job began."""
+    """The failure of one replica, its cost and the recovery. Times are seconds since the job started."""
 
     at_s: float
     replica: str = Field(description="its name, such as ps-1")
@@ -39,8 +39,8 @@ class Change(Record):
     description: str = ""
 
 
-class Outcome(Result):
-    """A job so far (`running`) or in all. `samples` counts each sample once; repeats are told beside it."""
+class Outcome(Answer):
+    """The outcome of a job, or its state so far (`running`). `samples` counts each sample once, without repeats."""
 
     status: Status
     message: str = ""
@@ -58,7 +58,7 @@ class Outcome(Result):
     snapshot_faults: int = Field(default=0, ge=0, description="snapshots that could not be written")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for what happened, failures and changes, in order of time."""
-        rows = [{"what": "failure"} | each.model_dump() for each in self.failures]
-        rows += [{"what": "change"} | each.model_dump() for each in self.changes]
+        """Return one row per failure and change, in order of time."""
+        rows = [{"what": "failure"} | failure.model_dump() for failure in self.failures]
+        rows += [{"what": "change"} | change.model_dump() for change in self.changes]
         return frame(sorted(rows, key=lambda row: row["at_s"]), None if rows else ("what", "at_s"))

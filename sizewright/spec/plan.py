@@ -1,4 +1,4 @@
-"""A plan: what an executor is to do."""
+"""A plan, which an executor carries out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sizewright.spec._base import load_yaml, parse
 from sizewright.spec._frames import frame, sizes
 from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Plan(Result):
-    """`launch` an allocation, `adjust` from one to another, or `keep`."""
+class Plan(Answer):
+    """A plan to `launch` an allocation, `adjust` a job from one to another, or `keep` it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
@@ -32,9 +32,9 @@ class Plan(Result):
     target: Allocation
     current: Allocation | None = None
     lower: Allocation | None = Field(
-        default=None, description="the least that may do as well; the floor of gangs and groups"
+        default=None, description="smallest allocation that may be as good; the minimum of gangs and groups"
     )
-    upper: Allocation | None = Field(default=None, description="the most that may do better")
+    upper: Allocation | None = Field(default=None, description="largest allocation that may be better")
     reason: str
     asked_by: str = Field(default="", description="who asked for it")
     migrate: tuple[str, ...] = Field(
@@ -45,31 +45,35 @@ class Plan(Result):
     )
     cooldown_s: float = Field(default=0.0, ge=0)
     expected: Estimate | None = Field(default=None, description="samples/s at the target, with the 90 % interval")
-    expected_by: str = Field(default="", description="what foretold it")
+    expected_by: str = Field(default="", description="model and prior that predicted it")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for the target, and one for each other allocation that it has: current, lower, upper."""
+        """Return one row for the target, and one for each other allocation of the plan: current, lower, upper."""
         names = ("target", "current", "lower", "upper")
         return frame({"of": name} | sizes(getattr(self, name)) for name in names if getattr(self, name))
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan file; relative paths in it count from its folder. Raises JobError with one sentence for every
-        mistake."""
+        """Read a plan file; its relative paths count from its folder. Raises JobError for an invalid file."""
         plan = parse(cls, load_yaml(path, "plan"), str(path))
         return plan.model_copy(update={"job": plan.job.with_absolute_path(folder_of(path))})
 
     def expecting(self, recommendation: Recommendation) -> Plan:
-        """The same plan with what was foretold of its target, so that the run can be held against it."""
+        """Return the plan with the prediction for its target, so that the run can be compared with it."""
         if recommendation.predicted is None:
             return self
         evidence = recommendation.evidence
-        by = f"{evidence.model} with {evidence.prior}" if evidence.prior else evidence.model
-        told = {"expected": recommendation.predicted.throughput, "expected_by": by}
-        return self.model_copy(update=told | {"lower": recommendation.lower, "upper": recommendation.upper})
+        return self.model_copy(
+            update={
+                "expected": recommendation.predicted.throughput,
+                "expected_by": f"{evidence.model} with {evidence.prior}" if evidence.prior else evidence.model,
+                "lower": recommendation.lower,
+                "upper": recommendation.upper,
+            }
+        )
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether a running job stays as it is: a `keep`, or a target that it has already."""
+        """Whether a running job stays unchanged: a `keep`, or a target that equals the current allocation."""
         same = self.target == self.current and not self.migrate and not self.rebalance
         return self.kind == "keep" or same

@@ -1,4 +1,4 @@
-"""The jobs file of a cluster: which jobs share it, what each could use, and what it has now."""
+"""The jobs file of a cluster: its jobs, their candidate allocations and their current ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sizewright.spec.units import Bytes, Cores, Count, Number, Seconds
 
 
 class Candidate(Record):
-    """One allocation that a job could have."""
+    """A candidate allocation of a job."""
 
     allocation: Allocation = Field(description="replicas and their sizes")
     throughput: Number = Field(description="samples/s")
-    value: Number | None = Field(default=None, description="what it is worth to you, for --value own")
+    value: Number | None = Field(default=None, description="its utility, for --value own")
     interval: tuple[Number, Number] | None = Field(default=None, description="of the throughput, at 90 %")
 
 
@@ -40,7 +40,7 @@ class CandidateRow(Record):
     value: Number | None = None
 
     def candidate(self, batch_size: int) -> Candidate:
-        """With the job's batch size where the row has none."""
+        """Return the candidate; `batch_size` is used where the row has none."""
         gpu = Gpu(kind=self.gpu_kind, count=self.worker_gpu) if self.worker_gpu else None
         worker = Group(replicas=self.workers, cpu=self.worker_cpu, memory_bytes=self.worker_memory, gpu=gpu)
         ps = (Group(replicas=self.ps, cpu=self.ps_cpu, memory_bytes=self.ps_memory),) if self.ps else ()
@@ -49,11 +49,11 @@ class CandidateRow(Record):
 
 
 _FILE = WithJsonSchema({"type": "string"})
-"""In a file, the path of another; in Python, its record as well."""
+"""JSON Schema of a field that is a path in a file, and may also be a record in Python."""
 
 
 class QueuedJob(Record):
-    """A job that waits or runs. Its candidates are those of its recommendation, or of a table of your own."""
+    """A waiting or running job, with the candidates of its recommendation or of your own table."""
 
     job: Annotated[str | Job, _FILE] = Field(description="its job file")
     recommendation: Annotated[str | Recommendation | None, _FILE] = Field(
@@ -64,27 +64,27 @@ class QueuedJob(Record):
     )
     candidates: tuple[Candidate, ...] = Field(default=(), description="the candidates themselves instead")
     current: Allocation | str | None = Field(
-        default=None, description="what it has now, or the plan it runs by; absent: waits"
+        default=None, description="current allocation, or the plan that the job runs by; absent: the job waits"
     )
     samples_left: Number | None = Field(default=None, gt=0, description="absent: all of the job's samples")
     servers: dict[str, dict[str, Count]] = Field(
-        default={}, description="where its replicas are, as `allocate` tells: replicas by role, by server"
+        default={}, description="current placement, as returned by `allocate`: replicas by role, by server"
     )
     arrived: Seconds | None = Field(
         default=None, description="on any clock that all jobs share; absent: after those, in the file's order"
     )
     ran: Seconds | None = Field(
-        default=None, ge=0, description="so far; absent: what its samples took at its present speed"
+        default=None, ge=0, description="run time so far; absent: estimated from its trained samples and current speed"
     )
-    restart: Seconds = Field(default=90.0, ge=0, description="a running job stands still so long when it is changed")
-    change_price: Number = Field(default=0.0, ge=0, description="what a change takes off its value, for --value own")
-    may_wait: bool = Field(default=True, description="false: a running job keeps at least its least candidate")
+    restart: Seconds = Field(default=90.0, ge=0, description="downtime of a running job when it is changed")
+    change_price: Number = Field(default=0.0, ge=0, description="utility that a change costs, for --value own")
+    may_wait: bool = Field(default=True, description="false: a running job keeps at least its smallest candidate")
 
     @model_validator(mode="after")
     def _one_source(self) -> QueuedJob:
-        given = [name for name in ("recommendation", "table", "candidates") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"has {given[0]} and {given[1]}: give one of them")
+        sources = [name for name in ("recommendation", "table", "candidates") if getattr(self, name)]
+        if len(sources) > 1:
+            raise ValueError(f"has {sources[0]} and {sources[1]}: give only one of them")
         return self
 
 
@@ -95,11 +95,11 @@ class Queue(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> Queue:
-        """Read a jobs file; paths in it count from its folder. Raises JobError with one sentence for every mistake."""
+        """Read a jobs file; its relative paths count from its folder. Raises JobError for an invalid file."""
         queue, folder = parse(cls, load_yaml(path, "jobs"), str(path)), folder_of(path)
-        return cls(jobs=tuple(each.model_copy(update=_within(folder, each)) for each in queue.jobs))
+        return cls(jobs=tuple(job.model_copy(update=_absolute_paths(folder, job)) for job in queue.jobs))
 
 
-def _within(folder: str, job: QueuedJob) -> dict[str, str]:
+def _absolute_paths(folder: str, job: QueuedJob) -> dict[str, str]:
     paths = {name: getattr(job, name) for name in ("job", "recommendation", "table", "current")}
     return {name: absolute(path, folder) for name, path in paths.items() if isinstance(path, str)}

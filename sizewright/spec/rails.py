@@ -1,4 +1,4 @@
-"""Guard rails: what a platform lets plans ask for, whoever makes them."""
+"""Guardrails: the limits of a platform for all plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sizewright.spec.units import Bytes, Cores, Count, Number
 
 
 class RoleRails(Record):
-    """Of one role; what is left out is free."""
+    """The limits of one role; an absent one does not apply."""
 
     replicas: Annotated[tuple[Count, Count], ONE_FOR_BOTH] | None = Field(default=None, description="how many of them")
     cpu: Annotated[tuple[Cores, Cores], ONE_FOR_BOTH] | None = Field(default=None, description="cores of one")
@@ -29,35 +29,33 @@ class RoleRails(Record):
 
 
 class Rails(Record):
-    """Of all plans that come by."""
+    """The limits of all plans."""
 
     worker: RoleRails = RoleRails()
     ps: RoleRails = RoleRails()
     chief: RoleRails = RoleRails()
     evaluator: RoleRails = RoleRails()
     quota: Quota = Quota()
-    budget: Number | None = Field(default=None, ge=0, description="currency that all samples may cost as foretold")
-    prices: Prices | None = Field(
-        default=None, description="that the budget is counted in; absent: those that the job tells"
-    )
+    budget: Number | None = Field(default=None, ge=0, description="maximum predicted cost of all samples, in currency")
+    prices: Prices | None = Field(default=None, description="prices for the budget; absent: those of the job")
     priority_classes: tuple[str, ...] | None = Field(default=None, description="that jobs may name")
     paused: bool = Field(default=False, description="no plan is carried out")
 
     @classmethod
     def load(cls, path: str | Path) -> Rails:
-        """Read a file of guard rails. Raises JobError with one sentence for every user mistake."""
+        """Read a file of guardrails. Raises JobError for an invalid file."""
         return parse(cls, load_yaml(path, "guard rails"), str(path))
 
     def narrow(self, job: Job) -> Job:
-        """The job with bounds within these rails, where both leave room, so that what is sought is not refused."""
+        """Return the job with its bounds narrowed to these limits, where the two overlap."""
         roles = {role: _narrowed(getattr(job.bounds, role), getattr(self, role)) for role in ("worker", "ps")}
         return job.model_copy(update={"bounds": job.bounds.model_copy(update=roles)})
 
 
 def _narrowed(bounds: RoleBounds, rails: RoleRails) -> RoleBounds:
-    both = {}
+    narrowed = {}
     for name in ("replicas", "cpu", "memory_bytes"):
-        (least, most), rail = getattr(bounds, name), getattr(rails, name)
-        if rail and max(least, rail[0]) <= min(most, rail[1]):
-            both[name] = (max(least, rail[0]), min(most, rail[1]))
-    return bounds.model_copy(update=both)
+        (low, high), rail = getattr(bounds, name), getattr(rails, name)
+        if rail and max(low, rail[0]) <= min(high, rail[1]):
+            narrowed[name] = (max(low, rail[0]), min(high, rail[1]))
+    return bounds.model_copy(update=narrowed)

@@ -1,4 +1,4 @@
-"""What Sizewright answers: an allocation with its reasons, or why there is none."""
+"""The recommendation for a job: an allocation with its reasons, or why there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Objective
 
@@ -26,14 +26,16 @@ class Estimate(Record):
 
 
 class Prediction(Record):
-    """What to expect of the target."""
+    """The prediction for the target."""
 
     throughput: Estimate
-    completion_time_s: Estimate | None = Field(default=None, description="absent where nobody said how many samples")
-    cost: Estimate | None = Field(default=None, description="of all samples; absent where nobody said how many")
+    completion_time_s: Estimate | None = Field(
+        default=None, description="absent where the number of samples is unknown"
+    )
+    cost: Estimate | None = Field(default=None, description="of all samples; absent where their number is unknown")
     price_per_hour: float | None = Field(default=None, description="currency per hour of the target's replicas")
-    worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where nothing tells it")
-    ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where nothing tells it")
+    worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where it is unknown")
+    ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where it is unknown")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
     ps_oom_probability: float | None = Field(
         default=None, description="that the fullest PS breaks the memory asked for"
@@ -49,13 +51,13 @@ class Alternative(Record):
 
     allocation: Allocation
     throughput: Estimate
-    completion_time_s: float | None = Field(default=None, description="absent where nobody said how many samples")
-    cost: float | None = Field(default=None, description="of all samples; absent where nobody said how many")
+    completion_time_s: float | None = Field(default=None, description="absent where the number of samples is unknown")
+    cost: float | None = Field(default=None, description="of all samples; absent where their number is unknown")
     price_per_hour: float | None = Field(default=None, description="currency per hour of all replicas")
     chosen: bool = False
 
     def time_and_cost(self) -> tuple[float, float]:
-        """Return the seconds and the cost of all samples; of a million where nobody said how many there are."""
+        """Return the seconds and the cost of all samples, or of a million where their number is unknown."""
         if self.completion_time_s is not None and self.cost is not None:
             return self.completion_time_s, self.cost
         from sizewright.spec.objective import completion_time_s, cost_of  # numpy is loaded with it
@@ -65,27 +67,27 @@ class Alternative(Record):
 
 
 class SimilarJob(Record):
-    """A finished job that was taken for like this one."""
+    """A finished job that is similar to this one."""
 
     name: str
-    runs: int = Field(description="of it that told anything")
-    distance: float = Field(description="from this job, in standard deviations of what describes jobs")
-    weight: float = Field(description="share of what all of them tell of throughput")
+    runs: int = Field(description="usable runs of this job")
+    distance: float = Field(description="from this job, in standard deviations of the job features")
+    weight: float = Field(description="share of the evidence on throughput from similar jobs")
 
 
 class Evidence(Record):
-    """What the answer rests on."""
+    """The evidence that the recommendation rests on."""
 
     trials: int
-    distinct_allocations: int = Field(default=0, description="that trials ended well at")
+    distinct_allocations: int = Field(default=0, description="with a successful trial")
     stage: str = "pre_submission"
     model: str = ""
-    prior: str = Field(default="", description="where what other jobs tell was read from, if it was used")
+    prior: str = Field(default="", description="source of the prior, if one was used")
     similar: tuple[SimilarJob, ...] = Field(default=(), description="finished jobs like it that were used")
     limited_by: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     extrapolated: bool = False
-    parameters: dict[str, float] = Field(default_factory=dict, description="of the model, as `explain` tells them")
+    parameters: dict[str, float] = Field(default_factory=dict, description="of the model, as returned by `explain`")
     pinned: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     to_be_surer: tuple[str, ...] = ()
@@ -103,15 +105,15 @@ class Remedy(Record):
         return tuple(cls(number=number, text=text) for number, text in enumerate(texts, 1))
 
 
-class Recommendation(Result):
-    """The answer to "what should this job ask for?"."""
+class Recommendation(Answer):
+    """The recommendation of what a job should request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
     schema_: Literal["sizewright/recommendation/v1"] = Field(default="sizewright/recommendation/v1", alias="schema")
     status: Literal["ok", "not_enough_data", "infeasible"]
     job: str
-    objective: Objective | None = Field(default=None, description="what the target is best at")
+    objective: Objective | None = Field(default=None, description="that the target optimises")
     target: Allocation | None = None
     lower: Allocation | None = None
     upper: Allocation | None = None
@@ -123,7 +125,7 @@ class Recommendation(Result):
     remedies: tuple[Remedy, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the alternatives, one a row, the chosen one marked."""
+        """Return one row per alternative, with the chosen one marked."""
         return frame(
             sizes(each.allocation)
             | {

@@ -1,4 +1,4 @@
-"""What policies lead to when a trace is replayed under them."""
+"""The results of simulations, in which a trace is replayed under policies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
-from sizewright.spec._shown import Result
+from sizewright.spec._shown import Answer
 from sizewright.spec.recommendation import Estimate
 
 if TYPE_CHECKING:
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class SimulatedDecision(Record):
-    """One decision of a run."""
+    """One decision of a simulated run."""
 
     now_s: float
     jobs: int = Field(description="that were there")
     moved: int = Field(description="that got something else")
     seconds: float = Field(description="that it took")
-    gap: float | None = Field(default=None, description="share by which a better one could exceed its value at most")
+    gap: float | None = Field(default=None, description="upper bound of the optimality gap, as a share of the value")
 
 
 class SimulatedRun(Record):
-    """A trace under one policy, at one load, with one seed."""
+    """The run of a trace under one policy, at one load, with one seed."""
 
     policy: str
-    load: float = Field(description="share of the capacity that jobs would use with what their users asked for")
+    load: float = Field(description="share of the capacity that jobs would use with the requests of their users")
     seed: int
     capacity: dict[str, float] = Field(description="of the cluster's own servers, by resource")
     figures: dict[str, float] = Field(description="times in seconds; shares of 1")
@@ -38,7 +38,7 @@ class SimulatedRun(Record):
 
 
 class SimulationRow(Record):
-    """A policy at a load, over all seeds."""
+    """The results of a policy at a load, over all seeds."""
 
     policy: str
     load: float
@@ -46,8 +46,8 @@ class SimulationRow(Record):
     figures: dict[str, Estimate] = Field(description="means, with 95 % intervals where there are several seeds")
 
 
-class Simulation(Result):
-    """All policies at all loads."""
+class SimulationAnswer(Answer):
+    """The results of all policies at all loads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 
@@ -56,15 +56,17 @@ class Simulation(Result):
     jobs: int
     rows: tuple[SimulationRow, ...]
     runs: tuple[SimulatedRun, ...]
-    assumptions: tuple[str, ...] = Field(default=(), description="what the trace does not tell, and was taken to be")
+    assumptions: tuple[str, ...] = Field(
+        default=(), description="what the trace does not contain and the simulation assumes"
+    )
     notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each policy and load: means of the figures, with the ends of their intervals."""
+        """Return one row per policy and load: means of the figures, with the ends of their intervals."""
         return frame(
             {"policy": row.policy, "load": row.load, "seeds": row.seeds}
-            | {name: told.value for name, told in row.figures.items()}
-            | {f"{name}_lower": told.lower for name, told in row.figures.items()}
-            | {f"{name}_upper": told.upper for name, told in row.figures.items()}
+            | {name: estimate.value for name, estimate in row.figures.items()}
+            | {f"{name}_lower": estimate.lower for name, estimate in row.figures.items()}
+            | {f"{name}_upper": estimate.upper for name, estimate in row.figures.items()}
             for row in self.rows
         )

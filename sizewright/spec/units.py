@@ -1,6 +1,6 @@
-"""Numbers as people write them, with a unit or without: the only reader of quantities.
+"""Parse and format quantities: numbers as people write them, with a unit or without.
 
-Every Kubernetes quantity is read (`500m`, `16Gi`, `1G`, `1e3`, `1288490188800m`), and what people write besides it:
+Every Kubernetes quantity is read (`500m`, `16Gi`, `1G`, `1e3`, `1288490188800m`), and other common forms:
 `16 GiB`, `16gb`, `4h`, `1h30m`, `PT1H30M`, `1 day, 2:00:00`, `4.5e7`, `1,000,000`, `45_840_617`. A lower-case `m` is a
 thousandth (in a duration a minute) and never a million. Records hold cores, bytes, seconds and plain numbers.
 """
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from sizewright.spec.job import Prices
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
-_MOST_BYTES = 2**63 - 1  # as databases, Kubernetes and file systems count
+_MAX_BYTES = 2**63 - 1  # as in databases, Kubernetes and file systems
 
 _SCALES = {unit: Fraction(1000) ** power for power, unit in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 _SCALES |= {unit: Fraction(1, 1000**power) for power, unit in enumerate("mun", 1)}
 _SCALES |= {f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)}
 _LOWER = {unit.lower(): scale for unit, scale in _SCALES.items() if unit not in ("M", "E")}
-_OF_COUNTS = _LOWER | _SCALES
-_OF_BYTES = {f"{unit.lower()}b": scale for unit, scale in _SCALES.items() if unit not in ("m", "u", "n")} | _OF_COUNTS
-_OF_CORES = {unit: _SCALES[unit] for unit in ("", "n", "u", "m", "k")}
+_COUNT_UNITS = _LOWER | _SCALES
+_BYTE_UNITS = {
+    f"{unit.lower()}b": scale for unit, scale in _SCALES.items() if unit not in ("m", "u", "n")
+} | _COUNT_UNITS
+_CORE_UNITS = {unit: _SCALES[unit] for unit in ("", "n", "u", "m", "k")}
 _TIMES = {1: "s sec secs second seconds", 60: "m min mins minute minutes", 3600: "h hr hrs hour hours",
           86400: "d day days", 604800: "w week weeks"}  # fmt: skip
-_OF_SECONDS: dict[str, Fraction | int] = {"": 1, "ms": Fraction(1, 1000)}
-_OF_SECONDS |= {unit: seconds for seconds, units in _TIMES.items() for unit in units.split()}
+_SECOND_UNITS: dict[str, Fraction | int] = {"": 1, "ms": Fraction(1, 1000)}
+_SECOND_UNITS |= {unit: seconds for seconds, units in _TIMES.items() for unit in units.split()}
 
 _NUMBER = r"[+-]?(?:[0-9][0-9_,'\s]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]*)\s*")
@@ -53,17 +55,17 @@ _ISO = re.compile(
     rf"(?:T(?=\d)(?:{_ISO_AMOUNT}H)?(?:{_ISO_AMOUNT}M)?(?:{_ISO_AMOUNT}S)?)?\s*",
     re.ASCII | re.IGNORECASE,
 )
-"""ISO 8601, without years and months, which have no length."""
+"""ISO 8601 durations, without years and months, whose length varies."""
 _DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*|[1-9][0-9]{0,2}([,'\s])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]*)?")
-_OF_KUBERNETES = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
+_KUBERNETES_QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?")
 _PLAIN = re.compile(r"[0-9]{1,15}(\.[0-9]{1,17})?")
 Amount = TypeVar("Amount", int, float)
-_LONGEST = 100
-_MOST_EXPONENT = 400
+_MAX_LENGTH = 100
+_MAX_EXPONENT = 400
 
 
 class QuantityError(ValueError):
-    """A text or value that is not `expected`: an amount of memory, a number of cores, ..."""
+    """A text or value that is not what is `expected`, such as an amount of memory or a number of cores."""
 
     def __init__(self, message: str, expected: str) -> None:
         super().__init__(message)
@@ -71,60 +73,60 @@ class QuantityError(ValueError):
 
 
 def parse_bytes(value: Any) -> int:
-    """`"16Gi"` → 17179869184; plain numbers are bytes. A fraction of a byte counts as one, as in Kubernetes.
+    """Return bytes: `"16Gi"` → 17179869184; plain numbers are bytes. A fraction is rounded up, as in Kubernetes.
 
-    Less memory than a page (4 KiB) is refused, for another unit is meant: `400m` is 0.4 bytes.
+    Less memory than a page (4 KiB) is refused, since another unit is meant: `400m` is 0.4 bytes.
     """
-    return _whole_bytes(value, least=4 * KIB)
+    return _parse_bytes(value, minimum=4 * KIB)
 
 
 def parse_byte_count(value: Any) -> int:
-    """Like `parse_bytes`, for amounts that may be small: less than one byte is refused."""
-    return _whole_bytes(value, least=1)
+    """Return bytes like `parse_bytes`, for amounts that may be small; less than one byte is refused."""
+    return _parse_bytes(value, minimum=1)
 
 
-def _whole_bytes(value: Any, least: int) -> int:
-    if type(value) is int and (least <= value <= _MOST_BYTES or value == 0):
+def _parse_bytes(value: Any, minimum: int) -> int:
+    if type(value) is int and (minimum <= value <= _MAX_BYTES or value == 0):
         return value
     example = "16Gi, 512M or bytes"
-    found = _parse(value, _OF_BYTES, "an amount of memory", example)
-    if 0 < found < least:
-        few = "1 byte" if found == 1 else f"{float(found):g} bytes"
+    amount = _parse(value, _BYTE_UNITS, "an amount of memory", example)
+    if 0 < amount < minimum:
+        few = "1 byte" if amount == 1 else f"{float(amount):g} bytes"
         raise ValueError(f"{_shown(value)} is only {few} of memory (write a unit, such as 400Mi or 400M)")
-    if found > _MOST_BYTES:
+    if amount > _MAX_BYTES:
         raise ValueError(f"{_shown(value)} is not an amount of memory: it is above 8 EiB (write {example})")
-    return math.ceil(found)
+    return math.ceil(amount)
 
 
 def parse_cores(value: Any) -> float:
-    """`"500m"` → 0.5; plain numbers are cores."""
+    """Return cores: `"500m"` → 0.5; plain numbers are cores."""
     if type(value) is float and math.isfinite(value):
         return value
-    return float(_parse(value, _OF_CORES, "a number of cores", "2, 0.5 or 500m"))
+    return float(_parse(value, _CORE_UNITS, "a number of cores", "2, 0.5 or 500m"))
 
 
 def parse_number(value: Any) -> float:
-    """`"4.5e7"`, `"45,000,000"` and `"45M"` → 45000000.0."""
+    """Return a number: `"4.5e7"`, `"45,000,000"` and `"45M"` → 45000000.0."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return float(value)
-    return float(_parse(value, _OF_COUNTS, "a number", "12.5, 1e6 or 1,000,000"))
+    return float(_parse(value, _COUNT_UNITS, "a number", "12.5, 1e6 or 1,000,000"))
 
 
 def parse_count(value: Any) -> int:
-    """`"4.5e7"`, `"45,000,000"`, `"45_000_000"` and `"45M"` → 45000000. What is not whole is refused."""
-    found = _parse(value, _OF_COUNTS, "a whole number", "16, 1e6 or 1,000,000")
-    if found.denominator != 1:
+    """Return a whole number: `"4.5e7"`, `"45,000,000"`, `"45_000_000"` and `"45M"` → 45000000; not a fraction."""
+    number = _parse(value, _COUNT_UNITS, "a whole number", "16, 1e6 or 1,000,000")
+    if number.denominator != 1:
         hint = ": m is a thousandth, M a million" if str(value).strip().endswith("m") else ""
         raise QuantityError(
             f"{_shown(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)", "a whole number"
         )
-    return found.numerator
+    return number.numerator
 
 
 def parse_seconds(value: Any) -> float:
-    """`"4h"`, `"3h60m"`, `"4:00:00"` and `"PT4H"` → 14400.0; plain numbers are seconds."""
+    """Return seconds: `"4h"`, `"3h60m"`, `"4:00:00"` and `"PT4H"` → 14400.0; plain numbers are seconds."""
     what, example = "a duration", "4h, 1h30m, 4:00:00 or seconds"
-    if isinstance(value, str) and len(value) <= _LONGEST:
+    if isinstance(value, str) and len(value) <= _MAX_LENGTH:
         if clock := _CLOCK.fullmatch(value):
             days, hours, minutes, seconds = clock.groups()
             return float(int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds))
@@ -140,22 +142,22 @@ def parse_seconds(value: Any) -> float:
         parts = list(_DURATION.finditer(value))
         if len(parts) > 1 and "".join(part[0] for part in parts) == value.rstrip() and value.rstrip()[-1:] != ",":
             return sum(parse_seconds(f"{part[1]}{part[2]}") for part in parts)
-    return float(_parse(value, _OF_SECONDS, what, example))
+    return float(_parse(value, _SECOND_UNITS, what, example))
 
 
 def _parse(value: Any, scales: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
-    """The exact number. Raises ValueError in one sentence for what is none."""
+    """Return the exact number. Raises QuantityError with one sentence for other values."""
     why = ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if abs(value) < sys.float_info.max:  # which an infinite or unknown number is not
+        if abs(value) < sys.float_info.max:  # false for infinite and missing numbers
             return Fraction(value) if isinstance(value, int) else Fraction(repr(float(value)))
     elif isinstance(value, str):
-        match = _QUANTITY.fullmatch(value) if len(value) <= _LONGEST else None
+        match = _QUANTITY.fullmatch(value) if len(value) <= _MAX_LENGTH else None
         unit = match[2] if match else ""
         scale = scales.get(unit if unit in scales or _is_exact(unit, scales) else unit.lower())
         number = _number(match[1].strip()) if match else None
         if number is not None and scale is not None and abs(number * scale) < sys.float_info.max:
-            if number >= 0 or scales is _OF_COUNTS:
+            if number >= 0 or scales is _COUNT_UNITS:
                 return number * scale
             why = ": it is negative"
         else:
@@ -164,21 +166,21 @@ def _parse(value: Any, scales: Mapping[str, Fraction | int], what: str, example:
 
 
 def _is_exact(unit: str, scales: Mapping[str, Fraction | int]) -> bool:
-    """Whether another case of its letters is another unit: `M` is a million, `m` a thousandth (or a minute)."""
-    return unit in ("M", "N", "U", "E") and scales is not _OF_SECONDS
+    """Return whether the case of a unit matters: `M` is a million, `m` a thousandth (or a minute)."""
+    return unit in ("M", "N", "U", "E") and scales is not _SECOND_UNITS
 
 
 def _number(text: str) -> Fraction | None:
     digits, _, exponent = text.lower().partition("e")
     if not _DIGITS.fullmatch(digits) or not any(each.isdigit() for each in digits):
         return None
-    if exponent and abs(int(exponent)) > _MOST_EXPONENT:
+    if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         return None
     return Fraction(re.sub(r"[_,'\s]", "", digits)) * Fraction(10) ** int(exponent or 0)
 
 
 def _why(text: str, unit: str) -> str:
-    """What is wrong with the digits of a number that people write in more than one way."""
+    """Return what is wrong with the digits of a number, for common mistakes."""
     if re.match(r"\d+,\d", text) or (text.count(",") and text.count(".")):
         return ": a point goes before decimals, commas group digits by three"
     if re.match(r"\d+\.\d+\.\d", text):
@@ -195,16 +197,16 @@ def _shown(value: Any) -> str:
 
 
 def read_cores(value: Any, field: str) -> float:
-    """Of a manifest: `400m` → 0.4. Raises InputError that names the field of what Kubernetes does not take."""
-    return _of_manifest(value, field, parse_cores, "Write cores such as 2, 0.4 or 400m.")
+    """Return the cores in a field of a manifest: `400m` → 0.4. Raises InputError for what Kubernetes refuses."""
+    return _read_manifest(value, field, parse_cores, "Write cores such as 2, 0.4 or 400m.")
 
 
 def read_bytes(value: Any, field: str) -> int:
-    """Of a manifest: `1Gi` → 1073741824. Raises InputError that names the field of what Kubernetes does not take."""
-    return _of_manifest(value, field, parse_bytes, "Write 512Mi, 1Gi, 1G or bytes.")
+    """Return the bytes in a field of a manifest: `1Gi` → 1073741824. Raises InputError for what Kubernetes refuses."""
+    return _read_manifest(value, field, parse_bytes, "Write 512Mi, 1Gi, 1G or bytes.")
 
 
-def _of_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remedy: str) -> Amount:
+def _read_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remedy: str) -> Amount:
     written = f"{field} is '{value}'"
     try:
         amount = parse(value)
@@ -212,14 +214,14 @@ def _of_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remedy:
         why = str(error).removeprefix(_shown(value)).partition(" (write")[0]
         raise InputError(f"{written}, which{why}.", remedy) from None
     if amount <= 0:
-        raise InputError(f"{written}, and it must be above 0.", remedy)
-    if isinstance(value, str) and not _OF_KUBERNETES.fullmatch(value.strip()):
-        raise InputError(f"{written}, which Kubernetes does not read.", remedy)
+        raise InputError(f"{written}, but it must be above 0.", remedy)
+    if isinstance(value, str) and not _KUBERNETES_QUANTITY.fullmatch(value.strip()):
+        raise InputError(f"{written}, which Kubernetes does not accept.", remedy)
     return amount
 
 
 def cpu_quantity(cores: float, step_m: int = 1) -> str:
-    """Cores as Kubernetes writes them (`500m`, `2`), rounded up to whole steps of `step_m` millicores.
+    """Return cores as a Kubernetes quantity (`500m`, `2`), rounded up to whole steps of `step_m` millicores.
 
     Raises InputError for an infinite number.
     """
@@ -232,18 +234,18 @@ def cpu_quantity(cores: float, step_m: int = 1) -> str:
 
 
 def memory_quantity(memory_bytes: float) -> str:
-    """`1409286144` → `"1344Mi"`: whole Mi, rounded up."""
+    """Return bytes as whole Mi, rounded up: `1409286144` → `"1344Mi"`."""
     return f"{-(-math.ceil(memory_bytes) // MIB)}Mi"
 
 
 def write_bytes(value: float) -> str:
-    """`1409286144` → `"1344Mi"`, `274877906944` → `"256Gi"`: rounded up, as a file takes it."""
+    """Return bytes for a file, rounded up: `1409286144` → `"1344Mi"`, `274877906944` → `"256Gi"`."""
     mebibytes = -(-math.ceil(value) // MIB)
     return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
 
 
 def format_bytes(value: float) -> str:
-    """`17179869184` → `"16.0 GiB"`."""
+    """Return bytes for people: `17179869184` → `"16.0 GiB"`."""
     for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(value) >= size:
             return f"{_tenths(value / size)} {unit}"
@@ -251,12 +253,12 @@ def format_bytes(value: float) -> str:
 
 
 def write_seconds(value: float) -> str:
-    """`8400.5` → `"141m"`: rounded up, as a file takes it."""
+    """Return seconds for a file, rounded up: `8400.5` → `"141m"`."""
     return f"{math.ceil(value / 60)}m" if value > 60 else f"{math.ceil(value)}s"
 
 
 def format_seconds(value: float) -> str:
-    """`14400.0` → `"4.0 h"`, `0.0123` → `"12.3 ms"`; a dash for what is not finite."""
+    """Return seconds for people: `14400.0` → `"4.0 h"`, `0.0123` → `"12.3 ms"`; a dash if not finite."""
     if not math.isfinite(value):
         return "–"
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -268,7 +270,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_count(count: float, noun: str, plural: str | None = None) -> str:
-    """`1 run`, `1,200 runs`, `0.5 cores`: every count before a noun is written so."""
+    """Return a count with its noun: `1 run`, `1,200 runs`, `0.5 cores`."""
     number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
     return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
@@ -279,12 +281,12 @@ def _tenths(value: float) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """An annotation of a number that may be written as text: `parse` reads it, `pattern` is its JSON Schema."""
+    """An annotation for a number that may be written as text: `parse` reads it, `pattern` is its JSON Schema."""
 
     parse: Callable[[Any], Any]
     pattern: str
     text_only: bool = False
-    """Whether plain numbers are left to pydantic."""
+    """Whether plain numbers are validated by pydantic instead of `parse`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         read = self._text if self.text_only else self.parse
@@ -313,7 +315,7 @@ Seconds = Annotated[float, Quantity(parse_seconds, _SECONDS_WRITTEN)]
 Count = Annotated[int, Quantity(parse_count, _COUNT_WRITTEN, text_only=True)]
 Number = Annotated[FiniteFloat, Quantity(parse_number, _COUNT_WRITTEN, text_only=True)]
 
-# Of measurements: a plain number may be anything, as it was measured.
+# For measurements, where any plain number is accepted.
 MeasuredBytes = Annotated[int, Quantity(parse_bytes, _BYTES_WRITTEN, text_only=True)]
 MeasuredByteCount = Annotated[int, Quantity(parse_byte_count, _BYTES_WRITTEN, text_only=True)]
 MeasuredCores = Annotated[float, Quantity(parse_cores, _CORES_WRITTEN, text_only=True)]
@@ -322,15 +324,15 @@ MeasuredNumber = Annotated[float, Quantity(parse_number, _COUNT_WRITTEN, text_on
 
 
 _SCIENTIFIC = 1e12
-"""Numbers from here on are written with an exponent."""
-_MOST_DIGITS = 6
-"""Of a value, however narrow its interval is."""
+"""Numbers from this one are written with an exponent."""
+_MAX_DIGITS = 6
+"""Maximum of significant digits, for any width of the interval."""
 
 
 def format_number(value: float, digits: int = 3) -> str:
     """Return `113571.6` as `"113,572"` and `0.8` as `"0.800"`: all whole digits, and at least `digits` digits.
 
-    This and `format_interval` are the only places that round throughput, cost and counts for people to read.
+    Only this function and `format_interval` round throughput, cost and counts for people.
     """
     return _rounded(value, min(0, _exponent(value) - digits + 1)) if value else "0"
 
@@ -338,33 +340,35 @@ def format_number(value: float, digits: int = 3) -> str:
 def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
     """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
 
-    They are rounded to two digits of half the width of the interval, as more would claim what is not known. Each
-    keeps two digits of its own, and without a width they are written by `format_number`.
+    They are rounded to two digits of half the width of the interval, since more would claim too much precision. Each
+    keeps at least two digits; without a width they are written by `format_number`.
     """
     half = (upper - lower) / 2
     if not (math.isfinite(half) and half > 0):
         return format_number(value), format_number(lower), format_number(upper)
-    place = max(_exponent(half) - 1, _exponent(value) - _MOST_DIGITS + 1 if value else -_MOST_DIGITS)
-    value_, lower_, upper_ = (_rounded(each, min(place, _exponent(each) - 1) if each else place)
-                              for each in (value, lower, upper))  # fmt: skip
-    return value_, lower_, upper_
+    place = max(_exponent(half) - 1, _exponent(value) - _MAX_DIGITS + 1 if value else -_MAX_DIGITS)
+
+    def rounded(number: float) -> str:
+        return _rounded(number, min(place, _exponent(number) - 1) if number else place)
+
+    return rounded(value), rounded(lower), rounded(upper)
 
 
 def describe_interval(value: float, lower: float, upper: float) -> str:
     """Return `"114,000 (78,000 to 165,000)"`."""
-    value_, lower_, upper_ = format_interval(value, lower, upper)
-    return f"{value_} ({lower_} to {upper_})"
+    value_text, lower_text, upper_text = format_interval(value, lower, upper)
+    return f"{value_text} ({lower_text} to {upper_text})"
 
 
 def format_cost(cost: float, rate: float, rate_lower: float, rate_upper: float) -> str:
-    """Round the cost of all samples as the interval of the samples/s says, which it falls with."""
+    """Return the cost of all samples, rounded by its interval, which follows from that of the samples/s."""
     if not (rate_lower > 0 and rate_upper > 0):
         return format_number(cost)
     return format_interval(cost, cost * rate / rate_upper, cost * rate / rate_lower)[0]
 
 
 def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
-    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`: the unit of every cost that is shown."""
+    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`, the unit of every cost."""
     parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]
     parts += [f"{prices.gpu_hour:g} a GPU-hour"] if gpus else []
     default = " (the default prices)" if prices == type(prices)() else ""
@@ -377,14 +381,14 @@ def _exponent(value: float) -> int:
 
 
 def _rounded(value: float, place: int) -> str:
-    """Round to the power of ten `place`; a dash for what is not finite."""
+    """Round to the power of ten `place`; a dash if not finite."""
     if not math.isfinite(value):
         return "–"
     if value and not 1e-4 <= abs(value) < _SCIENTIFIC:
-        return f"{value:.{min(_MOST_DIGITS, max(1, _exponent(value) - place + 1))}g}"
+        return f"{value:.{min(_MAX_DIGITS, max(1, _exponent(value) - place + 1))}g}"
     return f"{round(value, -place):,.{max(0, -place)}f}"
 
 
 def is_count(text: str) -> bool:
-    """Return whether a text of another system is a whole number, of no more digits than a machine's integer has."""
+    """Return whether a text is a whole number that fits into a 64-bit integer."""
     return text.isascii() and text.isdecimal() and len(text) < 19

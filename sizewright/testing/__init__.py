@@ -1,35 +1,29 @@
-"""For tests: an executor in memory, what every executor, model and allocator keeps, and a test bed.
-
-The test bed is several machines on one host, joined by links of known bandwidth and delay: `sizewright.testing.bed`.
-"""
+"""Helpers for your own tests: an executor in memory, a manual clock, and contract tests for your own classes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizewright.names import lazily
+from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sizewright.testing.allocator_contract import AllocatorContract
-    from sizewright.testing.bed import Bed
     from sizewright.testing.clock import ManualClock
     from sizewright.testing.contract import ExecutorContract
-    from sizewright.testing.fake import Call, FakeExecutor
+    from sizewright.testing.fake_executor import Call, FakeExecutor
     from sizewright.testing.model_contract import ModelContract
 
 _HOMES = {
     "AllocatorContract": "sizewright.testing.allocator_contract",
-    "Bed": "sizewright.testing.bed",
-    "Call": "sizewright.testing.fake",
+    "Call": "sizewright.testing.fake_executor",
     "ExecutorContract": "sizewright.testing.contract",
-    "FakeExecutor": "sizewright.testing.fake",
+    "FakeExecutor": "sizewright.testing.fake_executor",
     "ManualClock": "sizewright.testing.clock",
     "ModelContract": "sizewright.testing.model_contract",
 }
 
 __all__ = [
     "AllocatorContract",
-    "Bed",
     "Call",
     "ExecutorContract",
     "FakeExecutor",
@@ -38,4 +32,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and says what is not there
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""A job that counts at the servers: every sample has a row of its own, which reads 1 once it has been trained."""
+"""A job that counts trained samples: each sample has its own row, whose weight is 1 once it has been trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.batch import Batch
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.spec import Data, Job, Model, Optimizer, Tables, Training
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def audit_job(samples: int, *, batch_size: int = 32, sync: str = "async", dim: int = 1) -> Job:
-    """SGD with rate 1 over one table of one row a sample."""
+    """Return a job that trains one table with one row per sample by SGD with learning rate 1."""
     return Job(
         name="audit",
         model=Model(
@@ -31,12 +31,12 @@ def audit_job(samples: int, *, batch_size: int = 32, sync: str = "async", dim: i
 
 
 class AuditProgram:
-    """The gradient of every row is -1, and that of the one dense weight minus the number of samples."""
+    """A program in which the gradient of each row is -1, and that of the dense weight minus the number of samples."""
 
     spread = 0.0
 
     def __init__(self, *, step_s: float = 0.0) -> None:
-        """`step_s` is what a step takes at least."""
+        """`step_s` is the minimum time of a step."""
         self._step_s = step_s
 
     def network(self, job: Job) -> nn.Module:  # noqa: D102
@@ -45,12 +45,12 @@ class AuditProgram:
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:  # noqa: D102
         return -outputs.sum()
 
-    def samples(self, job: Job, scale: float) -> _Numbers:  # noqa: D102
-        return _Numbers()
+    def samples(self, job: Job, scale: float) -> _NumberedSamples:  # noqa: D102
+        return _NumberedSamples()
 
 
-class _Numbers:
-    """Sample i has id i."""
+class _NumberedSamples:
+    """Samples in which sample i has id i."""
 
     def read(self, start: int, count: int) -> Batch:
         ids = np.arange(start, start + count, dtype=np.int64).reshape(-1, 1)
@@ -64,18 +64,18 @@ def _make_count(step_s: float) -> nn.Module:
     class Count(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.seen = nn.Parameter(torch.zeros(1))
+            self.count = nn.Parameter(torch.zeros(1))
 
         def forward(self, dense: Tensor, embedded: Tensor) -> Tensor:
             time.sleep(step_s)
-            return embedded[:, 0, :].sum(1) + self.seen
+            return embedded[:, 0, :].sum(1) + self.count
 
     return Count()
 
 
 def read_counts(folder: str | Path, samples: int) -> tuple[NDArray[np.float32], float]:
-    """From a checkpoint: how often each sample (n,) reached the servers, and how many samples the dense weight saw."""
-    from sizewright.training.snapshot_files import snapshots
+    """Read from a checkpoint how often each sample (n,) was trained, and the count of the dense weight."""
+    from sizewright.training.ps.snapshot_files import snapshots
 
     path = snapshots(folder)[-1]
     keys, weights, dense = (np.load(path / f"{name}.npy") for name in ("keys", "weights", "dense"))

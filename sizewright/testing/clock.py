@@ -1,4 +1,4 @@
-"""A clock that moves when told to."""
+"""A clock that tests move by hand."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Protocol
 
 
 class SleepingClock(Protocol):
-    """Calling it gives seconds; `sleep` lets some pass."""
+    """A clock that returns seconds when called, and can sleep."""
 
     def __call__(self) -> float: ...  # noqa: D102
     def sleep(self, seconds: float) -> None: ...  # noqa: D102
 
 
 class ManualClock:
-    """Stands still between calls of `sleep`, which takes no time of the caller's."""
+    """A clock that only moves by `sleep`, which returns at once."""
 
     def __init__(self, at_s: float = 0.0) -> None:
         self.at_s = at_s
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.at_s
 
     def sleep(self, seconds: float) -> None:
-        """Move on by so many `seconds`."""
+        """Move the clock forward by `seconds`."""
         self.at_s += seconds

@@ -1,4 +1,4 @@
-"""What every executor keeps to, as a class of pytest tests to subclass.
+"""The contract of every executor, as a class of pytest tests to subclass.
 
     from sizewright.testing import ExecutorContract
 
@@ -15,7 +15,7 @@
         def adjust_plan(self, launch_plan):
             return Plan(kind="adjust", current=launch_plan.target, ...)  # other replica counts, same job
 
-Tests of what an executor's `capabilities` do not name are skipped; that it refuses those is tested too.
+Tests of capabilities that the executor does not have are skipped; another test checks that it refuses them.
 """
 
 from __future__ import annotations
@@ -33,74 +33,74 @@ from sizewright.spec import Allocation, Capabilities, Executor, Handle, Metrics,
 
 
 class ExecutorContract:
-    """Subclass it, name the subclass Test…, and give the three fixtures that say how to make things."""
+    """Tests of an executor. Subclass it, name the subclass Test…, and define the three fixtures."""
 
     renders: ClassVar[Literal["yaml", "json", "text"]] = "yaml"
-    """What `render` claims to write."""
+    """The format that `render` writes."""
     timeout_s: ClassVar[float] = 60.0
-    """How long a job may take to train its next samples, or to show new replica counts."""
+    """Maximum time in which a job must train further samples, or show new replica counts."""
     poll_s: ClassVar[float] = 0.2
-    """Between two looks at a job."""
+    """Time between two observations of a job."""
 
     def sleep(self, executor: Executor, seconds: float) -> None:
-        """Let so many `seconds` pass; override it for an executor with a clock of its own."""
+        """Wait for `seconds`. Override it for an executor with its own clock."""
         time.sleep(seconds)
 
     @pytest.fixture
     def executor(self) -> Executor:
-        """The executor under test."""
-        raise NotImplementedError("give a fixture `executor`")
+        """Return the executor under test."""
+        raise NotImplementedError("define the fixture `executor`")
 
     @pytest.fixture
     def launch_plan(self) -> Plan:
-        """A plan that launches a small job with a worker and a PS or more."""
-        raise NotImplementedError("give a fixture `launch_plan`")
+        """Return a plan that launches a small job with at least one worker and one PS."""
+        raise NotImplementedError("define the fixture `launch_plan`")
 
     @pytest.fixture
     def adjust_plan(self) -> Plan:
-        """A plan that brings that job to other replica counts."""
-        raise NotImplementedError("give a fixture `adjust_plan`")
+        """Return a plan that changes the replica counts of that job."""
+        raise NotImplementedError("define the fixture `adjust_plan`")
 
     @pytest.fixture
     def handle(self, executor: Executor, launch_plan: Plan) -> Iterator[Handle]:
-        """The launched job; it is stopped in the end."""
+        """Launch the job, yield its handle, and stop it in the end."""
         self.need(executor, "launch", "observe", "stop")
         handle = executor.launch(launch_plan)
         yield handle
         executor.stop(handle)
 
     def test_it_says_what_it_is(self, executor: Executor) -> None:
-        """Name and capabilities, which go together."""
-        able = executor.capabilities
-        assert isinstance(able, Capabilities), "capabilities must be a sizewright.spec.Capabilities"
+        """It has a name and consistent capabilities."""
+        capabilities = executor.capabilities
+        assert isinstance(capabilities, Capabilities), "capabilities must be a sizewright.spec.Capabilities"
         assert executor.name, "an executor needs a name"
-        assert able.launch or able.render, "an executor that neither launches nor renders is of no use"
-        assert able.stop or not able.launch, "what can be launched must be possible to stop"
-        assert able.adjust or not able.live, "live changes are changes: set adjust as well"
+        assert capabilities.launch or capabilities.render, "an executor must be able to launch or to render"
+        assert capabilities.stop or not capabilities.launch, "an executor that launches jobs must be able to stop them"
+        assert capabilities.adjust or not capabilities.live, "an executor with live changes must be able to adjust"
 
     def test_a_plan_is_rendered(self, executor: Executor, launch_plan: Plan) -> None:
-        """Text in the form claimed, always the same."""
+        """The text has the format of `renders` and is always the same."""
         self.need(executor, "render")
         text = executor.render(launch_plan)
-        assert text.strip(), "render gave no text"
+        assert text.strip(), "render returned no text"
         if self.renders == "yaml":
-            assert any(yaml.safe_load_all(text)), "the YAML holds nothing"
+            assert any(yaml.safe_load_all(text)), "the YAML is empty"
         elif self.renders == "json":
-            assert json.loads(text), "the JSON holds nothing"
-        assert executor.render(launch_plan) == text, "the same plan was rendered in two ways"
+            assert json.loads(text), "the JSON is empty"
+        assert executor.render(launch_plan) == text, "the same plan was rendered differently the second time"
 
     def test_a_launched_job_trains(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
-        """The handle can be written down; replicas are as planned and samples grow."""
+        """The handle can be serialised, replicas are as planned, and the number of samples grows."""
         assert (handle.executor, handle.job) == (executor.name, launch_plan.job.name)
         assert Handle.model_validate_json(handle.model_dump_json()) == handle
         self.until_counts(executor, handle, launch_plan.target)
         self.until_trained_more(executor, handle)
-        assert not executor.wait(handle, 0.01), "the job has ended already: give launch_plan more samples"
+        assert not executor.wait(handle, 0.01), "the job has ended already; give launch_plan more samples"
 
     def test_an_adjusted_job_has_the_new_replicas_and_trains_on(
         self, executor: Executor, handle: Handle, adjust_plan: Plan
     ) -> None:
-        """`observe` shows the counts of the new target."""
+        """`observe` shows the replica counts of the new target."""
         self.need(executor, "adjust")
         executor.adjust(handle, adjust_plan)
         self.until_counts(executor, handle, adjust_plan.target)
@@ -109,45 +109,46 @@ class ExecutorContract:
     def test_a_replica_that_is_migrated_has_another_in_its_place(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
-        """Of a name that was not there before; counts stay, and the job trains on. A stranger is refused."""
+        """A new replica replaces the migrated one, and the job continues. An unknown replica is refused."""
         self.need(executor, "migrate")
         self.until_counts(executor, handle, launch_plan.target)
         before = {replica.name for replica in executor.observe(handle).replicas}
-        gone = max(before)
+        migrated = max(before)
         same = {"target": launch_plan.target, "current": launch_plan.target}
         with pytest.raises(InputError):
             executor.adjust(handle, adjust_plan.model_copy(update=same | {"migrate": ("worker-999",)}))
-        plan = adjust_plan.model_copy(update=same | {"migrate": (gone,)})
-        assert executor.change_cost(plan).upper > 0, "migrating is a change"
+        plan = adjust_plan.model_copy(update=same | {"migrate": (migrated,)})
+        assert executor.change_cost(plan).upper > 0, "migration must have a cost"
         executor.adjust(handle, plan)
         after = {replica.name for replica in executor.observe(handle).replicas}
-        assert gone not in after
+        assert migrated not in after
         assert len(after - before) == 1
-        assert counts(executor.observe(handle)) == wanted(launch_plan.target)
+        assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
         self.until_trained_more(executor, handle)
 
     def test_look_ups_are_evened_out_at_the_target(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
-        """The outcome tells of it, and the job trains on. A job of one PS is refused."""
+        """The outcome records it, and the job continues. A job of one PS is refused."""
         self.need(executor, "rebalance")
-        plan, same = adjust_plan.model_copy(update={"rebalance": True}), {"current": adjust_plan.target}
-        assert executor.change_cost(plan.model_copy(update=same)).upper > 0, "rebalancing is a change"
+        plan = adjust_plan.model_copy(update={"rebalance": True})
+        same = {"current": adjust_plan.target}
+        assert executor.change_cost(plan.model_copy(update=same)).upper > 0, "rebalancing must have a cost"
         one = plan.target.model_copy(update={"ps": (plan.target.ps[0].model_copy(update={"replicas": 1}),)})
         with pytest.raises(InputError):
             executor.adjust(handle, plan.model_copy(update={"target": one}))
         if plan.target.replicas("ps") < 2:
-            pytest.skip("adjust_plan has no second PS to take any look-ups")
+            pytest.skip("adjust_plan has only one PS")
         executor.adjust(handle, plan)
         self.until_counts(executor, handle, plan.target)
         self.until_trained_more(executor, handle)
         changes = [change.kind for change in executor.stop(handle).changes]
-        assert changes[-1:] == ["rebalance"], f"the outcome tells of other changes last: {changes}"
+        assert changes[-1:] == ["rebalance"], f"the last change of the outcome is not the rebalancing: {changes}"
 
     def test_a_plan_is_carried_out_once(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
-        """Whoever hands it over again gets what there is; another under the same id is refused."""
+        """Repeating a plan changes nothing, and another plan with the same id is refused."""
         assert executor.launch(launch_plan) == handle, "the same plan launched a second job"
         with pytest.raises(InputError):
             executor.launch(launch_plan.model_copy(update={"target": adjust_plan.target}))
@@ -160,15 +161,15 @@ class ExecutorContract:
                 executor.adjust(handle, adjust_plan.model_copy(update={"target": launch_plan.target}))
 
     def test_keep_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
-        """Counts stay, training goes on."""
+        """Replica counts stay, and training continues."""
         self.need(executor, "adjust")
         self.until_counts(executor, handle, launch_plan.target)
         executor.adjust(handle, _keep(launch_plan))
-        assert counts(executor.observe(handle)) == wanted(launch_plan.target)
+        assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
         self.until_trained_more(executor, handle)
 
     def test_a_cool_down_is_kept(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
-        """Within it a change is refused, and keeping is not."""
+        """During the cool-down a change is refused, but a plan to keep is accepted."""
         self.need(executor, "launch", "adjust", "observe", "stop")
         handle = executor.launch(launch_plan.model_copy(update={"cooldown_s": 86400.0}))
         try:
@@ -182,14 +183,14 @@ class ExecutorContract:
     def test_a_stopped_job_has_one_outcome_and_is_over(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
-        """A second stop tells the same; nothing else is answered."""
+        """A second stop returns the same outcome, and other calls are refused."""
         self.until_trained_more(executor, handle)
         outcome = executor.stop(handle)
         assert isinstance(outcome, Outcome), "stop must return an Outcome"
-        assert outcome.status in ("stopped", "finished"), f"a healthy job was stopped: {outcome}"
-        assert outcome.samples > 0, "it had trained samples, and the outcome tells of none"
+        assert outcome.status in ("stopped", "finished"), f"the job was healthy when it was stopped: {outcome}"
+        assert outcome.samples > 0, "the job trained samples, but the outcome has none"
         assert executor.stop(handle) == outcome, "a second stop must return the same outcome"
-        assert executor.wait(handle, 0.01), "a stopped job has ended"
+        assert executor.wait(handle, 0.01), "wait must return True for a stopped job"
         with pytest.raises(InputError):
             executor.observe(handle)
         if executor.capabilities.adjust:
@@ -200,7 +201,7 @@ class ExecutorContract:
     def test_plans_of_the_wrong_kind_are_refused(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
-        """Nor is a plan made for another state of the job carried out."""
+        """Plans of the wrong kind and plans for another state of the job are refused."""
         for plan in (adjust_plan, _keep(launch_plan)):
             with pytest.raises(InputError):
                 executor.launch(plan)
@@ -210,19 +211,19 @@ class ExecutorContract:
             for plan in (launch_plan, stale):
                 with pytest.raises(InputError):
                     executor.adjust(handle, plan)
-        assert counts(executor.observe(handle)) == wanted(launch_plan.target)
+        assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
 
     def test_an_unknown_handle_is_refused(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
-        """One sentence, and what to do."""
+        """The error has one sentence and a remedy."""
         nobody = Handle(executor=executor.name, id="nobody-0", job=launch_plan.job.name)
         for capability, call in _calls(executor, nobody, launch_plan, adjust_plan):
             if getattr(executor.capabilities, capability) and capability not in ("launch", "render"):
                 with pytest.raises(InputError) as caught:
                     call()
-                assert caught.value.remedy, f"{capability}: say what to do"
+                assert caught.value.remedy, f"{capability}: the error needs a remedy"
 
     def test_what_it_cannot_do_it_refuses(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
-        """UnsupportedError for every capability that is not claimed."""
+        """Calls that need a missing capability raise UnsupportedError."""
         handle = Handle(executor=executor.name, id="nobody-0", job=launch_plan.job.name)
         for capability, call in _calls(executor, handle, launch_plan, adjust_plan):
             if not getattr(executor.capabilities, capability):
@@ -230,36 +231,37 @@ class ExecutorContract:
                     call()
 
     def test_a_change_has_its_cost(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
-        """An interval around the seconds; 0 where nothing changes."""
+        """The cost of a change is an interval around its seconds, and 0 if nothing changes."""
         for plan in (launch_plan, adjust_plan):
             cost = executor.change_cost(plan)
             assert 0 <= cost.lower <= cost.seconds <= cost.upper
-            assert cost.upper > 0, "no change is certain to take no time"
+            assert cost.upper > 0, "the upper bound of the cost of a change must be above 0"
         same = adjust_plan.model_copy(update={"current": adjust_plan.target})
         for plan in (_keep(launch_plan), same):
-            assert executor.change_cost(plan).upper == 0, "where nothing changes the cost is 0"
+            assert executor.change_cost(plan).upper == 0, "the cost must be 0 if nothing changes"
 
     def need(self, executor: Executor, *capabilities: str) -> None:
-        """Skip the test unless the executor has these."""
+        """Skip the test unless the executor has these capabilities."""
         for capability in capabilities:
             if not getattr(executor.capabilities, capability):
-                pytest.skip(f"the {executor.name} executor does not claim to {capability}")
+                pytest.skip(f"the {executor.name} executor does not have the capability {capability}")
 
     def until_counts(self, executor: Executor, handle: Handle, allocation: Allocation) -> None:
         """Wait until `observe` shows as many replicas as the allocation has."""
-        told = self._until(executor, handle, lambda metrics: counts(metrics) == wanted(allocation))
-        assert told is None, f"wanted (workers, PS) {wanted(allocation)}, saw {told and counts(told)}"
+        expected = expected_counts(allocation)
+        last = self._until(executor, handle, lambda metrics: counts(metrics) == expected)
+        assert last is None, f"expected (workers, PS) {expected}, observed {last and counts(last)}"
 
     def until_trained_more(self, executor: Executor, handle: Handle) -> None:
-        """Wait until every worker has trained further."""
+        """Wait until every worker has trained further samples."""
         before = {worker.index: worker.samples for worker in executor.observe(handle).of("worker")}
-        told = self._until(
+        last = self._until(
             executor, handle, lambda now: all(w.samples > before.get(w.index, 0) for w in now.of("worker"))
         )
-        assert told is None, f"no further samples of every worker: {before}, then {told}"
+        assert last is None, f"some workers trained no further samples: {before}, then {last}"
 
     def _until(self, executor: Executor, handle: Handle, reached: Callable[[Metrics], bool]) -> Metrics | None:
-        """None once `reached`; after `timeout_s`, the metrics seen last."""
+        """Wait until `reached` and return None; after `timeout_s`, return the last metrics."""
         for _ in range(max(1, round(self.timeout_s / self.poll_s))):
             metrics = executor.observe(handle)
             if reached(metrics):
@@ -269,12 +271,12 @@ class ExecutorContract:
 
 
 def counts(metrics: Metrics) -> tuple[int, int]:
-    """Workers and PS that were seen."""
+    """Return the numbers of observed workers and PS."""
     return len(metrics.of("worker")), len(metrics.of("ps"))
 
 
-def wanted(allocation: Allocation) -> tuple[int, int]:
-    """Workers and PS that were asked for."""
+def expected_counts(allocation: Allocation) -> tuple[int, int]:
+    """Return the numbers of workers and PS of an allocation."""
     return allocation.replicas("worker"), allocation.replicas("ps")
 
 
@@ -285,7 +287,7 @@ def _keep(launch_plan: Plan) -> Plan:
 def _calls(
     executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
 ) -> list[tuple[str, Callable[[], object]]]:
-    """Every method that needs a capability."""
+    """Return each capability with a call that needs it."""
     return [
         ("launch", lambda: executor.launch(launch_plan)),
         ("adjust", lambda: executor.adjust(handle, adjust_plan)),

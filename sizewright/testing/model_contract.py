@@ -1,4 +1,4 @@
-"""What every throughput model keeps to, as a class of pytest tests to subclass.
+"""The contract of every throughput model, as a class of pytest tests to subclass.
 
 from sizewright.testing import ModelContract
 
@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import BaseThroughputModel
 from sizewright.models.table import ALLOCATION_AXES
@@ -29,32 +29,36 @@ from sizewright.testing import queueing
 
 ROUNDING = 1 + 1e-6
 
-NONE: list[tuple[str, Any, str]] = [
-    ("worker_cpu", -1.0, "worker_cpu is -1"), ("workers", 0, "workers is 0"), ("sync", "BSP", "sync is 'BSP'"),
+INVALID: list[tuple[str, Any, str]] = [
+    ("worker_cpu", -1.0, "worker_cpu is -1"),
+    ("workers", 0, "workers is 0"),
+    ("sync", "BSP", "sync is 'BSP'"),
     ("batch_size", np.inf, "batch_size is inf"),
-]  # fmt: skip
-"""Columns of no allocation, and what is said of them."""
+]
+"""Columns with invalid values, and parts of the messages about them."""
 
 
 class ModelContract:
-    """Subclass it, name the subclass Test…, and give the fixture `model`."""
+    """Tests of a throughput model. Subclass it, name the subclass Test…, and define the fixture `model`."""
 
     most_error: ClassVar[float] = 0.5
-    """Of the median prediction for `trials`, two thirds of which the model has learned."""
+    """Maximum relative error of the median prediction for `trials`, after fitting two thirds of them."""
 
     @pytest.fixture
     def model(self) -> BaseThroughputModel:
-        """The model under test, not fitted."""
-        raise NotImplementedError("give a fixture `model`")
+        """Return the model under test, not fitted."""
+        raise NotImplementedError("define the fixture `model`")
 
     @pytest.fixture
     def trials(self) -> pd.DataFrame:
-        """Trials of the kind that the model takes, which differ in workers, PS, worker_cpu and ps_cpu; override it for
-        a model that takes others. These are of a queueing network, with 2 % of noise."""
-        return queueing.few()
+        """Return trials that differ in workers, PS, worker_cpu and ps_cpu.
+
+        These are of a queueing network with 2 % of noise. Override it for a model that needs other trials.
+        """
+        return queueing.sample_trials()
 
     def test_it_says_what_it_is(self, model: BaseThroughputModel) -> None:
-        """A name, by which it can be registered."""
+        """It is a `BaseThroughputModel` and has a name."""
         assert isinstance(model, BaseThroughputModel), "subclass sizewright.models.BaseThroughputModel"
         assert isinstance(model.name, str), "a model needs a name"
         assert model.name, "a model needs a name"
@@ -62,7 +66,7 @@ class ModelContract:
     def test_it_learns_and_its_intervals_hold_its_predictions(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
-        """Wider for another trial than for the curve, and for more coverage."""
+        """Predictions are accurate; intervals are wider for a trial than for the mean, and for more coverage."""
         model.fit(trials.sample(2 * len(trials) // 3, random_state=0))
         predicted = model.predict(trials)
         assert predicted.shape == (len(trials),)
@@ -72,7 +76,9 @@ class ModelContract:
             lower, upper = model.predict_interval(trials, coverage, kind)  # type: ignore[arg-type]
             assert np.all((lower > 0) & (lower <= predicted * ROUNDING) & (predicted <= upper * ROUNDING))
             width[coverage, kind] = upper - lower
-        assert np.all(width[0.9, "mean"] <= width[0.9, "trial"] * ROUNDING), "the curve is surer than another trial"
+        assert np.all(width[0.9, "mean"] <= width[0.9, "trial"] * ROUNDING), (
+            "the interval of the mean must not be wider than that of a trial"
+        )
         assert np.all(width[0.5, "trial"] <= width[0.9, "trial"] * ROUNDING), "more coverage needs a wider interval"
         middle, lower, upper = model.predict_with_interval(trials, 0.8)
         assert np.array_equal(middle, predicted)
@@ -80,7 +86,7 @@ class ModelContract:
             assert np.array_equal(one, other)
 
     def test_it_is_a_scikit_learn_estimator(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """Parameters, clones, and whether it is fitted."""
+        """Parameters, clones, cross-validation and pickling work, and an unfitted model raises NotFittedError."""
         assert model.set_params(**model.get_params()) is model
         with pytest.raises(NotFittedError):
             check_is_fitted(model)
@@ -92,20 +98,20 @@ class ModelContract:
             check_is_fitted(clone(model))
         folds = KFold(3, shuffle=True, random_state=0)
         assert cross_val_predict(clone(model), trials, trials["throughput"], cv=folds).shape == (len(trials),)
-        kept = pickle.loads(pickle.dumps(model))
-        assert np.array_equal(kept.predict(trials), model.predict(trials))
+        copy = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(copy.predict(trials), model.predict(trials))
 
     def test_the_same_trials_teach_the_same(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """As a data frame, records or columns, fitted anew or again; trials that failed teach nothing."""
-        told = clone(model).fit(trials).predict(trials)
+        """Predictions do not depend on the type of table or on earlier fits, and ignore failed trials."""
+        expected = clone(model).fit(trials).predict(trials)
         rows: list[Any] = [Trial.model_validate(row) for row in trials.to_dict("records")]
         failed = trials.iloc[:3].assign(status="failed", throughput=9e9)
         tables: list[Any] = [trials, rows, {c: trials[c].to_numpy() for c in trials}, pd.concat([trials, failed])]
-        for same in tables:
-            assert np.allclose(model.fit(same).predict(trials), told)
+        for table in tables:
+            assert np.allclose(model.fit(table).predict(trials), expected)
 
     def test_its_account_names_every_parameter(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """What it rests on goes into the evidence of a recommendation."""
+        """The explanation has the evidence that a recommendation shows."""
         account = model.fit(trials).explain()
         assert account.model == model.name
         assert account.enough
@@ -116,7 +122,7 @@ class ModelContract:
     def test_nothing_is_learned_from_nothing_or_from_nonsense(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
-        """Trials that brought nothing, and throughputs that there are not."""
+        """Trials without throughput, and invalid throughputs, raise InputError."""
         with pytest.raises(InputError):
             model.fit({"workers": [1, 2], "ps": [1, 1]}, [0.0, np.nan])
         for wrong in (np.inf, -1.0):
@@ -129,24 +135,24 @@ class ModelContract:
     def test_two_trials_or_one_over_and_over_are_not_enough(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
-        """It says so instead of guessing; how many are missing is in the error."""
+        """Too few distinct trials raise NotEnoughDataError, which has the number of missing trials."""
         for few in (trials.iloc[:2], pd.concat([trials.iloc[:1]] * 5), pd.concat([trials.iloc[:2]] * 4)):
             with pytest.raises(NotEnoughDataError) as caught:
                 model.fit(few)
             assert caught.value.missing > 0
 
     def test_allocations_that_are_none_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """In trials and in what is asked about."""
+        """Invalid values raise InputError in `fit` and in `predict`."""
         fitted = clone(model).fit(trials)
-        for column, value, told in NONE:
+        for column, value, message in INVALID:
             odd = trials.assign(**{column: value})
-            with pytest.raises(InputError, match=told):
+            with pytest.raises(InputError, match=message):
                 clone(model).fit(odd)
-            with pytest.raises(InputError, match=told):
+            with pytest.raises(InputError, match=message):
                 fitted.predict(odd)
 
     def test_what_the_trials_differ_in_must_be_told(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """And what they do not need not be."""
+        """A column in which the trials differ is required in `predict`; other columns are optional."""
         model.fit(trials)
         with pytest.raises(InputError, match="worker_cpu"):
             model.predict(trials.drop(columns="worker_cpu"))
@@ -154,29 +160,29 @@ class ModelContract:
         assert model.predict(trials.iloc[:0]).shape == (0,)
 
     def test_modes_may_be_words_or_truths(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """`sync` and `async`, 1 and 0, or empty."""
+        """`sync` may be words or booleans, and may be missing."""
         words = np.where(np.arange(len(trials)) % 2, "async", "sync")
         trials = trials.assign(sync=words)
-        told = clone(model).fit(trials).predict(trials)
+        expected = clone(model).fit(trials).predict(trials)
         missing = trials.assign(sync=trials["sync"].astype("string").mask(words == "async", pd.NA))
         assert np.isfinite(clone(model).fit(missing).predict(trials)).all()
         for truths in (trials["sync"] == "sync", (trials["sync"] == "sync").to_numpy()):
             columns = {c: trials[c].to_numpy() for c in trials} | {"sync": truths}
-            assert np.allclose(clone(model).fit(columns).predict(columns), told)
+            assert np.allclose(clone(model).fit(columns).predict(columns), expected)
         with pytest.raises(InputError, match="must be 0 or 1"):
             model.fit(trials.assign(sync=7))
 
     def test_odd_tables_and_questions_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
-        """Columns need names, and intervals a share."""
+        """Tables without column names, and invalid options of intervals, raise InputError."""
         plain: Any = trials[list(ALLOCATION_AXES)].to_numpy()
         with pytest.raises(InputError, match="named columns"):
             model.fit(plain, trials["throughput"])
         model.fit(trials)
         uneven = {column: trials[column].to_numpy() for column in ALLOCATION_AXES} | {"ps": [1]}
         odd: list[Any] = [None, "allocations", 5, plain, uneven]
-        for none in odd:
+        for table in odd:
             with pytest.raises(InputError, match=r"named columns|have 1 to"):
-                model.predict(none)
+                model.predict(table)
         for options in ({"coverage": 1.5}, {"kind": "mode"}):
             with pytest.raises(InputError):
                 model.predict_interval(trials, **options)
@@ -184,8 +190,8 @@ class ModelContract:
     def test_one_allocation_by_itself_is_a_table_of_one_row(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
-        """A row of a data frame, a mapping, or a list of one."""
-        want = model.fit(trials).predict(trials)[0]
+        """A row of a data frame, a mapping, and a list of one mapping give the same prediction."""
+        expected = model.fit(trials).predict(trials)[0]
         ones: list[Any] = [trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]]
         for one in ones:
-            assert model.predict(one) == pytest.approx([want])
+            assert model.predict(one) == pytest.approx([expected])

@@ -1,4 +1,4 @@
-"""Allocation problems to try allocators on, and the best choice by trying all."""
+"""Allocation problems for tests of allocators, and the best choice by enumeration."""
 
 from __future__ import annotations
 
@@ -8,42 +8,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sizewright.cluster.facts import Facts
-from sizewright.cluster.problem import Floats, Ints, Problem
+from sizewright.cluster.problem.problem import Floats, Ints, Problem
+from sizewright.cluster.problem.scheduler_state import SchedulerState
 
 
 def problem_of(
-    needs: ArrayLike, values: ArrayLike, capacity: ArrayLike, *, current: ArrayLike | None = None, price: float = 0.0,
-    facts: bool = False, stays: ArrayLike | None = None,
-) -> Problem:  # fmt: skip
-    """Candidates (J, K, R) and values (J, K) without the column of nothing, which is put before them.
+    needs: ArrayLike,
+    values: ArrayLike,
+    capacity: ArrayLike,
+    *,
+    current: ArrayLike | None = None,
+    price: float = 0.0,
+    facts: bool = False,
+    stays: ArrayLike | None = None,
+) -> Problem:
+    """Return a problem with the needs (J, K, R) and values (J, K) of candidates; column 0 is added.
 
-    `current` (J,) are the columns that jobs have now, `price` is that of a change, and jobs of `stays` (J,) may not be
-    put off. With `facts` speeds follow from the values; what else is known of the jobs is drawn.
+    `current` (J,) are the columns that jobs have now, `price` is the price of a change, and jobs in `stays` (J,) must
+    run. With `facts` speeds follow from the values, and other facts of the jobs are random.
     """
-    n, v = np.asarray(needs, float), np.asarray(values, float)
-    if n.ndim == 2:
-        n = n[:, :, None]
-    J, K, R = n.shape
-    n = np.concatenate([np.zeros((J, 1, R)), n], axis=1)
-    v = np.concatenate([np.zeros((J, 1)), v], axis=1)
-    held = np.zeros(J, dtype=np.intp) if current is None else np.asarray(current, dtype=np.intp)
+    needs, values = np.asarray(needs, float), np.asarray(values, float)
+    if needs.ndim == 2:
+        needs = needs[:, :, None]
+    J, K, R = needs.shape
+    needs = np.concatenate([np.zeros((J, 1, R)), needs], axis=1)
+    values = np.concatenate([np.zeros((J, 1)), values], axis=1)
+    columns = np.zeros(J, dtype=np.intp) if current is None else np.asarray(current, dtype=np.intp)
     offered = np.ones((J, K + 1), dtype=bool)
     if stays is not None:
         offered[:, 0] = ~np.asarray(stays, dtype=bool)
     return Problem(
-        [f"job-{j}" for j in range(J)], [f"r{r}" for r in range(R)], np.asarray(capacity, float).reshape(R), n, v,
-        offered, held, np.full(J, price), facts_of(n, v, held) if facts else None,
-    )  # fmt: skip
+        jobs=[f"job-{j}" for j in range(J)],
+        resources=[f"r{r}" for r in range(R)],
+        capacity=np.asarray(capacity, float).reshape(R),
+        needs=needs,
+        values=values,
+        offered=offered,
+        current=columns,
+        change_price=np.full(J, price),
+        facts=facts_of(needs, values, columns) if facts else None,
+    )
 
 
-def facts_of(needs: Floats, values: Floats, current: Ints, seed: int = 0) -> Facts:
-    """Of jobs with candidates (J, K, R) that are as fast as their values (J, K) say; the rest is drawn."""
+def facts_of(needs: Floats, values: Floats, current: Ints, seed: int = 0) -> SchedulerState:
+    """Return facts of jobs whose speeds follow from their `values` (J, K); other facts are random."""
     rng, J = np.random.default_rng(seed), len(values)
     speed = np.maximum(values, 0.0) + 1e-3 * (needs.sum(axis=2) > 0)
     work: Floats = rng.lognormal(8, 1, J)
     requested = np.minimum(2, values.shape[1] - 1) * np.ones(J, dtype=np.intp)
-    return Facts(
+    return SchedulerState(
         now_s=1000.0, window_s=300.0, speed=speed, remaining=work * rng.random(J), work=work,
         arrived_s=rng.random(J) * 1000, started_s=np.where(current > 0, 500.0, np.nan),
         attained=rng.random(J) * 8000 * (current > 0), restart_s=np.full(J, 10.0), requested=requested,
@@ -53,8 +66,10 @@ def facts_of(needs: Floats, values: Floats, current: Ints, seed: int = 0) -> Fac
 def random_problem(
     seed: int, jobs: int = 5, columns: int = 3, resources: int = 1, load: float = 2.0, **options: Any
 ) -> Problem:
-    """Needs are whole numbers, values grow with them; the capacity is the `load`th part of what all jobs ask for on
-    average. The options are those of `problem_of`."""
+    """Return a random problem with whole needs and values that grow with them.
+
+    The capacity is the mean need of all jobs divided by `load`. The options are those of `problem_of`.
+    """
     rng = np.random.default_rng(seed)
     needs = rng.integers(1, 9, (jobs, columns, resources)).astype(float)
     values = needs.sum(axis=2) ** rng.uniform(0.3, 1.0, (jobs, 1)) * rng.uniform(0.5, 2.0, (jobs, columns))
@@ -63,7 +78,7 @@ def random_problem(
 
 
 def best_of(problem: Problem) -> float:
-    """Worth of the best choice, by trying all."""
+    """Return the value of the best choice, by enumeration."""
     J, K, _ = problem.shape
     rows, best = np.arange(J), -np.inf
     for choice in itertools.product(range(K), repeat=J):

@@ -1,4 +1,4 @@
-"""A closed queueing network solved exactly (mean value analysis): PS training whose throughput is known by theory."""
+"""A closed queueing network, solved exactly by mean value analysis: PS training with a known throughput."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def throughput(workers: int, ps: int, worker_cpu: float, ps_cpu: float, batch: float = 512, **kind: float) -> float:
-    """Samples/s of `workers` customers that think for Z seconds and then visit each of `ps` queues."""
+    """Return samples/s of `workers` customers that think for Z seconds and then visit each of `ps` queues."""
     per_sample, fixed, service = kind.get("per_sample", 2e-5), kind.get("fixed", 2e-3), kind.get("service", 4e-6)
     think = fixed + batch * per_sample / worker_cpu
     demand = batch * service / ps / ps_cpu + kind.get("call", 1e-4) / ps_cpu
@@ -23,7 +23,7 @@ def throughput(workers: int, ps: int, worker_cpu: float, ps_cpu: float, batch: f
 
 
 def table(noise: float = 0.0, seed: int = 0, **kind: float) -> pd.DataFrame:
-    """108 allocations as a trial table."""
+    """Return a trial table of 108 allocations."""
     rng = np.random.default_rng(seed)
     axes = itertools.product((1, 2, 3, 5, 8, 12), (1, 2, 4), (1.0, 2.0, 4.0), (0.5, 2.0))
     rows = [
@@ -36,13 +36,13 @@ def table(noise: float = 0.0, seed: int = 0, **kind: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def few() -> pd.DataFrame:
-    """A third of them, drawn at random, with 2 % of noise and their phases."""
+def sample_trials() -> pd.DataFrame:
+    """Return a random third of the trials, with 2 % of noise and their phases."""
     return with_phases(table(0.02, seed=1).sample(36, random_state=0, ignore_index=True))
 
 
 def with_phases(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials with the seconds of their phases and what their PS used."""
+    """Return the trials with the seconds of their phases and the CPU use of their PS."""
     served = 512 * 4e-6 / trials["ps"] + 1e-4
     return trials.assign(
         phase_data_s=0.0,

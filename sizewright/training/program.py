@@ -1,10 +1,10 @@
-"""What a session trains: the network, its loss and its samples. The built-in one follows the job's description."""
+"""The program that a session trains: a network, its loss and its samples."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from sizewright.datasets.samples import SampleSource, open_samples
+from sizewright.datasets.clicks.samples import SampleSource, open_samples
 from sizewright.spec import Job
 
 if TYPE_CHECKING:
@@ -12,23 +12,29 @@ if TYPE_CHECKING:
 
 
 class Program(Protocol):
-    """Sent to every replica, so it must be importable there and small."""
+    """Defines what is trained.
+
+    It is sent to every replica, so it must be small and importable there.
+    """
 
     spread: float
-    """New embedding rows are drawn within ±spread/√width."""
+    """New embedding rows are drawn from ±spread/√width."""
 
     def network(self, job: Job) -> nn.Module:
-        """Takes dense columns (n, features) and embedded ids (n, tables, width); the same weights in every worker."""
+        """Return a network of dense columns (n, features) and embedded ids (n, tables, width).
+
+        It must have the same weights in every worker.
+        """
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """One number to be minimised."""
+        """Return the scalar to minimise."""
 
     def samples(self, job: Job, scale: float) -> SampleSource:
-        """The job's samples, ids folded into tables of `scale` times their rows."""
+        """Return the job's samples, with ids folded into tables of `scale` times their rows."""
 
 
 class BuiltIn:
-    """Networks of the job's family, trained on clicks; `seed` is that of the first weights and of synthetic data."""
+    """Trains a network of the job's family on clicks; `seed` sets the first weights and synthetic data."""
 
     spread = 1.0
 
@@ -36,7 +42,7 @@ class BuiltIn:
         self._seed = seed
 
     def network(self, job: Job) -> nn.Module:  # noqa: D102
-        from sizewright.training.networks import make_network
+        from sizewright.training.worker.networks import make_network
 
         return make_network(job.model, self._seed)
 

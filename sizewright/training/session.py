@@ -1,4 +1,4 @@
-"""A session: one job that trains, and whose replicas change in number and size while it does."""
+"""A training session: one job whose replicas may change in number and size while it trains."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sizewright.errors import EngineDiedError, EngineError, SizewrightError
 from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Job, Metrics, Outcome, ReplicaMetrics, Resources
 from sizewright.spec._paths import absolute
-from sizewright.training.account import Account
-from sizewright.training.allocation_check import check_allocation
-from sizewright.training.crew import Crew
-from sizewright.training.device import check_device
-from sizewright.training.engine import NAMESPACE, Engine, engine_died
-from sizewright.training.fleet import Fleet, Member, StoreProcess
-from sizewright.training.heartbeats import Heartbeats
+from sizewright.training.host.allocation_check import check_allocation
+from sizewright.training.host.device import check_device
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
-from sizewright.training.machine import Machine
-from sizewright.training.outcomes import Ledger
 from sizewright.training.program import BuiltIn, Program
-from sizewright.training.recovery import Recovery
-from sizewright.training.snapshot_files import check_folder, held, resumed_info
-from sizewright.training.snapshots import Snapshots
+from sizewright.training.ps.snapshot_files import check_folder, lock_folder, resumed_info
+from sizewright.training.ps.snapshots import Snapshots
+from sizewright.training.ray.actor_pool import ActorPool, ReplicaHandle, StoreProcess
+from sizewright.training.ray.engine import NAMESPACE, Engine, engine_died
+from sizewright.training.ray.node_agent import NodeAgent
+from sizewright.training.replicas.account import Account
+from sizewright.training.replicas.heartbeats import Heartbeats
+from sizewright.training.replicas.recovery import Recovery
+from sizewright.training.replicas.replica_group import ReplicaGroup
+from sizewright.training.replicas.session_stats import SessionStats
 from sizewright.training.transport.links import RayTransport, TcpTransport
 from sizewright.training.transport.wire import TOKEN_BYTES
 
@@ -42,14 +42,15 @@ _SESSION_NUMBERS = itertools.count()
 
 
 class Session:
-    """Starts Ray, or joins the cluster at `address`, once. Use as a context manager: leaving it ends every process
-    and removes every control group.
+    """Trains a job on a local Ray, or on the cluster at `address`.
 
-    Without `samples` it trains for ever over tables filled to their rows, as trials do. With `samples` each sample is
-    trained exactly once as long as nothing fails. `reserve` says how many idle, loaded replicas of each role are kept
-    at hand. Every `snapshot_s` seconds what has changed is kept in memory elsewhere, and on disk below `folder`;
-    `resume` is such a folder of an earlier run. With `recover` new replicas take the places of those that die. One
-    that does not answer for `hang_s` is ended, and counts as one that has died.
+    Use it as a context manager: leaving it ends every process and removes every control group.
+
+    Without `samples` it trains endlessly over tables filled with all their rows, as trials do. With `samples` each
+    sample is trained exactly once as long as nothing fails. `reserve` is the number of idle, loaded replicas to keep
+    for each role. Every `snapshot_s` seconds a snapshot is taken in memory, and written to disk below `folder` if that
+    is given; `resume` is such a folder of an earlier run. With `recover`, new replicas replace those that die. A
+    replica that does not answer for `hang_s` seconds is ended and counts as dead.
     """
 
     def __init__(
@@ -77,48 +78,55 @@ class Session:
         resumed = resumed_info(resume, self.job, samples)
         check_folder(folder, resume)
         self._recover = recover
-        self._begun = False  # it has trained
-        self._written = {folder}  # where it has snapshots of its own
-        self._changing = threading.Lock()  # a change that a user asks for
-        self._lock = threading.RLock()  # any work on the replicas
+        self._begun = False  # whether training has begun
+        self._written = {folder}  # folders with snapshots of this session
+        self._changing = threading.Lock()  # held during a change that the user requested
+        self._lock = threading.RLock()  # held during any work on the replicas
         self._busy = ""
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        # Of all drivers on a cluster, whose numbers of processes may be the same.
+        # Unique among all drivers on a cluster, which may have equal process ids on different machines.
         name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}-{secrets.token_hex(2)}"
         self._engine: Engine | None = None
-        self._crew: Crew | None = None
+        self._replica_group: ReplicaGroup | None = None
         self._parts: list[LeaseServer] = []
-        self._machine: Machine | None = None
+        self._node_agent: NodeAgent | None = None
         self._held = contextlib.ExitStack()
         try:
-            self._held.enter_context(held(folder))
-            atexit.register(self.stop)  # for a program that ends without
-            with uninterrupted():  # a Ray that is cut short while it starts may crash this process
-                self._machine = Machine(name)
-                self._engine = Engine(self._machine.tree, address=address)
-                fleet = Fleet(self._engine, name, self._machine, timeout_s=timeout_s)
-                fleet.wanted_reserve = dict(reserve or {})
-                book = SampleLeases(
-                    samples, batch_size=job.training.batch_size, trained=list(resumed.trained), again=resumed.again
+            self._held.enter_context(lock_folder(folder))
+            atexit.register(self.stop)  # for a program that ends without calling it
+            with uninterrupted():  # an interrupted start of Ray may crash this process
+                self._node_agent = NodeAgent(name)
+                self._engine = Engine(self._node_agent.tree, address=address)
+                pool = ActorPool(self._engine, name, self._node_agent, timeout_s=timeout_s)
+                pool.wanted_reserve = dict(reserve or {})
+                sample_leases = SampleLeases(
+                    samples,
+                    batch_size=job.training.batch_size,
+                    trained=list(resumed.trained),
+                    partly_applied=resumed.partly_applied,
                 )
-                self._leases = LeaseServer(book, self._token, self._engine.ip())
+                self._leases = LeaseServer(sample_leases, self._token, self._engine.ip())
                 self._parts.append(self._leases)
-                way = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
-                self._crew = Crew(self.job, program or BuiltIn(), fleet, self._leases, self._token, way)
-                self._crew.servers.fill = samples is None
+                links = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
+                self._replica_group = ReplicaGroup(
+                    self.job, program or BuiltIn(), pool, self._leases, self._token, links
+                )
+                self._replica_group.servers.fill = samples is None
                 self._account = Account(
-                    self._crew, updates_lost=resumed.updates_lost, samples_repeated=resumed.samples_repeated
+                    self._replica_group, updates_lost=resumed.updates_lost, samples_repeated=resumed.samples_repeated
                 )
                 self._snapshots = Snapshots(
-                    self._crew, self._token, self._account, interval_s=snapshot_s, folder=folder
+                    self._replica_group, self._token, self._account, interval_s=snapshot_s, folder=folder
                 )
-                self._ledger = Ledger(resumed.trained.total)
-                self._recovery = Recovery(self._crew, self._snapshots, self._account, self._lock, self._ledger.at_s)
+                self._ledger = SessionStats(resumed.trained.total)
+                self._recovery = Recovery(
+                    self._replica_group, self._snapshots, self._account, self._lock, self._ledger.at_s
+                )
                 self._heartbeats = Heartbeats(
                     self._watched,
                     beat=lambda member: member.actor.pid.remote(),
-                    answered=fleet.answered,
-                    end=fleet.end_silent,
+                    answered=pool.answered,
+                    end=pool.end_silent,
                     engine_alive=self._engine.alive,
                     lost=lambda: self._recovery.give_up(engine_died()),
                     limit_s=hang_s,
@@ -136,111 +144,121 @@ class Session:
 
     @property
     def whole_cores(self) -> bool:
-        """Whether replicas can be held to whole cores only, for want of control groups."""
-        return any(offer.tree is None for offer in self._live.fleet.offers)
+        """Whether CPU limits can be whole cores only, because there are no control groups."""
+        return any(available.tree is None for available in self._live.pool.node_resources)
 
     @property
     def host(self) -> str:
-        """Where it trains: this host's name, or the cluster's address."""
+        """The name of this host, or the cluster's address."""
         return self._address or socket.gethostname()
 
     @property
     def cores(self) -> float:
-        """Cores of all machines."""
-        return sum(offer.cores for offer in self._live.fleet.offers)
+        """The cores of all machines."""
+        return sum(available.cores for available in self._live.pool.node_resources)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all machines that was free when the session began."""
-        return sum(offer.memory_bytes for offer in self._live.fleet.offers)
+        """The free memory of all machines when the session began."""
+        return sum(available.memory_bytes for available in self._live.pool.node_resources)
 
     @property
     def allocation(self) -> Allocation | None:
-        """What trains now; None before the first `scale` and after `pause`."""
-        return self._crew.allocation if self._crew and self._crew.routing and not self._crew.paused else None
+        """The current allocation; None before the first `scale` and after `pause`."""
+        return (
+            self._replica_group.allocation
+            if self._replica_group and self._replica_group.routing and not self._replica_group.paused
+            else None
+        )
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
-        """Train at `allocation`; returns once it does, with limits on.
+        """Train at `allocation`; return once all workers train within their limits.
 
-        While it trains at the same table scale the change is live: newcomers load while the others train on, leavers
-        finish their batch, rows move to where they will be. Without `samples` another table scale starts training
-        anew, as a paused session does when its servers change. Raises EngineError when the hosts cannot hold it or
-        another change is under way, and other errors when a replica fails; what trained before trains on then.
+        While the session trains at the same table scale, the change is live: new replicas load while the others train,
+        leaving workers finish their batch, and rows move to their new servers. Without `samples`, another table scale
+        starts training from scratch, as does a paused session whose servers change.
+
+        Raise EngineError if the hosts cannot hold the allocation or another change is in progress, and other errors if
+        a replica fails. The previous replicas then continue to train.
         """
-        check_allocation(allocation, self._live.fleet.offers)
+        check_allocation(allocation, self._live.pool.node_resources)
         with self._change("scale", allocation.describe()):
-            crew = self._live
-            same_servers = crew.routing is not None and _same_servers(crew.allocation, allocation)
-            anew = table_scale != crew.servers.scale or (crew.paused and not same_servers)
-            if crew.routing is None or (anew and crew.servers.fill):
+            replica_group = self._live
+            same_servers = replica_group.routing is not None and _same_servers(replica_group.allocation, allocation)
+            anew = table_scale != replica_group.servers.scale or (replica_group.paused and not same_servers)
+            if replica_group.routing is None or (anew and replica_group.servers.fill):
                 self._launch(allocation, table_scale)
             else:
-                if table_scale != crew.servers.scale:
-                    raise EngineError("The tables of a job that trains keep their rows.", "Leave table_scale out.")
-                if crew.paused:
-                    crew.regather(allocation if same_servers else crew.allocation)
-                    crew.await_steps(_FIRST_STEPS)
-                if crew.allocation != allocation:
-                    crew.change(allocation)
+                if table_scale != replica_group.servers.scale:
+                    raise EngineError("The table scale cannot change while a job trains.", "Leave table_scale out.")
+                if replica_group.paused:
+                    replica_group.regather(allocation if same_servers else replica_group.allocation)
+                    replica_group.await_steps(_FIRST_STEPS)
+                if replica_group.allocation != allocation:
+                    replica_group.change(allocation)
         self._fill_reserve()
 
     def load_ahead(self, *, workers: int, ps: int) -> None:
-        """Load so many replicas before they are needed, so that allocations up to that many start none."""
+        """Load replicas before they are needed, so that allocations up to this many start none."""
         with self._lock:
             size = Resources(cpu=1.0, memory_bytes=0)
             self._live.load_ahead({"worker": workers, "ps": ps}, size)
 
     def replace(self, name: str) -> str:
-        """Put a new process in the place of a replica such as `ps-1`, and return its name."""
+        """Replace a replica such as `ps-1` by a new process, and return its name."""
         with self._change("replace", name):
             self._check_trains()
-            old = next((member for member in self._live.roster.members if member.name == name), None)
+            old = next((member for member in self._live.membership.members if member.name == name), None)
             if old is None:
-                known = ", ".join(member.name for member in self._live.roster.members)
+                known = ", ".join(member.name for member in self._live.membership.members)
                 raise EngineError(f"There is no replica {name}.", f"There are: {known}.")
             return self._live.replace(old).name
 
     def rebalance(self) -> None:
-        """Move rows between the PS, while it trains on, so that each serves as many look-ups as the others.
+        """Move rows between the PS while training goes on, so that all serve equally many look-ups.
 
-        Raises EngineError for a job with one PS. Later changes keep to the look-ups that were counted.
+        Later changes keep the balance by the counted look-ups. Raise EngineError for a job with one PS.
         """
         with self._change("rebalance", "look-ups"):
             self._check_trains()
             self._live.rebalance()
 
     def expect_memory(self, ps_bytes: int) -> None:
-        """What a PS is forecast to need: one that memory ends comes back with that."""
+        """Set the forecast memory of a PS; one that runs out of memory is restarted with it."""
         self._recovery.ps_needs_bytes = ps_bytes
 
     def pause(self) -> None:
-        """Stop training, replicas stay loaded; the next `scale` goes on."""
+        """Stop training until the next `scale`; replicas stay loaded."""
         with self._lock:
             if self._live.routing is not None and not self._live.paused:
                 self._live.pause()
-                self._live.fleet.get([m.actor.set_cpu.remote(None) for m in self._live.roster.servers])
+                self._live.pool.get([m.actor.set_cpu.remote(None) for m in self._live.membership.servers])
 
     def observe(self) -> Metrics:
-        """Sums of every replica.
+        """Return the metrics of every replica.
 
-        Raises ReplicaDiedError when one has died or its training has failed, unless the session recovers.
+        Raise ReplicaDiedError if a replica has died or its training has failed, unless the session recovers.
         """
         if self._recovery.gave_up is not None:
             raise self._recovery.gave_up
         readings = self._readings()
         with self._leases.lock:
-            trained, left = self._leases.book.trained, self._leases.book.remaining()
+            trained = self._leases.book.trained
+            remaining = self._leases.book.remaining()
         assert self._engine is not None
         return Metrics(
             replicas=tuple(reading for _, reading in readings),
             engine_cpu_s=self._engine.cpu_used_s(),
             samples_trained=trained,
-            samples_left=left,
+            samples_left=remaining,
             trains_s=self._ledger.at_s(),
         )
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether all samples are trained; waits at most `timeout_s` for it. Raises what ended the session."""
+        """Wait at most `timeout_s` until all samples are trained, and return whether they are.
+
+        Raise the error that ended the session, if any.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._leases.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):
             if self._recovery.gave_up is not None:
@@ -252,7 +270,7 @@ class Session:
         return True
 
     def outcome(self) -> Outcome:
-        """What has been trained, changed, lost and repeated so far."""
+        """Return what has been trained, changed, lost and repeated so far."""
         with self._leases.lock:
             trained, finished = self._leases.book.trained, self._leases.book.finished
         self._settle()
@@ -261,9 +279,9 @@ class Session:
         )
 
     def checkpoint(self, folder: str | Path) -> None:
-        """Write everything to disk as of one moment, for which workers wait.
+        """Write a consistent snapshot to disk, for which workers wait.
 
-        Raises EngineError when it cannot, and JobError for a folder with snapshots of another run.
+        Raise EngineError if it cannot be written, and JobError if the folder has snapshots of another run.
         """
         folder = absolute(folder)
         if folder not in self._written:
@@ -271,17 +289,17 @@ class Session:
         with self._change("checkpoint", folder):
             self._check_trains()
             self._open_store()
-            self._snapshots.take_whole(folder, resume=True)
+            self._snapshots.take_consistent(folder, resume=True)
             self._written.add(folder)
 
     def pids(self) -> dict[str, int]:
-        """Processes of the replicas by name, such as `worker-0`."""
+        """Return the process ids of the replicas by name, such as `worker-0`."""
         return {member.name: pid for member, pid in self._ask("pid")}
 
     def step_times(self) -> dict[str, list[float]]:
-        """When the last steps of each worker ended, on its machine's monotonic clock."""
-        workers = list(self._live.roster.workers)
-        times = self._live.fleet.get([worker.actor.step_times.remote() for worker in workers])
+        """Return when the last steps of each worker ended, on its machine's monotonic clock."""
+        workers = list(self._live.membership.workers)
+        times = self._live.pool.get([worker.actor.step_times.remote() for worker in workers])
         return dict(zip((worker.name for worker in workers), times, strict=True))
 
     def discard(self) -> None:
@@ -290,24 +308,24 @@ class Session:
             self._live.end()
 
     def stop(self) -> None:
-        """End everything that this session started; a further Ctrl-C does not cut it short."""
+        """End everything that this session started; a further Ctrl-C does not interrupt it."""
         with uninterrupted():
             try:
-                if self._crew is not None:
+                if self._replica_group is not None:
                     self._ledger.stop()
                     self._recovery.stop()
                     self._settle()
                     if self._recovery.gave_up is None or isinstance(self._recovery.gave_up, EngineDiedError):
-                        self._last_snapshot()  # also where only Ray has gone, while replicas are there
+                        self._last_snapshot()  # also if only Ray has ended, since replicas may still run
                     self._heartbeats.stop()
                     self._snapshots.stop()
                     if self._engine and self._engine.alive():
                         self.discard()
-                        self._crew.fleet.close()
-                    elif self._engine and not self._engine.local:  # what is on other machines does not end with it
+                        self._replica_group.pool.close()
+                    elif self._engine and not self._engine.local:  # processes on other machines do not end with Ray
                         with contextlib.suppress(SizewrightError):
-                            self._crew.fleet.kill(self._crew.fleet.loaded)
-                    self._crew = None
+                            self._replica_group.pool.kill(self._replica_group.pool.loaded)
+                    self._replica_group = None
             finally:
                 for part in self._parts:
                     part.close()
@@ -315,48 +333,53 @@ class Session:
                 if self._engine:
                     self._engine.stop()
                     self._engine = None
-                if self._machine:
-                    self._machine.close()
+                if self._node_agent:
+                    self._node_agent.close()
                 self._held.close()
                 atexit.unregister(self.stop)
 
     @property
-    def _live(self) -> Crew:
-        if self._crew is None:
+    def _live(self) -> ReplicaGroup:
+        if self._replica_group is None:
             raise EngineError("The session has been stopped.", "Start a new one.")
-        return self._crew
+        return self._replica_group
 
     def _launch(self, allocation: Allocation, table_scale: float) -> None:
-        crew = self._live
+        replica_group = self._live
         if self._resume is not None and not self._begun:
             self._open_store()
             self._snapshots.load(self._resume)
-        kept = self._snapshots.on and not crew.servers.fill
-        crew.launch(allocation, table_scale, self._snapshots.restore if kept else None)
-        crew.await_steps(_FIRST_STEPS)
+        kept = self._snapshots.on and not replica_group.servers.fill
+        replica_group.launch(allocation, table_scale, self._snapshots.restore if kept else None)
+        replica_group.await_steps(_FIRST_STEPS)
         if not self._begun:
             self._begun = True
             self._ledger.start()
-            if self._snapshots.wanted:
+            if self._snapshots.at_interval:
                 self._open_store()
-                self._snapshots.start(lambda: not crew.paused)
+                self._snapshots.start(lambda: not replica_group.paused)
             if self._recover:
                 self._recovery.start()
 
     def _settle(self) -> None:
-        """Count what is lost: a report may come after the failure that it is of."""
-        if self._begun and self._crew is not None and self._crew.routing is not None and not self._crew.servers.fill:
-            # Not amid a snapshot, which is to have all that is counted as lost by then, and nothing else.
+        """Count lost updates; the servers may report them after the failure."""
+        if (
+            self._begun
+            and self._replica_group is not None
+            and self._replica_group.routing is not None
+            and not self._replica_group.servers.fill
+        ):
+            # Not during a snapshot, which must contain exactly the losses that were counted before it.
             with contextlib.suppress(SizewrightError), self._lock, self._snapshots.lock:
                 self._account.settle()
 
-    def _watched(self) -> list[Member | StoreProcess]:
-        crew, store = self._crew, self._snapshots.process
-        members = crew.fleet.loaded if crew is not None else []
+    def _watched(self) -> list[ReplicaHandle | StoreProcess]:
+        replica_group, store = self._replica_group, self._snapshots.process
+        members = replica_group.pool.loaded if replica_group is not None else []
         return [*members, *([store] if store is not None else [])]
 
     def _last_snapshot(self) -> None:
-        """What has been trained since the last one, for a session that keeps any on disk."""
+        """Write a last snapshot, if the session keeps snapshots on disk."""
         if self._snapshots.folder is not None and self._snapshots.on and self._begun:
             self._snapshots.take_last()
 
@@ -370,7 +393,9 @@ class Session:
     @contextlib.contextmanager
     def _change(self, kind: str, description: str) -> Iterator[None]:
         if not self._changing.acquire(blocking=False):
-            raise EngineError(f"A change is under way ({self._busy}); the job trains on.", "Ask again when it is done.")
+            raise EngineError(
+                f"Another change is in progress ({self._busy}). Training continues.", "Try again when it is done."
+            )
         try:
             self._busy = f"{kind} {description}"
             with self._lock:
@@ -383,31 +408,32 @@ class Session:
             self._busy = ""
             self._changing.release()
 
-    def _readings(self) -> list[tuple[Member, ReplicaMetrics]]:
+    def _readings(self) -> list[tuple[ReplicaHandle, ReplicaMetrics]]:
         readings = self._ask("observe")
         if not self._recover:
-            for fault in self._live.fleet.get([m.actor.fault.remote() for m in self._live.roster.members]):
+            for fault in self._live.pool.get([m.actor.fault.remote() for m in self._live.membership.members]):
                 if fault:
-                    raise self._live.fleet.died(fault)
+                    raise self._live.pool.died(fault)
         return readings
 
-    def _ask(self, method: str) -> list[tuple[Member, Any]]:
-        """What every replica answers; a session that recovers leaves out those that have just died or do not answer."""
-        asked = [(member, getattr(member.actor, method).remote()) for member in self._live.roster.members]
+    def _ask(self, method: str) -> list[tuple[ReplicaHandle, Any]]:
+        """Return the answers of all replicas; with recovery, those that have died or do not answer are left out."""
+        calls = [(member, getattr(member.actor, method).remote()) for member in self._live.membership.members]
+        refs = [ref for _, ref in calls]
         if not self._recover:
-            members = [member for member, _ in asked]
-            return list(zip(members, self._live.fleet.get([ref for _, ref in asked]), strict=True))
-        found, there = [], self._live.fleet.answered([ref for _, ref in asked], _ANSWER_S)
-        for member, ref in asked:
-            if ref not in there:
-                continue
-            with contextlib.suppress(SizewrightError):
-                found.append((member, self._live.fleet.get([ref])[0]))
-        return found
+            members = [member for member, _ in calls]
+            return list(zip(members, self._live.pool.get(refs), strict=True))
+        answered = self._live.pool.answered(refs, _ANSWER_S)
+        answers = []
+        for member, ref in calls:
+            if ref in answered:
+                with contextlib.suppress(SizewrightError):
+                    answers.append((member, self._live.pool.get([ref])[0]))
+        return answers
 
     def _check_trains(self) -> None:
         if self.allocation is None:
-            raise EngineError("The session does not train now.", "Let it train first: scale(allocation).")
+            raise EngineError("The session is not training.", "Start training first: scale(allocation).")
 
 
 def _same_servers(a: Allocation, b: Allocation) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sizewright.cluster.allocators.registry import ALLOCATORS
-from sizewright.spec import Division, Plan, Recommendation
+from sizewright.spec import ClusterAllocation, Plan, Recommendation
 
 CLUSTER = {"hosts": [{"kind": "s", "count": 4, "cpu": 16, "memory": "64Gi"}]}
 HEADER = "workers,worker_cpu,worker_memory,ps,ps_cpu,ps_memory,throughput,value\n"
@@ -43,10 +43,10 @@ def queue(told: list[dict[str, Any]]) -> None:
     Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
 
 
-def divided(call: Callable[..., Any], *options: str) -> Division:
+def divided(call: Callable[..., Any], *options: str) -> ClusterAllocation:
     told = call("allocate", "cluster.yaml", "jobs.yaml", "-o", "json", *options)
     assert told.code == 0, told.err
-    return Division.model_validate(json.loads(told.out))
+    return ClusterAllocation.model_validate(json.loads(told.out))
 
 
 def test_each_job_gets_a_plan_and_a_reason(folder: Path, call: Callable[..., Any]) -> None:
@@ -82,7 +82,7 @@ def test_where_two_resources_bind_the_dynamic_programme_says_that_prices_answer(
     Path("cluster.yaml").write_text("hosts: [{kind: s, count: 4, cpu: 16, memory: 20Gi}]")
     told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", "dynamic")
     assert told.code == 0
-    assert "2 resources can run short: by prices instead" in told.out
+    assert "solved by prices instead of a dynamic programme: 2 resources can run short" in told.out
 
 
 def test_a_running_job_without_trials_keeps_what_it_has(folder: Path, call: Callable[..., Any]) -> None:
@@ -91,7 +91,7 @@ def test_a_running_job_without_trials_keeps_what_it_has(folder: Path, call: Call
     )
     kept, other = divided(call).shares
     assert (kept.job, kept.decision, kept.throughput) == ("ctr-a", "keep", None)
-    assert "goes on with what it has" in kept.why
+    assert "keeps its current allocation" in kept.why
     assert other.allocation.cores() <= 64 - 34
     assert "–" in call("allocate", "cluster.yaml", "jobs.yaml").out
 
@@ -118,7 +118,7 @@ def test_a_job_that_has_to_be_stopped_first_is_named(folder: Path, call: Callabl
     Path("a.yaml").write_text("name: ctr-a\ntraining: {samples: 1000000000000}\n")
     told = call("allocate", "cluster.yaml", "jobs.yaml", "--policy", "sjf", "--out", "plans")
     assert "suspend" in told.out
-    assert "stopped first, by hand: ctr-a" in told.err
+    assert "Stop these jobs first, by hand: ctr-a" in told.err
 
 
 def test_replicas_stay_on_the_servers_that_they_are_on(folder: Path, call: Callable[..., Any]) -> None:
@@ -130,7 +130,7 @@ def test_replicas_stay_on_the_servers_that_they_are_on(folder: Path, call: Calla
     queue([{"current": allocation(4), "servers": {"x-1": {"worker": 4}}}, {}, {}])
     told = call("allocate", "cluster.yaml", "jobs.yaml")
     assert told.code == 1
-    assert "no such server" in told.err
+    assert "which the cluster does not have" in told.err
 
 
 def test_who_came_first_is_as_it_is_told(folder: Path, call: Callable[..., Any]) -> None:
@@ -141,7 +141,7 @@ def test_who_came_first_is_as_it_is_told(folder: Path, call: Callable[..., Any])
 
 def test_the_table_says_who_gets_what_and_why(folder: Path, call: Callable[..., Any]) -> None:
     told = call("allocate", "cluster.yaml", "jobs.yaml")
-    for text in ("Who gets what", "ctr-b", "next unit brings", "• ctr-c: ", "counted by default", "cores"):
+    for text in ("Who gets what", "ctr-b", "gain of next unit", "• ctr-c: ", "utility: default", "cores"):
         assert text in told.out
 
 
@@ -178,7 +178,7 @@ def test_a_job_without_trials_is_left_out_and_the_others_are_not(folder: Path, c
     Path("jobs.yaml").write_text("jobs: [{job: a.yaml}, {job: b.yaml, table: b.csv}]")
     division = divided(call)
     assert [(left.job, left.what) for left in division.left_out] == [("ctr-a", "the job")]
-    assert "nothing tells how fast it is" in division.left_out[0].why
+    assert "its speed is unknown" in division.left_out[0].why
     assert [share.decision for share in division.shares] == ["launch"]
     assert "left out: ctr-a" in call("allocate", "cluster.yaml", "jobs.yaml").out
 
@@ -190,8 +190,8 @@ def test_what_does_not_fit_or_is_there_twice_is_told(folder: Path, call: Callabl
     Path("jobs.yaml").write_text(yaml.safe_dump({"jobs": jobs}))
     told = {(left.job, left.why.split(":")[0]) for left in divided(call).left_out}
     assert told == {
-        ("ctr-a", "another one has its name"), ("ctr-b", "none of its 1 candidate can be had"),
-        ("ctr-c", "it trains nothing"),
+        ("ctr-a", "another job has the same name"), ("ctr-b", "none of its 1 candidate can be used"),
+        ("ctr-c", "its throughput is 0"),
     }  # fmt: skip
 
 
@@ -207,10 +207,10 @@ def test_a_running_job_that_is_left_with_nothing_keeps_its_capacity(folder: Path
     division = divided(call)
     other, kept = division.shares
     assert (kept.job, kept.decision, kept.servers) == ("ctr-a", "keep", where)
-    assert "it trains nothing" in kept.why
+    assert "its throughput is 0" in kept.why
     assert set(other.servers) <= {"s-2", "s-3"}
     assert [(left.job, left.why) for left in division.left_out if left.what == "the job"] == [
-        ("ctr-a", "another one has its name")
+        ("ctr-a", "another job has the same name")
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_cluster_of_nothing_leaves_all_out(folder: Path, call: Callable[..., A
     division = divided(call)
     assert division.shares == ()
     assert {left.job for left in division.left_out} == {"ctr-a", "ctr-b", "ctr-c"}
-    assert "a job can have 0" in division.left_out[0].why
+    assert "a job can use at most 0" in division.left_out[0].why
 
 
 def test_ten_milliseconds_are_enough_for_an_answer(folder: Path, call: Callable[..., Any]) -> None:
@@ -230,8 +230,8 @@ def test_ten_milliseconds_are_enough_for_an_answer(folder: Path, call: Callable[
     ("options", "told"),
     [
         (("--policy", "best"), "There is no policy 'best'"),
-        (("--policy", "aryl", "--value", "own"), "aryl has values of its own"),
-        (("--value", "best"), "There are no values 'best'"),
+        (("--policy", "aryl", "--value", "own"), "The policy aryl defines its own values"),
+        (("--value", "best"), "Unknown values 'best'"),
         (("--executor", "kubeflow"), "--out plans"),
         (("--time-limit", "0"), "time limit above 0"),
     ],

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from beside_runs import JOB, ONE, going
-from stand_in import StandIn, stand_in
 
 from sizewright.executors import get_executor
-from sizewright.executors.ledger import Ledger
-from sizewright.executors.plan_files import adjust_plan
+from sizewright.runtime.audit_log import AuditLog
+from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Job, Plan
+from tests.helpers.beside_runs import JOB, ONE, running_job
+from tests.helpers.stand_in import StandIn, stand_in
 
 GIB = 1 << 30
 HERE, MORE = (Allocation.of(n, 1, 1.0, 1.0, 512, GIB, GIB) for n in (1, 4))
@@ -50,7 +50,7 @@ def test_a_dry_run_shows_the_difference_and_touches_nothing(call: Any, folder: P
     told = call("apply", plan, "--executor", "kubeflow", "--dry-run")
     assert told.code == 0
     assert "+kind: TFJob" in told.out
-    assert "Plan p-1 would change this." in told.out
+    assert "Plan p-1 would make these changes." in told.out
     assert server.objects == {}
     assert sorted(folder.iterdir()) == before
 
@@ -64,7 +64,7 @@ def test_it_is_applied_once_timed_and_recorded(call: Any, folder: Path, server: 
     again = call("apply", plan, "--executor", "kubeflow", "--yes")
     assert again.code == 0
     assert "Plan p-1 was carried out before as default/ctr: nothing to do." in again.out
-    entries = Ledger(folder / "sizewright-plans.jsonl").read()
+    entries = AuditLog(folder / "sizewright-plans.jsonl").read()
     assert [(e.plan_id, e.became, e.asked_by) for e in entries] == [
         ("p-1", "applied", "anna"), ("p-1", "trains", "anna")
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_nobody_to_ask_is_an_error_and_who_declines_changes_nothing(
     plan = written(folder, LAUNCH)
     told = call("apply", plan, "--executor", "kubeflow")
     assert told.code == 1
-    assert "Nobody can be asked here whether to go on. Pass --yes" in told.err
+    assert "Cannot ask for confirmation: stdin is not a terminal. Pass --yes" in told.err
     import sizewright.cli.apply as verb
 
     for answer, code in ((False, 1), (True, 0)):
@@ -110,7 +110,7 @@ def test_a_file_is_changed_only_where_its_sizes_are(call: Any, folder: Path) -> 
         "replicas: 1  # mine", "replicas: 4  # mine", 1
     )
     again = call("apply", plan, "--executor", "kubeflow", "--base", base, "--out", base, "--yes")
-    assert "is as planned already" in again.out
+    assert "already matches the plan" in again.out
 
 
 @pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
@@ -157,7 +157,7 @@ def test_roles_are_mapped_and_remarks_are_on_standard_error(call: Any, folder: P
     assert "WORLD_SIZE" not in told.out
     assert [task["replicas"] for task in yaml.safe_load(out.read_text())["spec"]["tasks"]] == [4, 1]
     for wrong in ("worker", "worker=", "=learner"):
-        assert f"--role {wrong} names no role" in call(*words, "--role", wrong).err
+        assert f"--role {wrong} is not of the form" in call(*words, "--role", wrong).err
 
 
 def test_a_role_that_asks_for_nothing_is_no_hindrance_without_rails(
@@ -172,7 +172,7 @@ def test_a_role_that_asks_for_nothing_is_no_hindrance_without_rails(
     words = ("apply", written(folder, ADJUST), "--executor", "kubeflow", "--base", base, "--out", "out.yaml", "--yes")
     refused = call(*words, "--rails", rails)
     assert refused.code == 1
-    assert "does not say how many cores its evaluator asks for" in refused.err
+    assert "does not say how many cores evaluator requests" in refused.err
     assert call(*words).code == 0
     rails.write_text("worker: {replicas: [1, 9]}\n")
     assert call(*words, "--rails", rails).code == 0
@@ -188,13 +188,13 @@ def test_guard_rails_hold_in_a_dry_run_too(
     for more in (["--dry-run"], ["--yes"], ["--out", "manifest.yaml", "--yes"]):
         told = call("apply", plan, "--executor", "kubeflow", *more)
         assert told.code == 1
-        assert "worker.replicas is 4, and 1 to 3 may be; all cores are 5, and the quota is 3" in told.err
+        assert "worker.replicas is 4 (allowed: 1 to 3); the cores of all replicas are 5 (quota: 3)" in told.err
     assert server.objects == {}
     assert not Path("manifest.yaml").exists()
 
 
 def test_a_running_job_of_this_host_is_changed(call: Any, folder: Path) -> None:
-    with going() as fake:
+    with running_job() as fake:
         plan = adjust_plan(
             JOB, ONE, ONE.model_copy(update={"worker": (ONE.worker[0].model_copy(update={"replicas": 2}),)})
         )
@@ -219,16 +219,16 @@ def bad(folder: Path) -> Iterator[tuple[list[Any], str]]:
     yield [folder / "gone.yaml", "--executor", "kubeflow"], "No plan file at"
     yield [plan, "--executor", "kubeflw"], "did you mean 'kubeflow'"
     yield [plan, "--executor", "file", "--yes"], "The file executor cannot adjust jobs."
-    yield [plan, "--executor", "local", "--yes"], "Train it with: sizewright run"
-    yield [adjust, "--executor", "local", "--yes"], "Nothing is running by the name ctr"
-    yield [adjust, "--executor", "kubeflow", "--yes"], "Plan p-2 changes ctr, which is not there. Launch it first."
+    yield [plan, "--executor", "local", "--yes"], "Start it with: sizewright run"
+    yield [adjust, "--executor", "local", "--yes"], "No run is called ctr"
+    yield [adjust, "--executor", "kubeflow", "--yes"], "Plan p-2 changes ctr, which is not running. Launch it first."
     yield [other, "--executor", "kubeflow", "--yes"], "The manifest has no TFJob; it holds: Service"
     yield [script, "--executor", "kubeflow", "--yes"], "run.yaml"
     yield [units, "--executor", "kubeflow", "--yes"], "memory is '400m', which is only 0.4 bytes"
     yield [plan, "--executor", "kubeflow", "--base", other, "--yes"], "other.yaml has no TFJob; it holds: Service"
     yield [plan, "--executor", "kubeflow", "--rails", other, "--yes"], "other.yaml"
     yield [plan, "--executor", "volcano", "--version", "0.4"], "It takes: api, base, clock, context, kubeconfig, roles."
-    yield [plan, "--executor", "kubeflow", "--context", "nope", "--yes"], "There is no cluster to talk to"
+    yield [plan, "--executor", "kubeflow", "--context", "nope", "--yes"], "Cannot find a cluster"
 
 
 def test_every_mistake_is_one_sentence(call: Callable[..., Any], folder: Path, server: StandIn) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.datasets.bank.files import SHIPPED, Bank, save_bank
-from sizewright.models.prior.learned import SHIPPED as SHIPPED_PRIOR
+from sizewright.datasets.trial_bank.files import SHIPPED, Bank, save_bank
+from sizewright.models.prior.fit import SHIPPED as SHIPPED_PRIOR
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_recommendation_before_any_trial(call, tmp_path, example):
     result = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
     assert result.code == 0, result.err
     assert "no trial of this job" in result.out
-    assert "foretold from" in result.out
+    assert "Predicted from" in result.out
     without = call("recommend", example, "--store", tmp_path / "none.db")
     assert without.code == 1
     assert "no trials at" in without.err
@@ -80,7 +80,7 @@ def test_a_damaged_bank_or_prior_is_one_sentence(call, tmp_path, example):
     (tmp_path / "prior.json").write_text(SHIPPED_PRIOR.read_text()[:2000])
     result = call("recommend", example, "--prior", tmp_path / "prior.json", "--store", tmp_path / "none.db")
     assert result.code == 1
-    assert "cannot be read" in result.err
+    assert "Cannot read the prior" in result.err
 
 
 def test_a_bank_that_is_there_is_not_measured_over(call, tmp_path):

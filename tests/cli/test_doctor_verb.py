@@ -14,8 +14,8 @@ import pytest
 
 from sizewright.api import checking
 from sizewright.errors import EngineError
-from sizewright.spec.checkup import Checkup
-from sizewright.training import cgroups
+from sizewright.spec.checkup import Diagnosis
+from sizewright.training.host import cgroups
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_ray", refused)
 
 
-def by_name(told: Checkup) -> dict[str, Any]:
+def by_name(told: Diagnosis) -> dict[str, Any]:
     return {check.name: check for check in told.checks}
 
 
 def test_a_machine_that_measures_is_found_fit(call: Callable[..., Any], store: str) -> None:
     done = call("doctor", "--store", store, "--output", "json")
     assert done.code == 0
-    found = by_name(Checkup.model_validate(json.loads(done.out)))
+    found = by_name(Diagnosis.model_validate(json.loads(done.out)))
     assert found["Ray"].level == "ok"
     assert "started here with" in found["Ray"].found
     assert found["store"].found.endswith("8 trials")
@@ -49,7 +49,7 @@ def test_busy_host_is_found(monkeypatch: pytest.MonkeyPatch, cores: float, level
     monkeypatch.setattr(checking, "others_busy_s", lambda: cores * (time.monotonic() - began))
     found = checking._other_work()
     assert found.level == level
-    assert found.found.startswith(f"it uses {cores:.1f} of this host's")
+    assert found.found.startswith(f"uses {cores:.1f} of this host's")
     assert bool(found.remedy) == (level != "ok")
 
 
@@ -76,7 +76,14 @@ def test_what_is_lacking_is_told_with_what_it_means(
     monkeypatch.setattr(checking.importlib.util, "find_spec", lambda name: None)
     done = call("doctor")
     assert done.code == 0
-    for words in ("whole cores", "share a core", "part of their size", "no /dev/shm", "sizewright[plots]", "no mlflow"):
+    for words in (
+        "whole cores",
+        "share a core",
+        "fraction of their size",
+        "no /dev/shm",
+        "sizewright[plots]",
+        "no mlflow",
+    ):
         assert words in done.out
     assert "Sizewright works here" in done.out
 
@@ -92,7 +99,7 @@ def test_what_is_broken_ends_with_1(
     done = call("doctor", "--store", tmp_path / "text.db")
     assert done.code == 1
     assert "Workers cannot reach PS" in done.out
-    assert "Nothing that is measured can be kept" in done.out
+    assert "Measurements cannot be stored" in done.out
     assert "cannot work here" in done.out
 
 
@@ -106,7 +113,7 @@ def test_a_ray_that_does_not_answer_is_lacking(call: Callable[..., Any], monkeyp
     def refused(**_: object) -> None:
         raise EngineError("No Ray answers at 127.0.0.1:1.", "Start one.")
 
-    monkeypatch.setattr("sizewright.training.engine.Engine", refused)
+    monkeypatch.setattr("sizewright.training.ray.engine.Engine", refused)
     done = call("doctor", "--address", "127.0.0.1:1")
     assert done.code == 0
     assert "No Ray answers" in done.out

@@ -24,7 +24,7 @@ def imported(call, tmp_path: Path, example: Path) -> Path:
 def test_runs_are_imported_listed_and_exported(call, imported, tmp_path):
     again = call("history", "import", tmp_path / "runs.csv", "--store", imported)
     assert again.code == 0
-    assert again.out.startswith(f"Nothing to add: 2 finished jobs found, and {imported} has them all")
+    assert again.out.startswith(f"Nothing to add: {imported} already has all of the 2 finished jobs")
     listed = call("history", "list", "--store", imported).out
     assert "ctr" in listed
     assert "500" in listed

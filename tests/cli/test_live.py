@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from sizewright.cli.live import LiveView, sparks, told
-from sizewright.executors.run import RunProgress
-from sizewright.how_far import tell
-from sizewright.recommender.decisions import Decision, Forecast
+from sizewright.cli.live import LiveView, describe_decision, sparks
+from sizewright.recommender.control.decisions import Decision, Forecast
+from sizewright.runtime.run import RunProgress
 from sizewright.spec import Allocation
 from sizewright.spec.units import MIB
+from sizewright.task_progress import report_progress
 
 AT = Allocation.of(2, 1, 0.5, 0.25, 512)
 GOING = Forecast(finish_s=90.0, ps_peak_bytes=300 * MIB, ps_peak_at_end_bytes=400 * MIB, ps_limit_bytes=512 * MIB)
@@ -50,7 +50,7 @@ def test_the_time_that_is_left_is_told_and_what_is_done_before_it_trains() -> No
         with LiveView(Console(file=out, force_terminal=True, force_interactive=True, width=100), None) as view:
             if not before:
                 view.progressed(RunProgress(100, 50.0, 2, 1, 1000))
-            tell("counting rows of the log", 1, 4)
+            report_progress("counting rows of the log", 1, 4)
         assert ("counting rows of the log, 25%" in out.getvalue()) is before
         assert ("20 s left" in out.getvalue()) is not before
 
@@ -64,16 +64,16 @@ def test_without_a_terminal_changes_and_the_end_are_lines() -> None:
     text = seen(decision(), decision("adjust", "More workers.", applied=True), terminal=False)
     lines = text.strip().splitlines()
     assert len(lines) == 2
-    assert lines[0].endswith("It was changed: More workers.")
+    assert lines[0].endswith("Changed: More workers.")
     assert lines[1].startswith("250 samples")
 
 
 def test_what_became_of_a_change_is_told() -> None:
     assert (
-        told(decision("adjust", "More.", applied=False, error="No room."))
-        == "It could not be changed: No room. (More.)"
+        describe_decision(decision("adjust", "More.", applied=False, error="No room."))
+        == "Could not change: No room. (More.)"
     )
-    assert told(decision("adjust", "More.")) == "It would be changed: More."
+    assert describe_decision(decision("adjust", "More.")) == "Would change: More."
 
 
 def test_sparks_are_as_high_as_the_values() -> None:
@@ -86,4 +86,4 @@ def test_a_pause_of_the_loop_is_told_when_it_begins_and_ends() -> None:
     with LiveView(Console(file=out, width=100), 1000) as view:
         for paused in (False, True, True, False):
             view.progressed(RunProgress(100, 1500.0, 2, 1, 900, paused))
-    assert out.getvalue().splitlines()[:2] == ["The control loop is paused.", "The control loop goes on."]
+    assert out.getvalue().splitlines()[:2] == ["The control loop is paused.", "The control loop continues."]

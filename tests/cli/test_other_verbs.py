@@ -5,7 +5,7 @@ import yaml
 from jsonschema import Draft202012Validator, validate
 
 from sizewright.cli.choices import SCHEMAS
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.spec import Job
 
 

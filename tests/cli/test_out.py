@@ -48,7 +48,7 @@ def test_a_script_is_not_written_under_the_name_of_data(call, example, store, na
     Path(name).write_text("old")
     result = call("recommend", example, "--store", store, "--executor", "slurm", "--out", name)
     assert result.code == 1
-    assert "this manifest is a shell script. Name it such as job.sh." in result.err
+    assert "this manifest is a shell script. Choose a name such as job.sh." in result.err
     assert Path(name).read_text() == "old"
 
 
@@ -75,7 +75,7 @@ def test_without_a_target_nothing_is_written_and_the_old_file_stays(call, exampl
     Path("other.yaml").write_text(example.read_text().replace("batch_size: 512", "batch_size: 64"))
     result = call("recommend", "other.yaml", "--store", store, "--out", "plan.yaml")
     assert result.code == 4
-    assert "Nothing is written to plan.yaml." in result.err
+    assert "Nothing was written to plan.yaml." in result.err
     assert Path("plan.yaml").read_text() == "old"
 
 
@@ -139,8 +139,8 @@ def test_a_report_into_a_folder_that_is_to_be_made_is_a_page_in_it(call, example
     [
         (("report", "--format", "svg", "--out", "a.svg"), "a picture for each figure, and a.svg is a file."),
         (("report", "--format", "png", "--out", "-"), "a picture for each figure, and - is a file."),
-        (("report", "--out", "-"), "no file is called so (/dev/stdout prints it)"),
-        (("recommend", "--out", "-"), "no file is called so (/dev/stdout prints it)"),
+        (("report", "--out", "-"), "'-' is not a file name (/dev/stdout prints the result)"),
+        (("recommend", "--out", "-"), "'-' is not a file name (/dev/stdout prints the result)"),
     ],
 )
 def test_a_path_that_is_none_is_refused(call, example, store, words, says):

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from sizewright import api
-from sizewright.datasets.synthetic import SyntheticLog, write_criteo
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.clicks.synthetic import SyntheticLog, write_criteo
+from sizewright.datasets.trials.trial import Trial
 from sizewright.spec import CRITEO_KAGGLE_ROWS, Job
 
 
@@ -60,5 +60,5 @@ def test_a_gpu_job_is_refused(call, example, tmp_path):
     job.write_text(yaml.safe_dump(told))
     result = call("profile", job, "--store", tmp_path / "t.db")
     assert result.code == 1
-    assert "asks for a GPU" in result.err
+    assert "needs a GPU" in result.err
     assert Job.load(job).training.device == "cuda"

@@ -4,8 +4,8 @@ import pytest
 import yaml
 from jsonschema import validate
 
-from sizewright.datasets.finished import FinishedJob, Stretch
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.spec import Allocation, Job, Outcome, Plan, Recommendation
 
 
@@ -33,16 +33,16 @@ def test_a_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
     store, job = tmp_path / "runs.db", Job.load(example)
     alike = job.model_copy(update={"name": "ads-a"}).with_batch_size(2 * job.training.batch_size)
     allocation = Allocation.of(2, 1, 0.5, 0.3, alike.training.batch_size)
-    stretch = Stretch(at_s=0, duration_s=60, samples=10**6, allocation=allocation)
+    stretch = Segment(at_s=0, duration_s=60, samples=10**6, allocation=allocation)
     run = FinishedJob(id="1", name="ads-a", job=alike, stretches=(stretch,), outcome=Outcome(status="finished"))
     with TrialStore(store) as opened:
         opened.history.add([run])
     words = ("recommend", example, "--store", store, "--prior", "shipped")
-    assert "Warm start from 1 run of 1 job like it: ads-a (100%)." in " ".join(call(*words).out.split())
+    assert "Warm start from 1 run of 1 similar job: ads-a (100%)." in " ".join(call(*words).out.split())
     (used,) = json.loads(call(*words, "-o", "json").out)["evidence"]["similar"]
     assert (used["name"], used["runs"], used["weight"]) == ("ads-a", 1, 1.0)
     cold = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
-    assert "cold start" in cold.out
+    assert "Cold start" in cold.out
 
 
 def test_yaml_and_json_say_the_same(call, example, store):
@@ -75,7 +75,7 @@ def test_of_a_base_manifest_only_the_sizes_are_changed(call, example, store, tmp
     told = call("recommend", example, "--store", store, "--executor", "kubeflow", "--base", base)
     assert told.out.count("mine/") == base.read_text().count("mine/") > 0
     assert "spec:  # mine" in told.out
-    assert "Name it: --executor" in call("recommend", example, "--store", store, "--base", base).err
+    assert "such as --executor" in call("recommend", example, "--store", store, "--base", base).err
 
 
 def test_not_enough_data_exits_4_with_numbered_remedies(call, example, tmp_path):

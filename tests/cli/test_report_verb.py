@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import decisions_of, looks_at, run_of
 
-from sizewright.datasets.store import TrialStore
-from sizewright.executors.ledger import Entry, Ledger
-from sizewright.executors.metrics_log import MetricsLog
-from sizewright.recommender.decisions import DecisionLog
+from sizewright.datasets.trials.store import TrialStore
+from sizewright.recommender.control.decisions import DecisionLog
+from sizewright.runtime.audit_log import AuditLog, Entry
+from sizewright.runtime.metrics_log import MetricsLog
 from sizewright.spec import Allocation, Job
+from tests.helpers.finished_runs import decisions_of, looks_at, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
     call: Callable[..., Any], store: str, example: Path, folder: Path
 ) -> None:
     job = Job.load(example)
-    log, ledger = MetricsLog(folder / "run.jsonl"), Ledger(folder / "ledger.jsonl")
+    log, ledger = MetricsLog(folder / "run.jsonl"), AuditLog(folder / "ledger.jsonl")
     for look in looks_at(job, count=8):
         log.append(look)
     target = Allocation.of(2, 1, 0.5, 0.3, 512)
@@ -55,7 +55,7 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
     told = call("report", example, "--store", store, *files)
     assert told.code == 0
     text = Path("report.html").read_text()
-    assert "A run as it was looked at" in text
+    assert "Observations of a run" in text
     assert "it is starved" in text
     assert "refused: the rails" in text
     assert "Four workers save 300 s." in text
@@ -102,8 +102,8 @@ def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any],
     [
         (("report", "nowhere.yaml"), "nowhere.yaml"),
         (("report", "--trials", "t.csv"), "t.csv"),
-        (("report", "JOB", "--store", "STORE", "--out", "/proc/none/report.html"), "Name another place"),
-        (("report", "JOB", "--store", "STORE", "--format", "svg", "--out", "/proc/none"), "Name another place"),
+        (("report", "JOB", "--store", "STORE", "--out", "/proc/none/report.html"), "Choose another path"),
+        (("report", "JOB", "--store", "STORE", "--format", "svg", "--out", "/proc/none"), "Choose another path"),
         (("report", "JOB", "--store", "STORE", "--metrics", "none.jsonl"), "There is no file none.jsonl"),
         (("report", "JOB", "--store", "STORE", "--format", "pdf"), "pdf"),
     ],

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.retraining.registry import FOLDER, TWIN, Registry
 
 
@@ -107,7 +107,7 @@ def test_faults_are_one_sentence_each(call, words, tmp_path):
 def test_nothing_is_retrained_without_drift(call, words):
     result = call("retrain", *words[:2], "--if-drifted")
     assert result.code == 0, result.err
-    assert "Nothing is retrained" in result.out
+    assert "No retraining." in result.out
 
 
 def test_without_a_server_recommendations_say_so(call, words, example, tmp_path):

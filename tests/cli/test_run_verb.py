@@ -13,11 +13,11 @@ import pytest
 
 from sizewright import api
 from sizewright.api.running import this_host
-from sizewright.datasets.history import History
+from sizewright.datasets.runs.history import History
 from sizewright.errors import EngineError, InputError, StoreError
 from sizewright.executors import registry
-from sizewright.executors.local import LocalExecutor
-from sizewright.executors.metrics_log import MetricsLog
+from sizewright.executors.session.local import LocalExecutor
+from sizewright.runtime.metrics_log import MetricsLog
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.testing import FakeExecutor
 
@@ -76,7 +76,7 @@ def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_pa
     expected = api.recommend(example, prior="shipped", cluster=this_host()).target
     assert (target.worker, target.batch_size) == (expected.worker, expected.batch_size)
     assert f"Sized: {target.describe()}" in result.err
-    assert "A cold start" in result.err
+    assert "Cold start" in result.err
     with api.open_store() as store:
         (run,) = store.history.finished()
     assert run.expected is not None
@@ -96,7 +96,7 @@ def test_a_command_is_not_tuned(call, fake, tmp_path):
     job.write_text("name: own\ncommand: {run: [python, train.py], rendezvous: torchrun}\ntraining: {samples: 100}\n")
     told = call("run", job, "--workers", 1, "--worker-cpu", 1, "--tune")
     assert told.code == 1
-    assert "starts anew with every change" in told.err
+    assert "restarts with every change" in told.err
     assert not fake.calls
     assert "cannot be sized" in call("run", job).err
 
@@ -190,7 +190,7 @@ def test_an_engine_that_refuses_is_one_sentence(call, plan, fake):
 def test_the_function_takes_files_records_and_executors(plan):
     executor = FakeExecutor(samples=100)
     assert api.run(plan, executor=executor) == api.run(Plan.load(plan), executor=FakeExecutor(samples=100))
-    with pytest.raises(InputError, match="made by name"):
+    with pytest.raises(InputError, match="apply only to executors that are named"):
         api.run(plan, executor=executor, samples=3)
 
 
@@ -219,5 +219,5 @@ def test_a_run_that_cannot_be_recorded_still_tells_its_outcome(call, plan, fake,
     monkeypatch.setattr(History, "add", broken)
     result = call("run", plan, "--store", tmp_path / "h.db")
     assert result.code == 0
-    assert "The run is not in the history: The disk is full." in caplog.text
+    assert "The run could not be added to the history: The disk is full." in caplog.text
     assert "5,000 samples" in result.out

@@ -18,7 +18,7 @@ import pytest
 
 from sizewright.cli import output, progress
 from sizewright.cli.progress import Bar
-from sizewright.how_far import steps, tell
+from sizewright.task_progress import report_progress, steps
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
@@ -53,8 +53,8 @@ def with_bars(monkeypatch: pytest.MonkeyPatch) -> Ends:
     for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stderr", made.file)
-    monkeypatch.setattr(progress, "_SHOWN_AFTER_S", 0.001)
-    monkeypatch.setattr(progress, "_DRAWN_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "_DELAY_S", 0.001)
+    monkeypatch.setattr(progress, "_MIN_INTERVAL_S", 0.0)
     return made
 
 
@@ -92,7 +92,7 @@ def test_a_bar_says_how_long_it_takes_and_leaves_nothing_behind(monkeypatch: pyt
     terminal = with_bars(monkeypatch)
     with Bar("starting") as bar:
         for done in (0, 1):
-            tell("adding trials", done, 50)
+            report_progress("adding trials", done, 50)
             time.sleep(0.25)
         bar.line("A line that stays.")
     text = terminal.text()
@@ -166,7 +166,7 @@ def test_a_full_disk_is_one_sentence() -> None:
         pytest.skip("there is no /dev/full here")
     with full.open("w") as file:
         assert run(["schema", "job"], file, err) == 1
-    assert err.text() == "Error: No space left on device. Free some, or write elsewhere.\n"
+    assert err.text() == "Error: No space left on device. Free some space, or write elsewhere.\n"
 
 
 def test_what_cannot_be_encoded_is_written_in_ascii() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside_runs import ONE, going, recorded_in
 
 from sizewright.errors import EngineError
-from sizewright.executors.attached import Attached
-from sizewright.recommender.control import Tuner
+from sizewright.recommender.control.controller import Controller
+from sizewright.runtime.remote_run import RemoteRun
+from tests.helpers.beside_runs import ONE, recorded_in, running_job
 
 JOB_FILE = """
 name: ctr
@@ -36,7 +36,7 @@ def recorded(tmp_path: Path) -> Path:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Turns follow each other at once; lets the loop see so many, and ends it then in a way of the test's."""
-    wait = Attached.wait
+    wait = RemoteRun.wait
 
     def after(turns: int, ending: Any) -> None:
         seen: list[int] = []
@@ -47,7 +47,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Any:
                 ending()
             return wait(self, handle, 0.06)
 
-        monkeypatch.setattr(Attached, "wait", counted)
+        monkeypatch.setattr(RemoteRun, "wait", counted)
 
     return after
 
@@ -55,8 +55,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_replay_prints_what_it_would_have_done(call, job, recorded, tmp_path):
     result = call("tune", job, "--replay", recorded, "--plans", tmp_path / "plans")
     assert result.code == 0
-    assert "It would be changed: " in result.out
-    assert "It would be changed: " in result.err
+    assert "Would change: " in result.out
+    assert "Would change: " in result.err
     told = json.loads(call("tune", job, "--replay", recorded, "-o", "json", "--change-s", 1e6).out)
     assert {decision["kind"] for decision in told} == {"blind", "keep"}
     assert told[0]["allocation"] == json.loads(ONE.model_dump_json())
@@ -69,7 +69,7 @@ def test_a_running_job_is_tuned_until_ctrl_c_and_trains_on(call, job, hasty, tmp
 
     log = tmp_path / "d.jsonl"
     hasty(5, interrupt)
-    with going() as fake:
+    with running_job() as fake:
         first = call("tune", job, "--decisions", log, "-o", "json", "--dry-run")
         second = call("tune", "ctr", "--decisions", log, "-o", "json", "--dry-run")
         assert "adjust" not in {one.method for one in fake.calls}
@@ -80,7 +80,7 @@ def test_a_running_job_is_tuned_until_ctrl_c_and_trains_on(call, job, hasty, tmp
 
 
 def test_a_run_that_ends_meanwhile_ends_the_loop(call, job, hasty):
-    with going() as fake:
+    with running_job() as fake:
 
         def let_go() -> None:
             fake.clock.step_s = 10_000.0  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def test_a_run_that_ends_meanwhile_ends_the_loop(call, job, hasty):
         hasty(3, let_go)
         result = call("tune", job)
     assert result.code == 0
-    assert "turns: " in result.out
+    assert "decisions: " in result.out
 
 
 def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
@@ -96,19 +96,19 @@ def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
         raise KeyboardInterrupt
 
     hasty(1, interrupt)
-    with going(tuned=True):
+    with running_job(tuned=True):
         refused = call("tune", "ctr")
         assert (refused.code, refused.err.count("Error: ")) == (1, 1)
         assert "tuned by its own loop. Pause that first: sizewright tune ctr-1 --pause" in refused.err
-        assert "The loop of ctr-1 is paused." in call("tune", "ctr", "--pause").out
+        assert "The control loop of ctr-1 is paused." in call("tune", "ctr", "--pause").out
         assert call("tune", "ctr").code == 130
         told = call("tune", "ctr-1", "--resume", "-o", "json").out
         assert json.loads(told) == {"job": "ctr-1", "paused": False}
-        assert "--pause or --resume" in call("tune", "ctr", "--pause", "--resume").err
+        assert "--pause and --resume" in call("tune", "ctr", "--pause", "--resume").err
 
 
 def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatch, hasty, caplog):
-    turn, count = Tuner.turn, iter(range(99))
+    turn, count = Controller.reconcile, iter(range(99))
 
     def sometimes(self: Any, look: Any = None) -> Any:
         if next(count) == 1:
@@ -118,12 +118,12 @@ def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatc
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Tuner, "turn", sometimes)
+    monkeypatch.setattr(Controller, "reconcile", sometimes)
     hasty(5, interrupt)
-    with going():
+    with running_job():
         result = call("tune", "ctr", "--dry-run", "-o", "json")
     assert len(json.loads(result.out)) >= 2
-    assert "A turn was cut short: It does not answer." in caplog.text
+    assert "One pass of the control loop failed: It does not answer." in caplog.text
 
 
 def test_what_a_change_costs_is_a_duration(call, job, recorded):
@@ -135,17 +135,17 @@ def test_what_a_change_costs_is_a_duration(call, job, recorded):
 def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
     (tmp_path / "junk").write_text("junk")
     mistakes = {
-        "Nothing is running by the name other. Running: nothing at all": ["other"],
-        "holds no look at a job": [job, "--replay", tmp_path / "junk"],
+        "No run is called other. Running: nothing.": ["other"],
+        "holds no observation of a job": [job, "--replay", tmp_path / "junk"],
         "No recorded metrics at": [job, "--replay", tmp_path / "none"],
         "Cannot write decisions to": [job, "--replay", recorded, "--decisions", tmp_path / "no" / "d.jsonl"],
         "Cannot write plans to": [job, "--replay", recorded, "--plans", tmp_path / "junk"],
-        "is no URL of a Prometheus": [job, "--prometheus", "nonsense"],
+        "is not the URL of a Prometheus": [job, "--prometheus", "nonsense"],
         "does not answer": [job, "--prometheus", "http://127.0.0.1:9"],
-        "A replay is not read from a Prometheus": [job, "--prometheus", "http://h", "--replay", recorded],
-        "What a change costs is told for replays only": [job, "--change-s", 3],
+        "A job is either replayed or read from Prometheus": [job, "--prometheus", "http://h", "--replay", recorded],
+        "The cost of a change (change_s) is an option of replays only": [job, "--change-s", 3],
         "No job file at": [tmp_path / "none.yaml", "--replay", recorded],
-        "No metrics at no.such.host": [
+        "Cannot serve metrics at no.such.host": [
             job, "--replay", recorded, "--metrics-port", 9, "--metrics-host", "no.such.host",
         ],
     }  # fmt: skip

@@ -16,8 +16,8 @@ from sizewright.cli import choices
 from sizewright.cli.app import app
 from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
+from sizewright.cluster.problem.tables import VALUES
 from sizewright.cluster.reclaim import RECLAIMS
-from sizewright.cluster.tables import VALUES
 from sizewright.datasets.traces import READERS
 from sizewright.executors.registry import _EXECUTORS
 from sizewright.models.registry import _MODELS

@@ -19,12 +19,12 @@ from sizewright.cli.cluster_tables import resources_table, shares_table, simulat
 from sizewright.cli.layout import DataTable
 from sizewright.cli.live import LiveView, changes_table
 from sizewright.cli.tables import history_table, print_memory, print_recommendation, trials_table
-from sizewright.datasets.finished import FinishedJob
-from sizewright.datasets.trials import Trial
-from sizewright.executors.run import RunProgress
-from sizewright.recommender.decisions import Decision
-from sizewright.spec import Allocation, Division, Estimate, Job, MemoryReport, Recommendation
-from sizewright.spec.simulation import Simulation
+from sizewright.datasets.runs.finished_job import FinishedJob
+from sizewright.datasets.trials.trial import Trial
+from sizewright.recommender.control.decisions import Decision
+from sizewright.runtime.run import RunProgress
+from sizewright.spec import Allocation, ClusterAllocation, Estimate, Job, MemoryReport, Recommendation
+from sizewright.spec.simulation import SimulationAnswer
 from sizewright.spec.units import GIB, KIB, MIB, TIB
 
 WIDTHS = (60, 80, 120)
@@ -87,7 +87,7 @@ def memory_reports(draw: Callable[..., Any]) -> MemoryReport:
 
 
 @st.composite
-def divisions(draw: Callable[..., Any]) -> Division:
+def divisions(draw: Callable[..., Any]) -> ClusterAllocation:
     share = st.fixed_dictionaries(
         {"job": names, "decision": st.sampled_from(["launch", "adjust", "keep", "wait"]),
          "allocation": st.one_of(st.none(), allocations), "throughput": st.one_of(st.none(), amounts),
@@ -97,7 +97,7 @@ def divisions(draw: Callable[..., Any]) -> Division:
         {"resource": st.sampled_from(["cpu", "memory_bytes", "gpu:a100"]), "capacity": counts.map(float),
          "used": counts.map(float), "next_unit": st.one_of(st.none(), shares)}
     )  # fmt: skip
-    return Division(
+    return ClusterAllocation(
         policy="default", valued_by="", value=1, bound=None, gap=None, seconds=0.1,
         resources=draw(st.lists(use, min_size=1, max_size=4)), shares=draw(st.lists(share, min_size=1, max_size=9)),
     )  # fmt: skip
@@ -110,12 +110,14 @@ FIGURES = (
 
 
 @st.composite
-def simulations(draw: Callable[..., Any]) -> Simulation:
+def simulations(draw: Callable[..., Any]) -> SimulationAnswer:
     row = st.fixed_dictionaries(
         {"policy": names, "load": st.floats(0.01, 9), "seeds": st.integers(1, 5),
          "figures": st.fixed_dictionaries(dict.fromkeys(FIGURES, estimates))}
     )  # fmt: skip
-    return Simulation(trace="t.csv", jobs=draw(counts), rows=draw(st.lists(row, min_size=1, max_size=14)), runs=())
+    return SimulationAnswer(
+        trace="t.csv", jobs=draw(counts), rows=draw(st.lists(row, min_size=1, max_size=14)), runs=()
+    )
 
 
 trials = st.builds(
@@ -194,7 +196,7 @@ def test_memory_report_shows_its_numbers_whole_at_any_width(report: MemoryReport
 
 @settings(max_examples=40, deadline=None)
 @given(divisions())
-def test_division_shows_its_numbers_whole_at_any_width(division: Division) -> None:
+def test_division_shows_its_numbers_whole_at_any_width(division: ClusterAllocation) -> None:
     def show(console: Console) -> None:
         console.print(shares_table(division))
         console.print(resources_table(division))
@@ -205,7 +207,7 @@ def test_division_shows_its_numbers_whole_at_any_width(division: Division) -> No
 
 @settings(max_examples=40, deadline=None)
 @given(simulations())
-def test_simulation_shows_its_numbers_whole_at_any_width(simulation: Simulation) -> None:
+def test_simulation_shows_its_numbers_whole_at_any_width(simulation: SimulationAnswer) -> None:
     times = [row.figures[name].value for row in simulation.rows for name in FIGURES if name.endswith("_s")]
     others = [value for row in simulation.rows for value in (row.load, row.figures["use"].value)]
     assert_whole(lambda console: console.print(simulation_table(simulation)), [simulation.jobs, *times, *others])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sizewright.cluster.loaning import FEW, HEADROOM, forecast, lendable, shortfall
+from sizewright.cluster.loaning import HEADROOM, MIN_ERRORS, forecast, lendable, shortfall
 from sizewright.cluster.simulator.scenario import inference_day
 
 DAY = 288
@@ -34,7 +34,7 @@ def test_what_is_lent_is_told_by_the_steps_before() -> None:
 
 def test_nothing_is_lent_before_errors_are_known_and_headroom_is_kept() -> None:
     lent = lendable(np.full(100, 40.0), 100, DAY)
-    assert not lent[: FEW + 1].any()
+    assert not lent[: MIN_ERRORS + 1].any()
     assert lent[-1] == 100 - 40 - HEADROOM * 100
 
 

@@ -1,4 +1,4 @@
-"""Traces of clusters: three formats, put in order, with what was left out told."""
+"""Traces of clusters: every format is read in order, with notes on the jobs left out."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def test_a_plain_trace(tmp_path: Path) -> None:
     assert trace.notes == ()
 
 
-def test_rows_out_of_order_are_sorted_and_what_cannot_be_is_left_out(tmp_path: Path) -> None:
+def test_unsorted_rows_are_sorted_and_invalid_rows_left_out(tmp_path: Path) -> None:
     text = (
         "job,arrived_s,duration_s,gpu\nb,20,50,2\na,10,100,1\na,11,5,1\nc,x,5,1\nd,12,-5,1\ne,12,5,-1\nf,12,5,0\n"
         "g,13,inf,1\n"
     )
     trace = read_trace(written(tmp_path, text))
     assert trace.jobs == ("a", "b")
-    told = " ".join(trace.notes)
+    notes = " ".join(trace.notes)
     for why in ("no time of arrival", "0, negative or unknown", "negative amount", "nothing of any", "an earlier one"):
-        assert why in told
-    assert "2 jobs are left out: they have a duration" in told
-    assert "rows are not in order of arrival: sorted" in told
+        assert why in notes
+    assert "2 jobs are left out: they have a duration" in notes
+    assert "rows were not in order of arrival and are sorted" in notes
 
 
 def test_philly(tmp_path: Path) -> None:
@@ -84,16 +84,16 @@ def test_alibaba_adds_up_the_roles_of_a_job(tmp_path: Path, header: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "Cannot read the trace"),
-        ("a,b\n1,2\n", "is no trace that is known"),
-        ("arrived_s,duration_s,gpu\n", "holds no job that ran: it is empty"),
-        ("arrived_s,duration_s,gpu\n1,0,1\n", "holds no job that ran: 1 job is left out: it has a duration that is 0"),
+        ("a,b\n1,2\n", "is not a trace of a known kind"),
+        ("arrived_s,duration_s,gpu\n", "has no job that ran: it is empty"),
+        ("arrived_s,duration_s,gpu\n1,0,1\n", "has no job that ran: 1 job is left out: it has a duration that is 0"),
     ],
 )
-def test_what_is_no_trace(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_table_that_is_not_a_trace_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_trace(written(tmp_path, text))
 
 
@@ -124,7 +124,7 @@ def test_a_demand_of_inference(tmp_path: Path) -> None:
     assert list(read_demand(written(tmp_path, "servers\n4\n5.5\n"))) == [4, 5.5]
     with pytest.raises(InputError, match="no column servers"):
         read_demand(written(tmp_path, "gpus\n4\n"))
-    with pytest.raises(InputError, match="negative or no number"):
+    with pytest.raises(InputError, match="negative or not a number"):
         read_demand(written(tmp_path, "servers\n4\n-1\n"))
 
 
@@ -154,7 +154,7 @@ def test_philly_jobs_that_run_on_and_odd_attempts(tmp_path: Path) -> None:
 
 
 def test_other_tables_of_ten_columns_are_not_taken_for_alibabas(shared: Path) -> None:
-    with pytest.raises(InputError, match=r"no trace that is known: its columns are id, user, gpus, .*, gib\."):
+    with pytest.raises(InputError, match=r"not a trace of a known kind: its columns are id, user, gpus, .*, gib\."):
         read_trace(shared / "field" / "T02" / "sim10.csv")
 
 
@@ -162,7 +162,7 @@ def test_reasons_why_jobs_are_left_out_are_true(shared: Path) -> None:
     trace = read_trace(shared / "field" / "T06" / "pai.csv")
     assert trace.jobs == ("j1", "j5")
     assert trace.notes == (
-        "1 job is left out: it did not end well (Failed)", "1 job is left out: it did not end well (Running)",
+        "1 job is left out: it did not succeed (Failed)", "1 job is left out: it did not succeed (Running)",
         "1 job is left out: it has nothing of any resource",
     )  # fmt: skip
     assert read_trace(shared / "field" / "T06" / "sp.csv").jobs == ("job-0", "job-1")
@@ -243,8 +243,8 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"j1,i1,u1,Terminated,100,200\n", r"6 columns and no header, as Alibaba's pai_job_table"),
-        (b"j,t,n,w,i,Terminated,1,2,m\n", r"9 columns and no header, as Alibaba's pai_instance_table"),
+        (b"j1,i1,u1,Terminated,100,200\n", r"6 columns and no header, like Alibaba's pai_job_table"),
+        (b"j,t,n,w,i,Terminated,1,2,m\n", r"9 columns and no header, like Alibaba's pai_instance_table"),
         (b"PK\x03\x04xx", "damaged or cut short"),
         (gzip.compress(PLAIN.encode(), mtime=0)[:-12], "damaged or cut short.*gzip -t"),
         (b"PAR1xx", "Cannot read the trace"),
@@ -255,11 +255,11 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         (b"<html><title>Sign in</title>", "is a web page or XML, not a trace"),
         ("arrived_s,duration_s".encode("utf-16"), "it is empty"),
         (b"arrived_s,duration_s\n\xff\xfe,1\n", "UTF-8"),
-        (b'a,b\n"1,2\n3', "is no trace|Cannot read"),
+        (b'a,b\n"1,2\n3', "is not a trace|Cannot read"),
         (b"\n\n", "Cannot read the trace"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, data: bytes, words: str) -> None:
+def test_unreadable_trace_is_refused_in_one_sentence(tmp_path: Path, data: bytes, words: str) -> None:
     (tmp_path / "trace").write_bytes(data)
     with pytest.raises(InputError, match=f"(?s){words}"):
         read_trace(tmp_path / "trace")
@@ -278,15 +278,15 @@ def test_an_archive_of_several_files_names_them(tmp_path: Path) -> None:
         read_trace(tmp_path / "two.zip")
 
 
-def test_amounts_that_are_no_number_are_not_taken_for_none(tmp_path: Path) -> None:
+def test_amounts_that_are_not_numbers_do_not_count_as_zero(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, "arrived_s,duration_s,gpu,cpu\n0,5,unknown,4\n1,5,,4\n2,5,inf,1\n3,5,1,?\n"))
     assert list(trace.needs["cpu"]) == [4]
-    assert trace.notes == ("3 jobs are left out: they have an amount of a resource that is no number",)
+    assert trace.notes == ("3 jobs are left out: they have an amount of a resource that is not a number",)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
-def test_any_bytes_give_a_trace_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_any_bytes_give_a_trace_or_an_input_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "trace"
     for start in (b"", b"arrived_s,duration_s,gpu\n1,2,1\n", b'[{"attempts": [{}]}, '):
         path.write_bytes(start + data)
@@ -347,7 +347,7 @@ def test_dates_begin_with_the_day_where_they_do(
     path = tmp_path / "trace.csv"
     path.write_text("job,arrived_s,duration_s,gpu\n" + "".join(f"j{i},{d},60,1\n" for i, d in enumerate(dates)))
     if arrived_d is None:
-        with pytest.raises(InputError, match=r"'01/02/2026' could begin with its day or with its month"):
+        with pytest.raises(InputError, match=r"'01/02/2026' is ambiguous: it could begin with the day or with the"):
             read_trace(path)
     else:
         assert (read_trace(path).arrived_s / 86400).tolist() == arrived_d

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import typer
-from blocks import Command, Page, read_page
-from running import ROOT, clone, run_page
-from stand_in import stand_in
 
 from sizewright.cli.app import app
+from tests.helpers.page_blocks import Command, Page, read_page
+from tests.helpers.page_runner import ROOT, clone, run_page
+from tests.helpers.stand_in import stand_in
 
 FILES = sorted([
     *ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if not path.is_relative_to(ROOT / "docs/_made")),

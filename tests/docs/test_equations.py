@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blocks import read_page
+
+from tests.helpers.page_blocks import read_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted([DOCS / "equations.md", *(DOCS / "equations").glob("*.md")])

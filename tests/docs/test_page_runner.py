@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from blocks import read_page
-from running import run_page
+
+from tests.helpers.page_blocks import read_page
+from tests.helpers.page_runner import run_page
 
 
 def ran(tmp_path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ def learned(seconds: list[float], prior: ChangeCost = PODS_PRIOR) -> ChangeCost:
     return costs.estimate()
 
 
-def test_the_prior_holds_until_a_change_is_measured() -> None:
+def test_estimate_is_the_prior_until_a_change_is_measured() -> None:
     assert learned([]) == PODS_PRIOR
     assert (PODS_PRIOR.seconds, PODS_PRIOR.lower, PODS_PRIOR.upper, PODS_PRIOR.changes) == (90, 30, 180, 0)
 
@@ -33,7 +33,7 @@ def test_measured_changes_soon_outweigh_the_prior() -> None:
 
 
 @pytest.mark.parametrize("prior", [LIVE_PRIOR, PODS_PRIOR], ids=["live", "pods"])
-def test_the_interval_narrows_as_changes_come(prior: ChangeCost) -> None:
+def test_interval_narrows_with_more_changes(prior: ChangeCost) -> None:
     logs = np.random.default_rng(1).normal(math.log(prior.seconds), 0.2, (50, 40))
 
     def width(changes: int) -> float:
@@ -48,7 +48,7 @@ def test_the_interval_narrows_as_changes_come(prior: ChangeCost) -> None:
 @pytest.mark.parametrize("sigma", [0.2, 0.5])
 @pytest.mark.parametrize("off", [0.3, 1.0, 4.0], ids=["faster than the prior", "as the prior", "slower"])
 @pytest.mark.parametrize("prior", [LIVE_PRIOR, PODS_PRIOR], ids=["live", "pods"])
-def test_about_nine_of_ten_changes_fall_into_it(prior: ChangeCost, off: float, sigma: float) -> None:
+def test_interval_covers_about_nine_of_ten_changes(prior: ChangeCost, off: float, sigma: float) -> None:
     rng = np.random.default_rng(2)
     hits = 0
     for _ in range(400):
@@ -59,12 +59,12 @@ def test_about_nine_of_ten_changes_fall_into_it(prior: ChangeCost, off: float, s
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e9])
-def test_no_duration_breaks_the_order(seconds: float) -> None:
+def test_interval_is_ordered_for_any_duration(seconds: float) -> None:
     cost = learned([seconds, 1.0])
     assert 0 < cost.lower <= cost.seconds <= cost.upper < math.inf
 
 
-def test_each_kind_of_change_is_learned_for_itself() -> None:
+def test_each_kind_of_change_is_learned_separately() -> None:
     one, two, dearer = (Allocation.of(n, 1, cpu, 1.0, 64) for n, cpu in ((1, 1.0), (2, 1.0), (1, 2.0)))
     base = Plan(id="p", kind="adjust", job=Job(name="ctr"), current=one, target=one, reason="")
     plans = {

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from stand_in import stand_in
 
 from sizewright.executors import get_executor
 from sizewright.executors.file import FileExecutor
-from sizewright.executors.local import LocalExecutor
+from sizewright.executors.session.local import LocalExecutor
 from sizewright.spec import Allocation, Capabilities, Data, Executor, Job, Model, Plan, Tables
 from sizewright.testing import ExecutorContract, FakeExecutor
+from tests.helpers.stand_in import stand_in
 
 JOB = Job(
     name="ctr",

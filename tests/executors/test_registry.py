@@ -6,7 +6,7 @@ import pytest
 
 from sizewright.errors import InputError
 from sizewright.executors import executor_names, get_executor
-from sizewright.executors.ray_cluster import RayExecutor
+from sizewright.executors.session.ray_cluster import RayExecutor
 from sizewright.plugins import Plugins
 from sizewright.testing import FakeExecutor
 
@@ -22,7 +22,7 @@ def test_executors_are_found_by_name() -> None:
         assert get_executor(name).name == name
 
 
-def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
+def test_unknown_executor_error_lists_the_known_ones() -> None:
     with pytest.raises(
         InputError,
         match=r"no executor 'nobody'\. Known: dlrover, file, kubeflow, kuberay, local, ray, slurm, volcano\.",
@@ -32,7 +32,7 @@ def test_an_unknown_executor_is_answered_with_the_known_ones() -> None:
         get_executor("dlrovr")
 
 
-def test_options_are_passed_on_and_unknown_ones_refused() -> None:
+def test_known_options_are_passed_on_and_unknown_ones_refused() -> None:
     executor = get_executor("ray", address="h:1")
     assert isinstance(executor, RayExecutor)
     assert 'address="h:1"' in executor._made_with()
@@ -42,14 +42,14 @@ def test_options_are_passed_on_and_unknown_ones_refused() -> None:
         get_executor("dlrover", address="h:1")
 
 
-def test_other_packages_register_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, "sizewright.testing.fake:FakeExecutor")
+def test_plugins_register_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "sizewright.testing.fake_executor:FakeExecutor")
     assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "slurm", "volcano"]
     made = get_executor("mine", samples=5)
     assert isinstance(made, FakeExecutor)
 
 
-def test_one_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_plugin_raises_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, "no_such_package:Executor")
     with pytest.raises(InputError, match="executor 'mine' cannot be loaded from no_such_package:Executor"):
         get_executor("mine")

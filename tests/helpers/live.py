@@ -27,12 +27,12 @@ import psutil
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation, Outcome
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
-from sizewright.testing.bed import Bed
-from sizewright.training.account import Loss
 from sizewright.training.leases.sample_ranges import SampleRanges
-from sizewright.training.routing import partition_of
-from sizewright.training.snapshot_files import read_snapshot, snapshots
+from sizewright.training.ps.routing import partition_of
+from sizewright.training.ps.snapshot_files import read_snapshot, snapshots
+from sizewright.training.replicas.account import Loss
 from tests.helpers.losses import dense_counts, updates_lost
+from tests.helpers.network.testbed import Bed
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "gcs", "raylet")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.training.account import Loss
-from sizewright.training.routing import DENSE_PARTS, PARTS, dense_runs
+from sizewright.training.ps.routing import DENSE_PARTS, PARTS, dense_runs
+from sizewright.training.replicas.account import Loss
 
 
 def updates_lost(losses: Sequence[Loss], batch_sizes: Sequence[int]) -> tuple[int, int]:

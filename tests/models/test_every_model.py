@@ -25,7 +25,7 @@ class TestEveryModel(ModelContract):
     def trials(self, name: str) -> pd.DataFrame:
         if name == "allreduce":
             return queueing.table(0.02, seed=1).query("ps == 1").assign(ps=0)
-        return queueing.few()
+        return queueing.sample_trials()
 
     def test_it_is_known_by_its_name(self, name: str) -> None:
         assert get_model(name).name == name
@@ -37,8 +37,8 @@ def test_the_default_is_the_first() -> None:
 
 
 def test_phases_are_needed_for_phases() -> None:
-    with pytest.raises(InputError, match="tell their phases"):
+    with pytest.raises(InputError, match="have measured phases"):
         get_model("phases").fit(queueing.table())
     steps = queueing.with_phases(queueing.table()).drop(columns="batch_size")  # of a step, not of samples
-    with pytest.raises(InputError, match="tell their phases"):
+    with pytest.raises(InputError, match="have measured phases"):
         get_model("phases").fit(steps)

@@ -25,17 +25,17 @@ def own_code(memory: object = None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_memory_that_nothing_tells_is_not_drawn(tmp_path: Path) -> None:
+def test_unknown_memory_is_not_drawn(tmp_path: Path) -> None:
     answer = sw.recommend(own_code(), trials=ROWS)
     with pytest.raises(InputError, match="how much memory"):
         plots.memory(answer)
     (page,), _ = sw.report(own_code(), trials=ROWS, out=tmp_path / "r.html")
-    assert "Nothing tells how much memory" in page.read_text(encoding="utf-8")
+    assert "It is not known how much memory" in page.read_text(encoding="utf-8")
     _, why_not = sw.report(own_code(), trials=ROWS, form="svg", out=tmp_path / "pictures")
     assert any("how much memory" in text for text in why_not)
 
 
-def test_a_limit_and_a_peak_are_each_drawn_without_the_other(tmp_path: Path) -> None:
+def test_limit_and_peak_are_drawn_independently(tmp_path: Path) -> None:
     limited = plots.memory(sw.recommend(own_code(["1Gi", "8Gi"]), trials=ROWS))
     assert limited.numbers[1][0][1:3] == ("unknown", "8.0 GiB")
     measured = [row | {"worker_memory_bytes": GIB} for row in ROWS]

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished_runs import decisions_of, looks_at, run_of
-from formula_trials import formula_trials
 
 from sizewright import plots
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.models import ThroughputModel
 from sizewright.plots import Picture
-from sizewright.recommender.recommend import recommend
+from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Evidence, Job, Recommendation
+from tests.helpers.finished_runs import decisions_of, looks_at, run_of
+from tests.helpers.formula_trials import formula_trials
 
 PHASES = {"phase_data_s": 0.001, "phase_pull_s": 0.003, "phase_compute_s": 0.01, "phase_push_s": 0.002}
 
@@ -47,7 +47,7 @@ ALL: dict[str, Draw] = {
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_picture_is_drawn_and_told(name: str, job: Job, trials: list[Trial]) -> None:
+def test_picture_has_a_text_alternative_and_numbers(name: str, job: Job, trials: list[Trial]) -> None:
     picture = ALL[name](job, trials)
     columns, rows = picture.numbers
     assert picture.alt.endswith(".")
@@ -66,7 +66,7 @@ def offsets(picture: Picture, number: int) -> np.ndarray:
     return np.asarray(artist.get_offsets())
 
 
-def test_points_on_the_curve_are_as_measured_and_others_are_brought_there(job: Job, trials: list[Trial]) -> None:
+def test_points_off_the_curve_are_rescaled_to_it(job: Job, trials: list[Trial]) -> None:
     model, first = ThroughputModel().fit(trials), trials[0]
     at = Allocation.of(first.workers, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
     picture = plots.throughput(job, trials, model=model, at=at)
@@ -87,7 +87,7 @@ def of_label(picture: Picture, label: str) -> list[Any]:
     return [each for axes in picture.axes for each in axes.get_children() if each.get_label() == label]
 
 
-def test_nothing_looks_measured_where_nothing_was_measured(job: Job, trials: list[Trial]) -> None:
+def test_predictions_are_not_drawn_as_measured(job: Job, trials: list[Trial]) -> None:
     answer = recommend(job, trials)
     at = answer.target
     assert at is not None
@@ -117,7 +117,7 @@ def test_curve_is_solid_between_trials_of_its_own_sizes_only(job: Job, trials: l
     assert sorted(measured.get_offsets()[:, 0]) == [2, 4]
 
 
-def test_the_predicted_picture_says_how_far_off(job: Job, trials: list[Trial]) -> None:
+def test_predicted_picture_states_the_error(job: Job, trials: list[Trial]) -> None:
     picture = plots.predicted(job, [], [run_of(job, actual=20_000)])
     ((kind, name, actual, expected, _, off),) = picture.numbers[1]
     assert (kind, name, actual, expected, off) == (
@@ -127,10 +127,10 @@ def test_the_predicted_picture_says_how_far_off(job: Job, trials: list[Trial]) -
         "19,000",
         "-5.0%",
     )
-    assert "off by at most 5.0 %" in picture.alt
+    assert "the median error is 5.0 %" in picture.alt
 
 
-def test_the_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) -> None:
+def test_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) -> None:
     answer = recommend(job, trials)
     picture = plots.pareto(answer)
     marked = [row for row in picture.numbers[1] if row[-1] == "chosen"]
@@ -138,24 +138,22 @@ def test_the_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) ->
     assert len(picture.numbers[1]) == len(answer.alternatives)
 
 
-def test_decisions_that_are_alike_are_told_once(job: Job) -> None:
+def test_equal_decisions_share_a_row(job: Job) -> None:
     turns = decisions_of(job)
     picture = plots.decided([turns[0].model_copy(update={"run": "another"}), *turns])
     rows = picture.numbers[1]
     assert [(row[0], row[1], row[2], row[5]) for row in rows] == [
-        ("0.0 s", "5", "keep", ""), ("50.0 s", "1", "adjust", "carried out"), ("1.0 min", "3", "keep", ""),
-        ("1.5 min", "1", "adjust", "It cools down."), ("1.7 min", "1", "blind", ""),
+        ("0.0 s", "5", "keep", ""), ("50.0 s", "1", "adjust", "applied"), ("1.0 min", "3", "keep", ""),
+        ("1.5 min", "1", "adjust", "It cools down."), ("1.7 min", "1", "skipped", ""),
     ]  # fmt: skip
-    assert picture.alt.startswith(
-        "11 turns in 1.7 min; changes wanted: 2, carried out: 1; turns that saw nothing to trust: 1."
-    )
+    assert picture.alt.startswith("11 turns in 1.7 min; proposed changes: 2, applied: 1; skipped turns: 1.")
     assert [text for texts in picture.labels.values() for text in texts] == [
         f"{turns[5].target.describe()}: Four workers save 300 s.",  # type: ignore[union-attr]
         f"{turns[9].target.describe()}: Two would cost less.",  # type: ignore[union-attr]
     ]
 
 
-def test_of_many_allocations_the_phases_show_some() -> None:
+def test_phases_of_many_allocations_are_thinned() -> None:
     many = [Trial(workers=n, ps=1, throughput=n, **{k: v * n for k, v in PHASES.items()}) for n in range(1, 61)]
     picture = plots.phases(many)
     names = [row[0] for row in picture.numbers[1]]
@@ -176,14 +174,14 @@ def test_of_many_allocations_the_phases_show_some() -> None:
         lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
     ],
 )
-def test_nothing_to_draw_is_said_in_a_sentence(draw: Callable[[Job, Recommendation], Picture], job: Job) -> None:
+def test_nothing_to_draw_raises_input_error(draw: Callable[[Job, Recommendation], Picture], job: Job) -> None:
     empty = Recommendation(status="not_enough_data", job=job.name, evidence=Evidence(trials=0))
     with pytest.raises(InputError) as told:
         draw(job, empty)
     assert told.value.remedy
 
 
-def test_a_run_is_shown_at_the_speed_it_had(job: Job) -> None:
+def test_observed_picture_shows_the_measured_rate(job: Job) -> None:
     picture = plots.observed(looks_at(job, rate=2000.0))
     assert {row[1] for row in picture.numbers[1]} == {"2,000"}
-    assert "2,000 samples/s on the whole" in picture.alt
+    assert "2,000 samples/s on average" in picture.alt

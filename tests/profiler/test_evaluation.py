@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sizewright.datasets.trial_files import export_trials
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.files import export_trials
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.models import get_model
-from sizewright.models.ernest import ErnestModel
+from sizewright.models.forms.ernest import ErnestModel
 from sizewright.profiler.baselines import baseline_planners, default_planner, latin_hypercube
 from sizewright.profiler.evaluation import (
     compare_models,
@@ -22,7 +22,13 @@ from sizewright.profiler.evaluation import (
     score_planner,
     space_filling,
 )
-from sizewright.profiler.measured_table import MeasuredTable, one_table, quiet, read_tables, split_tables
+from sizewright.profiler.planner.measured_table import (
+    MeasuredTable,
+    one_table,
+    read_tables,
+    split_tables,
+    without_noise,
+)
 from sizewright.profiler.regret import SCORINGS, Truth, truths
 
 
@@ -58,7 +64,7 @@ def test_a_quiet_table_is_its_smoothed_self() -> None:
     rows = frame(0.05, 3).assign(status="ok")
     rows.loc[rows.workers == 7, ["throughput", "status"]] = [np.nan, "oom"]
     noisy = one_table(rows, "made")
-    calm = quiet(noisy)
+    calm = without_noise(noisy)
     assert calm.raw == pytest.approx(noisy.smoothed[0])
     assert [len(m) for m in calm.measurements] == [1] * 12 + [0] * 3
 
@@ -200,7 +206,7 @@ def test_baselines_do_not_take_what_they_saw_fail() -> None:
 def test_a_table_that_tells_cores_in_some_rows_only_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "half.csv"
     frame().assign(worker_cpu=[1.0] * 5 + [None] * 10).to_csv(path, index=False)
-    with pytest.raises(InputError, match="Table half: 10 of the candidates do not tell worker_cpu"):
+    with pytest.raises(InputError, match="Table half: 10 of the candidates lack worker_cpu"):
         read_tables([path])
 
 

@@ -7,20 +7,20 @@ import subprocess
 from typing import Any
 
 import pytest
-from browser_pictures import BROWSER as HERE
-from browser_pictures import browser, keep_picture
-from finished_runs import decisions_of, looks_at, run_of
 
-from sizewright.datasets.trial_files import import_trials
-from sizewright.recommender.answer import Decision, ok
-from sizewright.recommender.recommend import decide
-from sizewright.recommender.sized import Sized
-from sizewright.reporting.contents import Told
+from sizewright.datasets.trials.files import import_trials
+from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.result import Selection, SizingResult
+from sizewright.recommender.sizing.select import select
+from sizewright.reporting.contents import ReportData
 from sizewright.reporting.page import page
 from sizewright.spec import Job
+from tests.helpers.browser_pictures import BROWSER as HERE
+from tests.helpers.browser_pictures import browser, keep_picture
+from tests.helpers.finished_runs import decisions_of, looks_at, run_of
 
 pytestmark = pytest.mark.long
-EXAMPLES = HERE.parents[1] / "examples"
+EXAMPLES = HERE.parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +30,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
     job = Job.load(EXAMPLES / "criteo.yaml")
     trials = import_trials(EXAMPLES / "criteo-trials.csv")
-    decision = decide(job, trials)
-    assert isinstance(decision, Decision)
+    decision = select(job, trials)
+    assert isinstance(decision, Selection)
     ended = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
-    sized = Sized(job, ok(decision), [*trials, ended], [run_of(job)], decision.model)
-    (folder / "report.html").write_text(page(Told(sized, looks_at(job), decisions=decisions_of(job))))
+    sized = SizingResult(job, build_recommendation(decision), [*trials, ended], [run_of(job)], decision.model)
+    (folder / "report.html").write_text(page(ReportData(sized, looks_at(job), decisions=decisions_of(job))))
     words = ["node", HERE / "look.mjs", folder / "report.html", chromium, folder]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -43,7 +43,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_console_is_silent_and_nothing_is_fetched(seen: dict[str, Any], scheme: str) -> None:
+def test_page_logs_nothing_and_fetches_nothing(seen: dict[str, Any], scheme: str) -> None:
     told = seen[scheme]
     assert told["console"] == []
     assert [url for url in told["fetched"] if not url.startswith(("file:", "data:"))] == []
@@ -51,11 +51,11 @@ def test_the_console_is_silent_and_nothing_is_fetched(seen: dict[str, Any], sche
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(seen: dict[str, Any], scheme: str) -> None:
+def test_axe_finds_no_violation(seen: dict[str, Any], scheme: str) -> None:
     assert seen[scheme]["violations"] == []
 
 
-def test_light_and_dark_are_both_kept_and_can_be_changed(seen: dict[str, Any]) -> None:
+def test_theme_can_be_changed(seen: dict[str, Any]) -> None:
     light, dark = seen["light"], seen["dark"]
     assert (light["paper"], dark["paper"]) == ("rgb(255, 255, 255)", "rgb(20, 24, 28)")
     assert light["svgInk"] != dark["svgInk"]
@@ -63,11 +63,11 @@ def test_light_and_dark_are_both_kept_and_can_be_changed(seen: dict[str, Any]) -
     assert (seen["folder"] / "report-light.png").read_bytes() != (seen["folder"] / "report-dark.png").read_bytes()
 
 
-def test_it_prints_dark_on_white_without_what_is_clicked(seen: dict[str, Any]) -> None:
+def test_print_is_dark_on_white_without_controls(seen: dict[str, Any]) -> None:
     assert seen["light"]["printed"] == {"paper": "rgb(255, 255, 255)", "nav": False}
 
 
-def test_points_tell_themselves_to_the_mouse_and_to_the_keys(seen: dict[str, Any]) -> None:
+def test_points_show_labels_for_mouse_and_keyboard(seen: dict[str, Any]) -> None:
     told = seen["light"]
     assert told["hovered"]["is"] == told["hovered"]["of"]
     assert not told["afterwards"]

@@ -9,16 +9,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from finished_runs import run_of
-from formula_trials import formula_trials
 
-from sizewright.datasets.trials import Trial
-from sizewright.recommender.answer import Decision, ok
-from sizewright.recommender.recommend import decide, recommend
-from sizewright.recommender.sized import Sized
-from sizewright.reporting.contents import Told
+from sizewright.datasets.trials.trial import Trial
+from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.result import Selection, SizingResult
+from sizewright.recommender.sizing.select import recommend, select
+from sizewright.reporting.contents import ReportData
 from sizewright.reporting.page import page
 from sizewright.spec import Job
+from tests.helpers.finished_runs import run_of
+from tests.helpers.formula_trials import formula_trials
 
 VOID = {"meta", "link", "input", "br", "use"}
 
@@ -53,16 +53,16 @@ class Seen(HTMLParser):
 
 
 @pytest.fixture
-def told(example: Path) -> Sized:
+def told(example: Path) -> SizingResult:
     job = Job.load(example)
     trials = formula_trials(job)
-    decision = decide(job, trials)
-    assert isinstance(decision, Decision)
-    return Sized(job, ok(decision), trials, [run_of(job)], decision.model)
+    decision = select(job, trials)
+    assert isinstance(decision, Selection)
+    return SizingResult(job, build_recommendation(decision), trials, [run_of(job)], decision.model)
 
 
-def test_it_tells_the_allocation_the_reasons_and_the_trials(told: Sized) -> None:
-    seen = Seen(page(Told(told), datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
+def test_page_contains_allocation_reasons_and_trials(told: SizingResult) -> None:
+    seen = Seen(page(ReportData(told), datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
     answer = told.answer
     assert answer.target is not None
     assert f"{answer.target.worker[0].replicas} × {answer.target.worker[0].cpu:g} cores" in seen.text
@@ -74,56 +74,56 @@ def test_it_tells_the_allocation_the_reasons_and_the_trials(told: Sized) -> None
     assert json.loads(record) == json.loads(answer.model_dump_json())
 
 
-def test_it_fetches_nothing(told: Sized) -> None:
-    seen = Seen(page(Told(told)))
+def test_page_fetches_nothing(told: SizingResult) -> None:
+    seen = Seen(page(ReportData(told)))
     for tag, attributes in seen.elements:
         for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:")), (tag, name, value)
-    assert not re.search(r"@import|url\((?!#)", page(Told(told)))
+    assert not re.search(r"@import|url\((?!#)", page(ReportData(told)))
 
 
-def test_every_figure_has_an_alternative_in_words_and_in_numbers(told: Sized) -> None:
-    seen = Seen(page(Told(told)))
+def test_every_figure_has_a_text_alternative_and_numbers(told: SizingResult) -> None:
+    seen = Seen(page(ReportData(told)))
     pictures = [attributes for tag, attributes in seen.elements if tag == "svg"]
     assert len(pictures) == 5, "no trial tells phases"
-    assert "No trial tells the phases of its steps." in seen.text
+    assert "No trial has the phases of its steps." in seen.text
     for attributes in pictures:
         assert len(attributes["aria-label"] or "") > 40
     assert sum(tag == "details" for tag, _ in seen.elements) == 5
 
 
-def test_names_are_not_taken_twice_and_what_is_referred_to_is_there(told: Sized) -> None:
-    seen = Seen(page(Told(told)))
+def test_ids_are_unique_and_references_resolve(told: SizingResult) -> None:
+    seen = Seen(page(ReportData(told)))
     names = [attributes["id"] for _, attributes in seen.elements if attributes.get("id")]
     assert len(names) == len(set(names))
     links = {attributes.get("href") or attributes.get("xlink:href") for _, attributes in seen.elements}
     referred = {link[1:] for link in links if link and link.startswith("#")}
-    referred |= set(re.findall(r"url\(#([^)]+)\)", page(Told(told))))
+    referred |= set(re.findall(r"url\(#([^)]+)\)", page(ReportData(told))))
     assert referred <= set(names)
 
 
-def test_text_is_taken_literally(told: Sized) -> None:
+def test_text_is_escaped(told: SizingResult) -> None:
     wild = "</script><script>alert(1)</script>"
     trial = told.trials[0].model_copy(update={"message": wild, "host": '"><img src=x onerror=alert(2)>'})
     answer = told.answer.model_copy(update={"reasons": (wild,)})
     run = run_of(told.job, name=wild)
-    text = page(Told(told._replace(answer=answer, trials=[trial, *told.trials[1:]], runs=[run])))
+    text = page(ReportData(told._replace(answer=answer, trials=[trial, *told.trials[1:]], runs=[run])))
     seen = Seen(text)
     assert "<script>alert" not in text
     assert not any(tag == "img" for tag, _ in seen.elements)
     assert sum(tag == "script" for tag, _ in seen.elements) == 2
 
 
-def test_without_enough_data_it_tells_what_to_do(example: Path) -> None:
+def test_page_without_enough_data_lists_remedies(example: Path) -> None:
     job = Job.load(example)
     answer = recommend(job, [])
-    seen = Seen(page(Told(Sized(job, answer))))
+    seen = Seen(page(ReportData(SizingResult(job, answer))))
     assert "Not enough data yet." in seen.text
     assert all(remedy.text in seen.text for remedy in answer.remedies)
     assert not any(tag == "svg" for tag, _ in seen.elements)
 
 
-def test_a_trial_that_tells_little_is_shown(told: Sized) -> None:
-    seen = Seen(page(Told(told._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")]))))
+def test_incomplete_trial_is_shown(told: SizingResult) -> None:
+    seen = Seen(page(ReportData(told._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")]))))
     assert "no room" in seen.text

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.retraining.registry import Registry
 
 

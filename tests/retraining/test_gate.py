@@ -4,51 +4,51 @@ import pytest
 
 from sizewright.errors import InputError
 from sizewright.retraining.evaluation import JobScore
-from sizewright.retraining.gate import Limits, judge
+from sizewright.retraining.gate import GateLimits, judge
 
 
 def scores(**errors: float) -> list[JobScore]:
-    """One job a family, all of its allocations foretold too fast by one error."""
+    """One job a family, all of its allocations predicted too fast by one error."""
     return [
         JobScore(f"{family}-job", family, family, (1 + error,) * 5, (1.0,) * 5, (1 + error,) * 5, 0.9, 0.0, 1.0)
         for family, error in errors.items()
     ]
 
 
-def test_better_everywhere_is_promoted() -> None:
-    verdict = judge(scores(dlrm=0.1, dcn=0.1), scores(dlrm=0.2, dcn=0.2), Limits())
+def test_better_scores_are_promoted() -> None:
+    verdict = judge(scores(dlrm=0.1, dcn=0.1), scores(dlrm=0.2, dcn=0.2), GateLimits())
     assert verdict.promote
     assert "0.100" in verdict.reason
     assert "0.200" in verdict.reason
 
 
-def test_the_same_is_not() -> None:
+def test_equal_scores_are_not_promoted() -> None:
     same = scores(dlrm=0.1, dcn=0.1)
-    assert not judge(same, same, Limits()).promote
-    assert judge(same, same, Limits(margin=0.0)).promote
+    assert not judge(same, same, GateLimits()).promote
+    assert judge(same, same, GateLimits(margin=0.0)).promote
 
 
-def test_a_margin_that_is_missed_is_told() -> None:
+def test_error_within_the_margin_is_not_promoted() -> None:
     new, old = scores(dlrm=0.095), scores(dlrm=0.1)
-    assert judge(new, old, Limits(margin=0.04)).promote
-    verdict = judge(new, old, Limits(margin=0.06))
+    assert judge(new, old, GateLimits(margin=0.04)).promote
+    verdict = judge(new, old, GateLimits(margin=0.06))
     assert not verdict.promote
     assert "error" in verdict.reason
 
 
 def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
     new, old = scores(dlrm=0.01, dcn=0.01, xdeepfm=0.2), scores(dlrm=0.1, dcn=0.1, xdeepfm=0.1)
-    verdict = judge(new, old, Limits())
+    verdict = judge(new, old, GateLimits())
     assert not verdict.promote
-    assert "2.00 times as much in xdeepfm" in verdict.reason
+    assert "2.00 times the error in xdeepfm" in verdict.reason
     assert "dcn" not in verdict.reason
-    assert "the bank's prior's 0.100" in judge(new, old, Limits(), rival="the bank's prior").reason
-    assert judge(new, old, Limits(worst_family=1.5)).promote
+    assert "against the bank's prior's 0.100" in judge(new, old, GateLimits(), rival="the bank's prior").reason
+    assert judge(new, old, GateLimits(worst_family=1.5)).promote
 
 
 @pytest.mark.parametrize("old", [[], scores(dlrm=float("nan"))])
 def test_without_anything_to_judge_by_nothing_is_promoted(old: list[JobScore]) -> None:
-    verdict = judge(scores(dlrm=0.1) if old else [], old, Limits())
+    verdict = judge(scores(dlrm=0.1) if old else [], old, GateLimits())
     assert not verdict.promote
     assert "no held-out jobs" in verdict.reason
 
@@ -58,19 +58,19 @@ def test_what_chance_alone_may_do_to_a_family_of_few_jobs_stops_nothing() -> Non
         return [*scores(dlrm=0.1), *(score for error in errors for score in scores(dcn=error))]
 
     old = of(0.1, 0.12, 0.2)
-    assert judge(of(0.02, 0.14, 0.02), old, Limits()).promote
-    assert judge(of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
-    assert not judge(of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], Limits()).promote
+    assert judge(of(0.02, 0.14, 0.02), old, GateLimits()).promote
+    assert judge(of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
+    assert not judge(of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
 
 
 def test_a_family_is_not_worse_by_what_its_measurement_may_be_off() -> None:
     new, old = scores(dlrm=0.01, dcn=0.11), scores(dlrm=0.1, dcn=0.1)
-    assert not judge(new, old, Limits()).promote
-    assert judge(new, old, Limits(), noise_sd=0.08).promote
-    assert not judge(scores(dlrm=0.01, dcn=0.3), old, Limits(), noise_sd=0.08).promote
+    assert not judge(new, old, GateLimits()).promote
+    assert judge(new, old, GateLimits(), noise_sd=0.08).promote
+    assert not judge(scores(dlrm=0.01, dcn=0.3), old, GateLimits(), noise_sd=0.08).promote
 
 
 @pytest.mark.parametrize(("margin", "worst"), [(-0.5, 0.05), (2.0, 0.05), (float("nan"), 0.05), (0.02, float("inf"))])
-def test_limits_that_are_none_are_refused(margin: float, worst: float) -> None:
-    with pytest.raises(InputError, match="is no share"):
-        Limits(margin, worst)
+def test_invalid_limits_are_refused(margin: float, worst: float) -> None:
+    with pytest.raises(InputError, match="margin must lie between"):
+        GateLimits(margin, worst)

@@ -7,15 +7,15 @@ import subprocess
 from typing import Any
 
 import pytest
-import real_servers
-from browser_pictures import BROWSER, browser, keep_picture
 
 import sizewright as sw
-from sizewright.datasets.store import TrialStore
-from sizewright.datasets.trial_files import import_trials
+from sizewright.datasets.trials.files import import_trials
+from sizewright.datasets.trials.store import TrialStore
+from tests.helpers import real_servers
+from tests.helpers.browser_pictures import BROWSER, browser, keep_picture
 
 pytestmark = pytest.mark.long
-EXAMPLES = BROWSER.parents[1] / "examples"
+EXAMPLES = BROWSER.parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         store.history.add_job(sw.load_job(EXAMPLES / "criteo.yaml"))
         for trial in import_trials(EXAMPLES / "criteo-trials.csv"):
             store.add(trial)
-        told = sw.retrain(store=store, tracking_uri=uri)
-        words = ["node", BROWSER / "mlflow.mjs", uri, told.run_id, chromium, folder]
+        result = sw.retrain(store=store, tracking_uri=uri)
+        words = ["node", BROWSER / "mlflow.mjs", uri, result.run_id, chromium, folder]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     keep_picture(folder / "mlflow.png")
-    return dict(json.loads(done.stdout), reason=told.reason)
+    return dict(json.loads(done.stdout), reason=result.reason)
 
 
 def test_the_run_is_there_with_what_it_measured(seen: dict[str, Any]) -> None:

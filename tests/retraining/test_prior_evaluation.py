@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import LearnedPrior
-from sizewright.retraining.evaluation import by_family, choice, leave_out, measured, score_prior, summary
+from sizewright.retraining.evaluation import by_family, leave_out, measured_rates, regret_and_rank, score_prior, summary
 from sizewright.retraining.lessons import Lessons, gather
 from sizewright.spec import Job, Model, Tables
 
@@ -25,9 +25,9 @@ def test_repeats_are_one_allocation(lessons: Lessons) -> None:
     key = str(lessons.trials[0].job_hash)
     first = lessons.trials[0]
     twice = [first, first.model_copy(update={"throughput": 4 * (first.throughput or 0)})]
-    told = measured(lessons._replace(trials=twice))
-    assert len(told[key].places) == 1
-    assert told[key].rates[0] == pytest.approx(2 * (first.throughput or 0))
+    rates = measured_rates(lessons._replace(trials=twice))
+    assert len(rates[key].first_trials) == 1
+    assert rates[key].rates[0] == pytest.approx(2 * (first.throughput or 0))
 
 
 def test_a_prior_is_scored_on_each_job(lessons: Lessons, prior: LearnedPrior) -> None:
@@ -53,10 +53,10 @@ def test_what_is_refused_is_an_error_of_all(lessons: Lessons, prior: LearnedPrio
 def test_the_choice_is_that_of_time_and_cost() -> None:
     places = [Trial(workers=w, ps=1, worker_cpu=1.0, ps_cpu=1.0) for w in (1, 2, 4)]
     rates = np.array([100.0, 190.0, 200.0])  # time × cost: 2, 3 and 5 cores over the square
-    assert choice(places, rates, np.log(rates)) == pytest.approx((0.0, 1.0))
+    assert regret_and_rank(places, rates, np.log(rates)) == pytest.approx((0.0, 1.0))
     wrong = np.log([100.0, 100.0, 400.0])
-    assert choice(places, rates, wrong)[0] == pytest.approx((5 / 200**2) / (3 / 190**2) - 1)
-    assert np.isnan(choice(places[:2], rates[:2], wrong[:2])).all()
+    assert regret_and_rank(places, rates, wrong)[0] == pytest.approx((5 / 200**2) / (3 / 190**2) - 1)
+    assert np.isnan(regret_and_rank(places[:2], rates[:2], wrong[:2])).all()
 
 
 def test_folds_leave_whole_groups_out_and_ask_each_job_once(lessons: Lessons) -> None:

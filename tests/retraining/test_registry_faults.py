@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_server import Reply, server
 
 from sizewright import api
 from sizewright.errors import InputError, RegistryError
 from sizewright.retraining import registry
 from sizewright.retraining.registry import Registry
+from tests.helpers.small_server import Reply, server
 
 OLD_SCHEMA = "90e64c465722"
 
@@ -29,7 +29,7 @@ def database(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_a_registry_of_a_newer_mlflow_is_left_as_it_is(shared: Path, tmp_path: Path, store: str) -> None:
+def test_registry_of_a_newer_mlflow_is_refused_unchanged(shared: Path, tmp_path: Path, store: str) -> None:
     path = tmp_path / "new.db"
     shutil.copy(shared / "field" / "ML1" / "new.db", path)
     before = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -72,7 +72,7 @@ def test_a_recommendation_goes_on_without_a_registry_of_a_newer_mlflow(
         ),
     ],
 )  # fmt: skip
-def test_other_databases_are_told_and_left_alone(tmp_path: Path, statements: tuple[str, ...], words: str) -> None:
+def test_database_of_another_application_is_refused(tmp_path: Path, statements: tuple[str, ...], words: str) -> None:
     path = database(tmp_path / "other.db", *statements)
     before = path.read_bytes()
     with pytest.raises(RegistryError, match=words):
@@ -80,7 +80,7 @@ def test_other_databases_are_told_and_left_alone(tmp_path: Path, statements: tup
     assert path.read_bytes() == before
 
 
-def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_no_database_or_is_locked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = partial(registry.create_engine, connect_args={"timeout": 0.2})
     monkeypatch.setattr(registry, "create_engine", impatient)
     (tmp_path / "text.db").write_text("no database, " * 99)
@@ -89,17 +89,17 @@ def test_what_is_no_database_or_is_locked_is_told(tmp_path: Path, monkeypatch: p
     path = database(tmp_path / "locked.db", "CREATE TABLE experiments(a)")
     with closing(sqlite3.connect(path)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(RegistryError, match="another process holds it"):
+        with pytest.raises(RegistryError, match="another process has locked it"):
             Registry(f"sqlite:///{path}").versions()
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind", "words"),
     [
-        (401, b"You are not authenticated.", "text/plain", "it wants a login.* Set MLFLOW_TRACKING_USERNAME"),
-        (403, b"<html>Forbidden</html>", "text/html", "it wants a login"),
-        (404, b"<html>Not Found</html>", "text/html", "no MLflow server. Check the URL"),
-        (404, b"404 page not found", "text/plain", r"no MLflow server \(404, not found\)"),
+        (401, b"You are not authenticated.", "text/plain", "it requires a login.* Set MLFLOW_TRACKING_USERNAME"),
+        (403, b"<html>Forbidden</html>", "text/html", "it requires a login"),
+        (404, b"<html>Not Found</html>", "text/html", "not an MLflow server.* Check the URL"),
+        (404, b"404 page not found", "text/plain", r"not an MLflow server \(404, not found\)"),
         (200, b"<!DOCTYPE html><html>Sign in</html>", "text/html", "a web page or another service"),
         (200, b'{"registered_models": 3}', "application/json", "cannot be used"),
         (200, b"[1, 2]", "application/json", "cannot be used"),
@@ -127,11 +127,11 @@ VERSION = {"name": "sizewright-prior", "version": "1", "run_id": "r", "creation_
         {"tags": {"a": "b"}}, {"version": "1", "aliases": 4},
     ],
 )  # fmt: skip
-def test_odd_versions_are_told_in_a_sentence(odd: dict[str, object]) -> None:
+def test_odd_versions_are_one_sentence(odd: dict[str, object]) -> None:
     def reply(path: str, *_: object) -> Reply:
         model = {"name": "sizewright-prior", "aliases": [{"alias": "champion", "version": odd.get("version", "1")}]}
-        told = {"registered_models": [model], "registered_model": model, "model_versions": [VERSION | odd]}
-        return Reply(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
+        answer = {"registered_models": [model], "registered_model": model, "model_versions": [VERSION | odd]}
+        return Reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     with server(reply) as url, pytest.raises(RegistryError, match="cannot be used") as raised:
         Registry(url).versions()
@@ -141,13 +141,13 @@ def test_odd_versions_are_told_in_a_sentence(odd: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("ftp://u:s3cret@host/x", "no known kind"), ("mlflow:5000", "no known kind"), ("http://[::1", "no known kind"),
+        ("ftp://u:s3cret@host/x", "unknown kind"), ("mlflow:5000", "unknown kind"), ("http://[::1", "unknown kind"),
         ("postgresql+psycopg://u:s3cret@127.0.0.1:9/db", "does not answer"),
         ("http://u:s3cret@127.0.0.1:9", "does not answer"),
-        ("postgresqlx://u:s3cret@h/db", "no known kind"), ("mlruns", "folders of files no longer"),
+        ("postgresqlx://u:s3cret@h/db", "an unknown kind"), ("mlruns", "no longer supports registries in folders"),
     ],
 )  # fmt: skip
-def test_uris_that_lead_nowhere_are_told_without_the_password(
+def test_error_of_a_wrong_uri_hides_the_password(
     uri: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import run_of
 
-from sizewright.datasets.bank.files import Bank
-from sizewright.datasets.store import TrialStore
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, RegistryError, StoreError, UnusableVersionError
-from sizewright.models.prior.learned import VERSION
+from sizewright.models.prior.fit import VERSION
 from sizewright.retraining import champion
 from sizewright.retraining import registry as registries
 from sizewright.retraining.champion import champion_prior
 from sizewright.retraining.compare import compare_versions
-from sizewright.retraining.gate import Limits
+from sizewright.retraining.gate import GateLimits
 from sizewright.retraining.lessons import gather
 from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, retrain
 from sizewright.spec import Job, Training
+from tests.helpers.made_runs import run_of
 
 OWN = Job(name="own", training=Training(batch_size=1024))
 
@@ -47,7 +47,7 @@ def first(filled: TrialStore, registry: Registry) -> Retraining:
     return retrain(filled, registry, None)
 
 
-def test_a_retraining_is_logged_registered_and_told(first: Retraining, filled: TrialStore, registry: Registry) -> None:
+def test_retraining_is_logged_and_registered(first: Retraining, filled: TrialStore, registry: Registry) -> None:
     assert first.promoted
     lessons = gather(filled, None)
     assert first.trials == len(lessons.trials)
@@ -70,10 +70,10 @@ def test_the_model_is_served_with_signature_and_example(first: Retraining, regis
     from mlflow.models import Model
 
     path = mlflow.artifacts.download_artifacts(run_id=first.run_id, artifact_path="model", tracking_uri=registry.uri)
-    told = Model.load(path)
-    assert {"job", "workers", "worker_cpu"} <= set(told.signature.inputs.input_names())
-    asked = told.load_input_example(path)
-    assert told.flavors["sklearn"]["serialization_format"] == "skops"
+    served = Model.load(path)
+    assert {"job", "workers", "worker_cpu"} <= set(served.signature.inputs.input_names())
+    asked = served.load_input_example(path)
+    assert served.flavors["sklearn"]["serialization_format"] == "skops"
     answer = mlflow.pyfunc.load_model(path).predict(asked)
     version = registry.version(str(first.version))
     job = Job.model_validate_json(asked["job"][0])
@@ -82,7 +82,7 @@ def test_the_model_is_served_with_signature_and_example(first: Retraining, regis
 
 
 @pytest.mark.long
-def test_what_is_no_better_stays_challenger(
+def test_version_that_is_no_better_stays_challenger(
     first: Retraining, filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank], monkeypatch: Any
 ) -> None:
     champion_before = registry.champion()
@@ -92,10 +92,10 @@ def test_what_is_no_better_stays_challenger(
     assert "version 1 has learned from the same" in same.reason
     assert registry.versions() == [champion_before]
     filled.add(filled.trials()[0].model_copy(update={"series": "another"}))
-    again = retrain(filled, registry, None, limits=Limits(margin=0.5))
+    again = retrain(filled, registry, None, limits=GateLimits(margin=0.5))
     assert not again.promoted
-    assert "has learned from the same" in retrain(filled, registry, None, limits=Limits(margin=0.5)).reason
-    other = retrain(filled, registry, None, limits=Limits(margin=0.4))
+    assert "has learned from the same" in retrain(filled, registry, None, limits=GateLimits(margin=0.5)).reason
+    other = retrain(filled, registry, None, limits=GateLimits(margin=0.4))
     assert "median error" in other.reason
     assert (other.promoted, other.version) == (False, again.version)
     challenger = registry.version("challenger")
@@ -129,8 +129,8 @@ def test_recommendations_use_the_champion_and_the_last_good_one_without_a_regist
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     now = registry.champion()
     assert now is not None
-    prior, told = champion_prior(registry.uri)
-    assert told == ""
+    prior, note = champion_prior(registry.uri)
+    assert note == ""
     assert prior.source == f"sizewright-prior version {now.number}"
     assert prior.to_json() == registry.load(now).to_json()
 
@@ -138,12 +138,12 @@ def test_recommendations_use_the_champion_and_the_last_good_one_without_a_regist
         raise RegistryError("The model registry cannot be used: gone.")
 
     monkeypatch.setattr(champion, "Registry", gone)
-    last, told = champion_prior(registry.uri)
+    last, note = champion_prior(registry.uri)
     assert last.to_json() == prior.to_json()
-    assert f"The last good one is used: {prior.source}." in told
-    other, told = champion_prior("http://another")
+    assert f"The last known champion is used: {prior.source}." in note
+    other, note = champion_prior("http://another")
     assert other.source == "the shipped prior"
-    assert "the shipped prior is used" in told
+    assert "the shipped prior is used" in note
 
 
 def test_a_version_that_was_tampered_with_is_refused(
@@ -165,9 +165,9 @@ def test_a_version_that_was_tampered_with_is_refused(
         with pytest.raises(UnusableVersionError, match=r"lacks prior\.json"):
             registry.load(now)
         path.write_text(text.replace('"trials": ', '"trials": 1'))
-        prior, told = champion_prior(registry.uri)
+        prior, note = champion_prior(registry.uri)
         assert prior.source == "the shipped prior"
-        assert "was changed" in told
+        assert "was changed" in note
     finally:
         path.write_text(text)
     assert registry.load(now)
@@ -177,8 +177,8 @@ def test_a_version_that_was_tampered_with_is_refused(
 def test_a_version_that_is_too_large_is_refused(
     first: Retraining, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sizewright.retraining.registry._MOST_BYTES", 100)
-    with pytest.raises(UnusableVersionError, match=r"prior.json takes .* and no prior is that large"):
+    monkeypatch.setattr("sizewright.retraining.registry._MAX_BYTES", 100)
+    with pytest.raises(UnusableVersionError, match=r"prior.json has .* at most .* are allowed"):
         registry.check(registry.versions()[0])
 
 
@@ -193,13 +193,13 @@ def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace
     path.write_text(old)
     registry.tag(now, f"sha256.{TWIN}", registries.digest(old))
     try:
-        with pytest.raises(UnusableVersionError, match=f"no prior of version {VERSION}"):
+        with pytest.raises(UnusableVersionError, match=f"not a prior of version {VERSION}"):
             registry.load(registry.version("champion"), TWIN)
         before = registry.versions()
-        told = retrain(filled, registry, None, dry_run=True)
-        assert f"the champion cannot be used: {now.source}" in told.reason
-        assert "held-out jobs" in told.reason
-        assert (told.version, told.run_id, told.promoted) == (None, None, False)
+        result = retrain(filled, registry, None, dry_run=True)
+        assert f"the champion cannot be used: {now.source}" in result.reason
+        assert "held-out jobs" in result.reason
+        assert (result.version, result.run_id, result.promoted) == (None, None, False)
         assert registry.versions() == before
     finally:
         path.write_text(text)
@@ -230,7 +230,7 @@ def test_a_retraining_that_died_does_not_lock_the_store(filled: TrialStore, tmp_
         pass
 
 
-def test_an_empty_store_is_told(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
+def test_empty_store_is_refused(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
     with pytest.raises(NotEnoughDataError, match="holds nothing to learn from"):
         retrain(store, None, parts[0])
 
@@ -240,18 +240,18 @@ def test_a_damaged_run_is_named_and_lets_go_of_the_store(store: TrialStore, part
     with sqlite3.connect(store.name) as connection:
         connection.execute("UPDATE finished_jobs SET record = '{}'")
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"Run run-0 in .* is no finished job"):
+        with pytest.raises(StoreError, match=r"Run run-0 in .* is not a valid finished job"):
             retrain(store, None, parts[0])
 
 
-def test_an_experiment_that_was_deleted_is_told_before_all_is_learned(filled: TrialStore, tmp_path: Path) -> None:
+def test_deleted_experiment_is_refused_before_learning(filled: TrialStore, tmp_path: Path) -> None:
     registry = Registry(f"sqlite:///{tmp_path}/m.db")
     registry.client.delete_experiment(registry.client.create_experiment("sizewright"))
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RegistryError, match=r"'sizewright' at .* was deleted") as caught:
-        retrain(filled, registry, None, progress=told.append)
+        retrain(filled, registry, None, progress=messages.append)
     assert "mlflow experiments restore -x" in str(caught.value)
-    assert told == []
+    assert messages == []
 
 
 def test_mlflow_needs_a_database_of_its_own(store: TrialStore) -> None:
@@ -269,7 +269,7 @@ def test_asking_makes_no_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_own_job_that_goes_unlike_foretold_gets_a_champion_that_knows(
+def test_slow_own_job_gets_a_champion_that_predicts_it(
     first: Retraining, filled: TrialStore, parts: tuple[Bank, Bank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own trials are among those that the gate judges by, and move no other job."""
@@ -300,15 +300,15 @@ def test_an_own_job_that_goes_unlike_foretold_gets_a_champion_that_knows(
         with pytest.raises(RegistryError, match="gone"):
             retrain(store, registry, None)
     assert registry.version("champion").number == 1
-    told = retrain(store, registry, None)
-    assert told.promoted, told.reason
+    result = retrain(store, registry, None)
+    assert result.promoted, result.reason
     assert [version.number for version in registry.versions()] == [2, 1]
     after = registry.load(registry.version("champion")).curve(OWN)
     right = 0.4 * np.exp(curve.log_rates(slow))
     assert np.median(np.abs(np.exp(after.log_rates(slow)) / right - 1)) < 0.1
 
 
-def test_versions_that_are_not_there_are_told(first: Retraining, registry: Registry, tmp_path: Path) -> None:
+def test_unknown_versions_are_refused(first: Retraining, registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no version '99' .* Known: "):
         registry.version("99")
     empty = Registry(f"sqlite:///{tmp_path}/m.db")
@@ -320,7 +320,7 @@ def test_versions_that_are_not_there_are_told(first: Retraining, registry: Regis
         empty.rollback()
 
 
-def test_a_server_that_does_not_answer_is_told() -> None:
+def test_unreachable_server_is_an_error() -> None:
     with pytest.raises(RegistryError, match="cannot be used"):
         Registry("http://127.0.0.1:9").versions()
     with pytest.raises(RegistryError, match="cannot be used"):

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from sizewright.datasets.trials import Trial
+from sizewright.datasets.trials.trial import Trial
 from sizewright.retraining.shifts import since_last_shift
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def went(rates: list[float], workers: int = 2, first: int = 0, noise: float = 0.08) -> list[Trial]:
+def runs_at(rates: list[float], workers: int = 2, first: int = 0, noise: float = 0.08) -> list[Trial]:
     rng = np.random.default_rng(len(rates) + workers)
     return [
         Trial(
@@ -23,29 +23,29 @@ def went(rates: list[float], workers: int = 2, first: int = 0, noise: float = 0.
 
 
 @pytest.mark.parametrize(("old", "new"), [(1.0, 0.4), (1.0, 3.0), (0.5, 0.4)])
-def test_what_came_before_a_change_for_good_is_left_out(old: float, new: float) -> None:
-    trials = went([1000 * old] * 60 + [1000 * new] * 30)
+def test_trials_before_a_lasting_change_are_left_out(old: float, new: float) -> None:
+    trials = runs_at([1000 * old] * 60 + [1000 * new] * 30)
     kept = since_last_shift(trials[::-1])  # whatever their order
     assert abs(len(kept) - 30) <= 3
     assert kept[-1] == trials[-1]
 
 
-def test_of_two_changes_the_last_counts() -> None:
-    assert len(since_last_shift(went([1000.0] * 20 + [300.0] * 20 + [600.0] * 12))) in (11, 12, 13)
+def test_last_of_two_changes_counts() -> None:
+    assert len(since_last_shift(runs_at([1000.0] * 20 + [300.0] * 20 + [600.0] * 12))) in (11, 12, 13)
 
 
 def test_noise_outliers_and_few_new_runs_are_no_change() -> None:
     for seed in range(30):
-        steady = went([1000.0] * (40 + seed))
-        assert len(since_last_shift(steady)) == len(steady)
-    odd = went([1000.0] * 20 + [10.0] * 3 + [1000.0] * 20 + [1e5] + [1000.0] * 10)
+        constant = runs_at([1000.0] * (40 + seed))
+        assert len(since_last_shift(constant)) == len(constant)
+    odd = runs_at([1000.0] * 20 + [10.0] * 3 + [1000.0] * 20 + [1e5] + [1000.0] * 10)
     assert len(since_last_shift(odd)) == len(odd)
-    few = went([1000.0] * 40 + [300.0] * 5)
+    few = runs_at([1000.0] * 40 + [300.0] * 5)
     assert len(since_last_shift(few)) == len(few)
 
 
 def test_other_allocations_are_no_change() -> None:
-    told = [*went([1000.0] * 20), *went([4000.0] * 20, workers=8, first=20)]
-    assert since_last_shift(told) == told
+    trials = [*runs_at([1000.0] * 20), *runs_at([4000.0] * 20, workers=8, first=20)]
+    assert since_last_shift(trials) == trials
     assert since_last_shift([]) == []
-    assert len(since_last_shift(went([1000.0]))) == 1
+    assert len(since_last_shift(runs_at([1000.0]))) == 1

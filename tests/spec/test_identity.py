@@ -133,7 +133,7 @@ def test_paths_in_a_job_file_count_from_its_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir("/")
     assert own.command is not None
     assert own.command.folder == str(folder)
-    from sizewright.datasets.click_files import _paths
+    from sizewright.datasets.clicks.files import _paths
 
     assert log.data.path is not None
     assert _paths(log.data.path) == [str(folder / "day_1.tsv")]

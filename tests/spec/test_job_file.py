@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sizewright.spec
 from sizewright.errors import JobError
-from sizewright.models.memory_report import report
+from sizewright.models.memory.report import report
 from sizewright.spec import Bounds, Cluster, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 from sizewright.spec.units import GIB, MIB
@@ -96,7 +96,7 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
         ("a: 1\n\tb: 2", "is not valid YAML at line 2"),
         ("name: x\nname2: !!python/object:os.system {}", "is not valid YAML at line 2"),
         (b"\x00\x01\x02", "is not UTF-8: it holds NULs"),
-        (b"\xff\xfe\x80binary", "begins like UTF-16 and is not"),
+        (b"\xff\xfe\x80binary", "has the byte order mark of UTF-16"),
         ("deadline: 2020-13-45", "'2020-13-45' is not a duration"),
         ("training: {samples: 0x_}", "'0x_' is not a whole number: digits are decimal"),
         ("a: " + "[" * 5000, "is not valid YAML"),
@@ -118,11 +118,11 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("bounds: {worker: {replicas: [4, 2]}}", "the least (4) is above the greatest (2)"),
-        ("bounds: {worker: {cpu: [2, 500m]}}", "the least (2) is above the greatest (0.5)"),
+        ("bounds: {worker: {replicas: [4, 2]}}", "the minimum (4) is above the maximum (2)"),
+        ("bounds: {worker: {cpu: [2, 500m]}}", "the minimum (2) is above the maximum (0.5)"),
         (
             "bounds: {ps: {replicas: 0}}",
-            "bounds.ps.replicas is 0, and a built-in model keeps its tables on at least 1 PS",
+            "bounds.ps.replicas is 0, but a built-in model needs at least 1 PS",
         ),
         ("bounds: {worker: {replicas: 0}}", "a job has at least 1 worker"),
         ("bounds: {ps: {cpu: 0}}", "cpu must be above 0"),
@@ -133,7 +133,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         ("bounds: {ps: {cpu: [0, 1]}}", "cpu must be above 0"),
         ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory[1]' is missing"),
         ("bounds: {ps: {memory: 4h}}", "is not an amount of memory: it has no unit h (write 16Gi, 512M or bytes)"),
-        ("bounds: {batch_size: [512, 256]}", "batch_size must be [least, greatest]"),
+        ("bounds: {batch_size: [512, 256]}", "batch_size must be [minimum, maximum]"),
         ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size[0]' must be at least 1, got 0"),
         ("objective: deadline", "objective deadline needs a `deadline`, such as 4h"),
         ("objective: fastest", "'objective'"),
@@ -276,7 +276,7 @@ def test_tables_are_folded_then_scaled(rows: list[int], cap: int, scale: float) 
 
 def test_records_are_frozen() -> None:
     job = copy.copy(Job())
-    with pytest.raises(ValueError, match="does not change"):
+    with pytest.raises(ValueError, match="records are frozen"):
         job.name = "x"
 
 
@@ -436,5 +436,5 @@ def test_gpus_of_a_host_are_a_number_or_a_kind_and_a_number(tmp_path: Path, writ
 def test_gpus_that_are_no_number_show_the_right_spelling(tmp_path: Path, written: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {written}\n")
-    with pytest.raises(JobError, match=r"'hosts\[0\].gpu' must be such as {kind: a100, count: 2}, a100:2 or 2, got"):
+    with pytest.raises(JobError, match=r"'hosts\[0\].gpu' must look like {kind: a100, count: 2}, a100:2 or 2, got"):
         Cluster.load(path)

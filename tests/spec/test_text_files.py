@@ -49,7 +49,7 @@ def test_json_with_a_key_twice_is_refused_with_both_lines() -> None:
 
 
 def _history(path: Path, text: str) -> None:
-    from sizewright.datasets.history_files import import_history
+    from sizewright.datasets.runs.history_files import import_history
 
     path = path.with_suffix(".json")
     path.write_text(text)
@@ -63,13 +63,13 @@ def _plan(path: Path, text: str, form: Any) -> None:
 
 
 def _manifest(path: Path, text: str) -> None:
-    from sizewright.executors.manifest import from_yaml
+    from sizewright.executors.yaml_documents import from_yaml
 
     from_yaml(text)
 
 
 def _base_manifest(path: Path, text: str) -> None:
-    from sizewright.executors.yaml_text import YamlText
+    from sizewright.executors.kubernetes.yaml_text import YamlText
 
     YamlText(text)
 

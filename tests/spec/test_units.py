@@ -204,8 +204,8 @@ def test_plain_numbers_are_written_out(kind: Any) -> None:
 
 @pytest.mark.parametrize("text", ["2899102924800m", "3Gi", "4e9", "4E9", "3221225472", "3.5G", "4000000k"])
 def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, text: str) -> None:
-    from sizewright.datasets.history_files import import_history
-    from sizewright.datasets.trial_files import import_trials
+    from sizewright.datasets.runs.history_files import import_history
+    from sizewright.datasets.trials.files import import_trials
     from sizewright.spec import Cluster, Job, Queue, Rails
     from sizewright.spec.queue import CandidateRow
 

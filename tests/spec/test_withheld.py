@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_redaction import SECRET_NAMES, SECRET_VALUES
 
 import sizewright as sw
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec.command import Command
 from sizewright.spec.withheld import is_withheld, split, with_values
+from tests.test_redaction import SECRET_NAMES, SECRET_VALUES
 
 ENV = {"MODE": "fast", "DB_PASSWORD": "s3cret", "STORE": "postgresql://me:s3cret@db/x", "INDEX": "{index}"}
 JOB = Job(name="own", command=Command(run=("python", "t.py", "--db-token", "s3cret"), env=ENV))
@@ -61,12 +61,12 @@ def test_what_was_written_down_starts_with_the_same_values(env: dict[str, str]) 
 def test_what_the_environment_lacks_is_one_sentence() -> None:
     written = Job.model_validate_json(JOB.model_dump_json()).command
     assert written
-    with pytest.raises(InputError, match="the environment lacks DB_PASSWORD, STORE") as caught:
+    with pytest.raises(InputError, match="the environment does not set DB_PASSWORD, STORE") as caught:
         with_values(written.env, {"MODE": "fast", "INDEX": "{index}"})
     assert caught.value.remedy.endswith("export DB_PASSWORD=... STORE=...")
     with pytest.raises(InputError, match="MODE has another value in the environment"):
         with_values(written.env, ENV | {"MODE": "slow"})
-    with pytest.raises(InputError, match=r"A secret was in the words of command.run.*--db-token \*\*\*\)"):
+    with pytest.raises(InputError, match=r"The words of command.run contained a secret.*--db-token \*\*\*\)"):
         written.with_values(ENV)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sizewright.errors import EngineError, InputError, ReplicaDiedError, UnsupportedError
-from sizewright.executors.run import RunProgress, run_plan
+from sizewright.runtime.run import RunProgress, run_plan
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Plan
 from sizewright.testing import FakeExecutor, ManualClock
 

@@ -10,16 +10,16 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from training_parts import small_job
 
 from sizewright.errors import EngineError, JobError, LimitError, ReplicaDiedError, TrialTimeoutError
-from sizewright.models.memory import row_bytes
+from sizewright.models.memory.memory_model import row_bytes
 from sizewright.spec import Allocation, Group, Job, Metrics, Training
 from sizewright.testing.audit import AuditProgram, audit_job
-from sizewright.training.cgroups import PERIOD_US
-from sizewright.training.engine import import_ray
+from sizewright.training.host.cgroups import PERIOD_US
+from sizewright.training.ps.snapshot_files import ARRAYS, SnapshotInfo, snapshots, write_snapshot
+from sizewright.training.ray.engine import import_ray
 from sizewright.training.session import Session
-from sizewright.training.snapshot_files import ARRAYS, SnapshotInfo, snapshots, write_snapshot
+from tests.helpers.training_parts import small_job
 
 ROWS = (50, 200, 30, 500)
 BIG_ROWS = 1_200_000
@@ -53,7 +53,7 @@ def wait_for_more(session: Session, before: Metrics, steps: int = 3) -> Metrics:
 
 def quotas(session: Session) -> dict[str, str]:
     """Quota and period of each replica, as the kernel's files tell."""
-    tree = session._machine.tree
+    tree = session._node_agent.tree
     if tree is None:
         pytest.skip("this host lets nobody make control groups here")
     found = {}
@@ -74,7 +74,7 @@ def job_with_big_tables() -> Job:
 
 def leavings(session: Session) -> list[Path]:
     """Control groups and folders of this session that there are."""
-    groups = [*session._machine.tree.folders.values()] if session._machine.tree else []
+    groups = [*session._node_agent.tree.folders.values()] if session._node_agent.tree else []
     engine = session._engine
     return [*groups, *([engine._folder] if engine and engine._folder else [])]
 
@@ -85,7 +85,7 @@ def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
     assert not import_ray().is_initialized()
     ours = {process.pid for process in psutil.Process().children(recursive=True)}
     with Session(job_with_big_tables(), timeout_s=90) as session:
-        if session._machine.tree is None:
+        if session._node_agent.tree is None:
             pytest.skip("this host lets nobody make control groups here")
         left = leavings(session)
         assert all(path.exists() for path in left)
@@ -120,7 +120,7 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
         assert abs(one.steps - other.steps) <= 2, "they exchange every two steps"
         early, late = first.of("worker")[0], later.of("worker")[0]
         assert (late.loss - early.loss) / (late.steps - early.steps) < early.loss / early.steps
-        session._live.fleet.timeout_s = 20.0  # a halt that waits in vain takes 30 s
+        session._live.pool.timeout_s = 20.0  # a halt that waits in vain takes 30 s
         for _ in range(2):
             session.scale(TWO_BY_TWO)
 
@@ -132,7 +132,7 @@ def test_every_replica_is_held_to_its_cores(session: Session) -> None:
     assert {r.limited_by for r in session.observe().replicas} == {"cgroup"}
     assert {r.cfs_period_ms for r in session.observe().replicas} == {PERIOD_US / 1000}
     assert session.allocation == TWO_BY_TWO
-    tree = session._machine.tree
+    tree = session._node_agent.tree
     assert tree is not None
     for name, pid in session.pids().items():
         assert pid in tree.child(name).pids()
@@ -259,15 +259,15 @@ def test_a_job_goes_on_after_its_replicas_were_discarded_and_writes_over_no_othe
 def test_a_stalled_job_is_a_timeout(session: Session) -> None:
     session.scale(ONE_BY_ONE)
     pid = next(pid for name, pid in session.pids().items() if name.startswith("worker"))
-    fleet = session._live.fleet
-    fleet.timeout_s, usual = 2.0, fleet.timeout_s
+    pool = session._live.pool
+    pool.timeout_s, usual = 2.0, pool.timeout_s
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(TrialTimeoutError, match="did not answer within 2 s"):
             session.observe()
     finally:
         os.kill(pid, signal.SIGCONT)
-        fleet.timeout_s = usual
+        pool.timeout_s = usual
     wait_for_more(session, session.observe())
 
 
@@ -275,7 +275,7 @@ def test_a_stalled_job_is_a_timeout(session: Session) -> None:
 def test_a_gpu_job_on_a_host_without_one_is_refused(training: Training) -> None:
     if torch.cuda.is_available():
         pytest.skip("this host has a GPU")
-    with pytest.raises(EngineError, match=r"asks for a GPU.*finds none here"):
+    with pytest.raises(EngineError, match=r"needs a GPU.*finds none on this host"):
         Session(Job(training=training))
 
 

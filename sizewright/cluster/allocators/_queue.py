@@ -1,37 +1,46 @@
-"""Jobs served one after the other: each gets the first of its columns that still fits."""
+"""Serve jobs one after the other: each gets its column if that still fits."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster.problem import ROUNDING, Ints, Problem
+from sizewright.cluster.problem.problem import ROUNDING, Ints, Problem
 
 
-def served(problem: Problem, order: Ints, wanted: Ints, *, strict: bool) -> Ints:
-    """(J,): the `wanted` column (J,) of each job in `order`, or its floor; `strict` ends at the first that must wait.
+def requested_columns(problem: Problem) -> Ints:
+    """Return the column (J,) that each user requested if it is offered, else the job's smallest candidate."""
+    if problem.facts is None:
+        return problem.least
+    requested = problem.facts.requested
+    offered = (requested > 0) & problem.offered[np.arange(len(requested)), requested]
+    return np.where(offered, requested, problem.least)
 
-    Jobs that may not be put off hold their floor beforehand.
+
+def serve_in_order(problem: Problem, order: Ints, columns: Ints, *, strict: bool) -> Ints:
+    """Return a choice (J,): the column in `columns` (J,) for each job in `order` if it fits, else the job's floor.
+
+    The floors of all jobs are reserved first. With `strict`, the first job that does not fit ends the queue.
     """
-    asks = order[(wanted[order] != problem.floor[order]) & problem.offered[order, wanted[order]]]
-    return grown(problem, problem.floor, asks, wanted, strict=strict)
+    queue = order[(columns[order] != problem.floor[order]) & problem.offered[order, columns[order]]]
+    return grow_in_order(problem, problem.floor, queue, columns, strict=strict)
 
 
-def grown(problem: Problem, choice: Ints, asks: Ints, wanted: Ints, *, strict: bool = False) -> Ints:
-    """(J,): `choice`, with what is `wanted` (J,) for each job of `asks`, in their order, that fits beside the others.
+def grow_in_order(problem: Problem, choice: Ints, queue: Ints, columns: Ints, *, strict: bool = False) -> Ints:
+    """Return `choice` (J,) with the column in `columns` (J,) for each job of `queue`, in order, that still fits.
 
-    `strict` ends at the first that does not.
+    With `strict`, the first job that does not fit ends the queue.
     """
     choice = choice.copy()
     slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
     rows = np.arange(len(choice))
-    more = problem.needs[rows, wanted] - problem.needs[rows, choice]
-    while len(asks):
-        exceeds = (np.cumsum(more[asks], axis=0) > slack).any(axis=1)
-        taken = int(exceeds.argmax()) if exceeds.any() else len(asks)
-        choice[asks[:taken]] = wanted[asks[:taken]]
-        slack = slack - more[asks[:taken]].sum(axis=0)
-        if strict and taken < len(asks):
+    more = problem.needs[rows, columns] - problem.needs[rows, choice]
+    while len(queue):
+        exceeds = (np.cumsum(more[queue], axis=0) > slack).any(axis=1)
+        count = int(exceeds.argmax()) if exceeds.any() else len(queue)
+        choice[queue[:count]] = columns[queue[:count]]
+        slack = slack - more[queue[:count]].sum(axis=0)
+        if strict and count < len(queue):
             break
-        asks = asks[taken:]
-        asks = asks[(more[asks] <= slack).all(axis=1)]
+        queue = queue[count:]
+        queue = queue[(more[queue] <= slack).all(axis=1)]
     return choice

@@ -1,4 +1,4 @@
-"""Elastic-Tiresias (EDL, arXiv 1909.11985): two queues by attained service, compaction when many wait, then growth."""
+"""Elastic-Tiresias (EDL, arXiv 1909.11985): two queues by attained service, compaction if many wait, then growth."""
 
 from __future__ import annotations
 
@@ -7,51 +7,52 @@ from dataclasses import replace
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, by_arrival, facts_of
-from sizewright.cluster.allocators._ladder import climb, frontier, steps_by
-from sizewright.cluster.allocators._queue import served
-from sizewright.cluster.allocators._wanted import wanted_of
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.facts import Facts
-from sizewright.cluster.problem import Bools, Ints, Problem
+from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
+from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
+from sizewright.cluster.problem.problem import Bools, Ints, Problem
+from sizewright.cluster.problem.scheduler_state import SchedulerState
+from sizewright.cluster.problem.solution import Solution, chosen
 
 COMPACTION = 10
-"""Waiting jobs beyond which running ones of lower queues shrink to their least."""
+"""Number of waiting jobs beyond which running jobs of the lower queue shrink to their smallest candidates."""
 QUEUE_LIMIT = 3600.0
-"""Attained service (units of the first resource × seconds) that the top queue ends at: an hour of one; ours."""
+"""Attained service (units of the first resource × seconds) at which the top queue ends: one unit-hour; our choice."""
 
 
 class ElasticTiresias(Allocator):
-    """Jobs of little attained service first, then by first start; each gets its request if it fits."""
+    """Serves jobs of little attained service first, then by first start; each gets its request if that fits."""
 
     name = "elastic-tiresias"
     origin = "EDL, arXiv 1909.11985"
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         facts = facts_of(problem, self.name)
-        top = facts.attained < QUEUE_LIMIT
-        wanted, order = wanted_of(problem), _order(facts, top, problem)
-        choice = served(problem, order, wanted, strict=False)
+        in_top_queue = facts.attained < QUEUE_LIMIT
+        requested = requested_columns(problem)
+        order = _queue_order(problem, facts, in_top_queue)
+        choice = serve_in_order(problem, order, requested, strict=False)
         if int(((choice == 0) & (problem.least > 0)).sum()) > COMPACTION:
-            shrunk = np.where(top, wanted, problem.least)
-            choice = served(problem, order, shrunk, strict=False)
-        return chosen(problem, self.name, _grown(problem, facts, choice))
+            shrunk = np.where(in_top_queue, requested, problem.least)
+            choice = serve_in_order(problem, order, shrunk, strict=False)
+        return chosen(problem, self.name, _grow(problem, facts, choice))
 
 
-def _order(facts: Facts, top: Bools, problem: Problem) -> Ints:
-    first = np.where(np.isfinite(facts.started_s), facts.started_s, np.inf)
-    arrived = np.empty(len(first), dtype=np.intp)
-    arrived[by_arrival(problem)] = np.arange(len(first))
-    return np.lexsort((arrived, first, ~top))
+def _queue_order(problem: Problem, facts: SchedulerState, in_top_queue: Bools) -> Ints:
+    started = np.where(np.isfinite(facts.started_s), facts.started_s, np.inf)
+    arrival_rank = np.empty(len(started), dtype=np.intp)
+    arrival_rank[by_arrival(problem)] = np.arange(len(started))
+    return np.lexsort((arrival_rank, started, ~in_top_queue))
 
 
-def _grown(problem: Problem, facts: Facts, choice: Ints) -> Ints:
-    """What is left goes to the greatest gain of relative speed for its size, from where each job stands."""
+def _grow(problem: Problem, facts: SchedulerState, choice: Ints) -> Ints:
+    """Return `choice` (J,) after upgrades with the remaining capacity, by gain of relative speed per dominant share."""
     rows = np.arange(len(choice))
-    least = np.maximum(facts.speed[rows, problem.least], 1e-300)
+    base_speed = np.maximum(facts.speed[rows, problem.least], 1e-300)
     offered = problem.offered & (problem.share >= problem.share[rows, choice][:, None])
     offered[rows, choice] = True
     offered[:, 0] = choice == 0
-    started = replace(problem, values=facts.speed / least[:, None], offered=offered, current=choice, fallback=choice)
-    ladder = frontier(started, problem.share)
-    return climb(started, ladder, *steps_by(started, ladder, problem.share))
+    values = facts.speed / base_speed[:, None]
+    problem = replace(problem, values=values, offered=offered, current=choice, fallback=choice)
+    upgrades = frontier(problem, problem.share)
+    return apply_steps(problem, upgrades, *ranked_steps(problem, upgrades, problem.share))

@@ -1,20 +1,19 @@
-"""First come, first served: what most clusters do."""
+"""First come, first served, the default of most clusters."""
 
 from __future__ import annotations
 
 from sizewright.cluster.allocators._base import Allocator, by_arrival
-from sizewright.cluster.allocators._queue import served
-from sizewright.cluster.allocators._wanted import wanted_of
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class Fifo(Allocator):
-    """Each job gets what its user asked for, in order of arrival; the first that does not fit holds up the rest."""
+    """Gives each job its request in order of arrival; the first that does not fit blocks the rest."""
 
     name = "fifo"
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        choice = served(problem, by_arrival(problem), wanted_of(problem), strict=True)
+        choice = serve_in_order(problem, by_arrival(problem), requested_columns(problem), strict=True)
         return chosen(problem, self.name, choice)

@@ -1,27 +1,28 @@
-"""Concave-hull greedy: for one resource short of the best by one step of one job at most."""
+"""Concave-hull greedy: with one resource, at most one step of one job away from the optimum."""
 
 from __future__ import annotations
 
-from sizewright.cluster.allocators._admitted import shortest_admitted
+from sizewright.cluster.allocators._admission import admit_shortest_first
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators._ladder import climb, hull, steps_by
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._greedy_upgrades import apply_steps, hull, ranked_steps
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class HullGreedy(Allocator):
-    """Steps along the concave hull of each job's table, those of the greatest gain a dominant share first.
+    """Takes steps along the concave hull of each job's table, the greatest gain per dominant share first.
 
-    With facts of the jobs it counts what slope greedy counts, from where that begins.
+    With facts of the jobs it has the utilities and the start of slope greedy.
     """
 
     name = "hull"
     origin = "Sinha and Zoltners 1979"
     by_value = True
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         if problem.facts is not None:
-            problem = shortest_admitted(problem, problem.facts)
-        ladder = hull(problem, problem.share)
-        return chosen(problem, self.name, climb(problem, ladder, *steps_by(problem, ladder, problem.share)))
+            problem = admit_shortest_first(problem, problem.facts)
+        upgrades = hull(problem, problem.share)
+        steps = ranked_steps(problem, upgrades, problem.share)
+        return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))

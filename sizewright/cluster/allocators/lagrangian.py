@@ -1,20 +1,20 @@
-"""Lagrangian prices with repair: near to the best for many jobs and several resources, with a proven gap."""
+"""Lagrangian prices with repair: near-optimal for many jobs and several resources, with a proven gap."""
 
 from __future__ import annotations
 
-from sizewright.cluster.allocators._base import Allocator, in_units, normal
-from sizewright.cluster.allocators._dual import prices_of
-from sizewright.cluster.allocators._polish import polished
-from sizewright.cluster.allocators._repair import repaired
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._base import Allocator, denormalise, normalise
+from sizewright.cluster.allocators._dual import solve_dual
+from sizewright.cluster.allocators._local_search import local_search
+from sizewright.cluster.allocators._repair import repair
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class Lagrangian(Allocator):
-    """Prices at which the jobs themselves would take about what there is; what they take is made to fit.
+    """Finds prices at which the jobs would take about the capacity, and repairs what they take so that it fits.
 
-    The least bound over all prices is that of the linear relaxation, in which no more jobs than there are resources
-    are split: the gap falls as the jobs grow in number.
+    The lowest bound over all prices is that of the linear relaxation, which splits at most as many jobs as there are
+    resources: the gap falls as the number of jobs grows.
     """
 
     name = "lagrangian"
@@ -24,10 +24,10 @@ class Lagrangian(Allocator):
     def __init__(self, gap: float = 1e-3) -> None:
         self.gap = gap
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        scaled, unit = normal(problem)
-        prices = prices_of(scaled, until)
-        choice = repaired(scaled, prices.each, prices.choice)
-        choice = polished(scaled, prices, choice, self.gap, until)
-        return in_units(chosen(scaled, self.name, choice, bound=prices.bound, prices=prices.each), problem, unit)
+        scaled, unit = normalise(problem)
+        dual = solve_dual(scaled, until)
+        choice = repair(scaled, dual.prices, dual.choice)
+        choice = local_search(scaled, dual, choice, self.gap, until)
+        return denormalise(chosen(scaled, self.name, choice, bound=dual.bound, prices=dual.prices), problem, unit)

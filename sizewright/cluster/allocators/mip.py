@@ -1,25 +1,27 @@
-"""Mixed-integer programme, solved by HiGHS from a choice that is known to fit."""
+"""Mixed-integer programme, solved by HiGHS from a choice that fits."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 
-from sizewright.cluster.allocators._base import Allocator, in_units, normal
-from sizewright.cluster.allocators._dual import Prices, open_at, prices_of
-from sizewright.cluster.allocators._highs import improved
-from sizewright.cluster.allocators._polish import polished
-from sizewright.cluster.allocators._repair import repaired
-from sizewright.cluster.allotment import OUT_OF_TIME, Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._base import Allocator, denormalise, normalise
+from sizewright.cluster.allocators._dual import DualPrices, open_candidates, solve_dual
+from sizewright.cluster.allocators._highs import solve_with_highs
+from sizewright.cluster.allocators._local_search import local_search
+from sizewright.cluster.allocators._repair import repair
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import OUT_OF_TIME, Solution, chosen
 
-SLICES = (0.2, 1.0)
-"""Of the time that is left: what the first search finds leaves less open to the second."""
+TIME_SHARES = (0.2, 1.0)
+"""Share of the remaining time for each search: a better choice from the first leaves fewer candidates to the second."""
 
 
 class Mip(Allocator):
-    """Begins with prices and repair; where their gap is too wide, HiGHS searches what the prices leave open to choices
-    that are better by more than the gap which is wanted."""
+    """Begins with prices and repair; if their gap exceeds `gap`, HiGHS searches for a better choice.
+
+    HiGHS gets the candidates that the prices leave open to choices that are better by more than `gap`.
+    """
 
     name = "mip"
     origin = "HiGHS"
@@ -28,28 +30,29 @@ class Mip(Allocator):
     def __init__(self, gap: float = 1e-3) -> None:
         self.gap = gap
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        scaled, unit = normal(problem)
-        prices = prices_of(scaled, until)
-        start = polished(scaled, prices, repaired(scaled, prices.each, prices.choice), self.gap, until)
-        answer = chosen(scaled, self.name, start, bound=prices.bound, prices=prices.each)
-        for share in SLICES:
-            left_s = until - time.perf_counter()
-            if (answer.gap or 0.0) <= self.gap or left_s <= 0:
+        scaled, unit = normalise(problem)
+        dual = solve_dual(scaled, until)
+        start = repair(scaled, dual.prices, dual.choice)
+        start = local_search(scaled, dual, start, self.gap, until)
+        answer = chosen(scaled, self.name, start, bound=dual.bound, prices=dual.prices)
+        for share in TIME_SHARES:
+            remaining_s = until - time.perf_counter()
+            if (answer.gap or 0.0) <= self.gap or remaining_s <= 0:
                 break
-            answer = self._searched(scaled, prices, answer, share * left_s)
+            answer = self._search(scaled, dual, answer, share * remaining_s)
         if (answer.gap or 0.0) > self.gap and time.perf_counter() >= until:
             answer = replace(answer, notes=(OUT_OF_TIME,))
-        return in_units(answer, problem, unit)
+        return denormalise(answer, problem, unit)
 
-    def _searched(self, problem: Problem, prices: Prices, before: Allotment, limit_s: float) -> Allotment:
-        """As good or better: what HiGHS finds among the candidates of choices that are better by more than the gap."""
-        enough = before.value + 0.99 * self.gap * abs(before.value)
-        open_ = open_at(problem, prices.each, prices.bound, enough)
-        found, bound = improved(problem, open_, before.choice, self.gap, limit_s)
+    def _search(self, problem: Problem, dual: DualPrices, before: Solution, limit_s: float) -> Solution:
+        """Return a solution at least as good as `before`, with a bound at least as tight."""
+        target = before.value + 0.99 * self.gap * abs(before.value)
+        is_open = open_candidates(problem, dual.prices, dual.bound, target)
+        choice, bound = solve_with_highs(problem, is_open, before.choice, self.gap, limit_s)
         answer = before
-        if problem.fits(found) and problem.total(found) > before.value:
-            answer = replace(before, choice=found, value=problem.total(found))
-        assert before.bound is not None  # that of the prices at least
-        return replace(answer, bound=min(before.bound, max(bound, enough, answer.value)))
+        if problem.fits(choice) and problem.total(choice) > before.value:
+            answer = replace(before, choice=choice, value=problem.total(choice))
+        assert before.bound is not None  # the dual has one
+        return replace(answer, bound=min(before.bound, max(bound, target, answer.value)))

@@ -1,4 +1,4 @@
-"""Huawei's allocator: a mixed-integer programme for the greatest progress of training (arXiv 2109.03389)."""
+"""Huawei's allocator: a mixed-integer programme that maximises training progress (arXiv 2109.03389)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from sizewright.cluster.allocators._base import Allocator, facts_of, valued
 from sizewright.cluster.allocators.mip import Mip
-from sizewright.cluster.allotment import Allotment
-from sizewright.cluster.problem import Problem
-from sizewright.cluster.values import progress
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution
+from sizewright.cluster.problem.utilities import progress
 
 
 class ProgressMip(Allocator):
-    """The choice of the greatest sum of shares of the jobs' work that are done until the next decision.
+    """Maximises the sum of the shares of the jobs' work that are done until the next decision.
 
-    The formulation is a reconstruction: the paper does not give its own in detail.
+    The formulation is a reconstruction, since the paper does not give its own in detail.
     """
 
     name = "progress-mip"
     origin = "reconstruction of arXiv 2109.03389"
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         facts = facts_of(problem, self.name)
         answer = Mip().choose(valued(problem, progress(facts, problem.current)), until)

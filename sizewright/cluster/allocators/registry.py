@@ -1,4 +1,4 @@
-"""Allocators by name; other packages register theirs in the entry-point group `sizewright.allocators`."""
+"""Allocators by name. Other packages register theirs in the entry-point group `sizewright.allocators`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ ALLOCATORS = {
     "aryl": "sizewright.cluster.allocators.aryl:Aryl",
     "sia": "sizewright.cluster.allocators.sia:Sia",
 }
-"""Those that come with Sizewright, and where."""
+"""The allocators that come with Sizewright, and their import paths."""
 _ALLOCATORS = Plugins(
     noun="policy", group="sizewright.allocators", ours=ALLOCATORS, contract="AllocatorContract", base=Allocator
 )
 
 
 def allocator_names() -> tuple[str, ...]:
-    """All of them, the default first, those of other packages last. One of these that cannot be loaded is warned of,
-    and is not among them."""
+    """Return all names, the default first, those of other packages last.
+
+    An allocator of another package that cannot be loaded is left out with a warning.
+    """
     return tuple(_ALLOCATORS.names())
 
 
 def get_allocator(policy: str | Allocator) -> Allocator:
-    """A new one of that name; one that is there already is as it is. Raises InputError where there is none."""
+    """Return a new allocator of this name, or the allocator that is given. Raises InputError for an unknown name."""
     if isinstance(policy, Allocator):
         return policy
     if not isinstance(policy, str):
-        raise InputError(f"{policy!r} is no policy.", "Give a name, or an object of a subclass of Allocator.")
-    found: Allocator = _ALLOCATORS.find(policy)()
-    return found
+        raise InputError(f"{policy!r} is not a policy.", "Give a name, or an instance of a subclass of Allocator.")
+    allocator: Allocator = _ALLOCATORS.find(policy)()
+    return allocator

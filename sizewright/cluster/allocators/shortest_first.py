@@ -1,24 +1,23 @@
-"""Shortest job first: the least mean wait where sizes are fixed and durations known."""
+"""Shortest job first: the shortest mean wait if sizes are fixed and durations are known."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, facts_of
-from sizewright.cluster.allocators._queue import served
-from sizewright.cluster.allocators._wanted import wanted_of
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class ShortestFirst(Allocator):
-    """Each job gets what its user asked for, the soonest done first; jobs that do not fit let others pass."""
+    """Gives each job its request, the soonest to end first; jobs that do not fit are skipped."""
 
     name = "sjf"
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        wanted = wanted_of(problem)
-        left = facts_of(problem, self.name).seconds_left()[np.arange(len(wanted)), wanted]
-        choice = served(problem, np.argsort(left, kind="stable"), wanted, strict=False)
+        requested = requested_columns(problem)
+        seconds_left = facts_of(problem, self.name).seconds_left()[np.arange(len(requested)), requested]
+        choice = serve_in_order(problem, np.argsort(seconds_left, kind="stable"), requested, strict=False)
         return chosen(problem, self.name, choice)

@@ -1,19 +1,19 @@
-"""Slope greedy, as Optimus allots workers and parameter servers (Peng et al., EuroSys 2018)."""
+"""Slope greedy, as Optimus allocates workers and parameter servers (Peng et al., EuroSys 2018)."""
 
 from __future__ import annotations
 
-from sizewright.cluster.allocators._admitted import shortest_admitted
+from sizewright.cluster.allocators._admission import admit_shortest_first
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators._ladder import climb, frontier, steps_by
-from sizewright.cluster.allotment import Allotment, chosen
-from sizewright.cluster.problem import Problem
+from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
+from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class SlopeGreedy(Allocator):
-    """Each job climbs candidate by candidate; the next step is that of the greatest gain a dominant share.
+    """Upgrades jobs candidate by candidate, the greatest gain per dominant share first.
 
-    With facts of the jobs the gain is completion time, and each has its least candidate first, the soonest done before
-    the others (Optimus does not tell the order). It does not see past a candidate that gains little to one behind it
+    With facts of the jobs the gain is completion time saved, and each job gets its smallest candidate first, in order
+    of the time that it needs (Optimus does not specify the order). A candidate that gains little hides a larger one
     that gains much.
     """
 
@@ -21,9 +21,10 @@ class SlopeGreedy(Allocator):
     origin = "Optimus, EuroSys 2018"
     by_value = True
 
-    def choose(self, problem: Problem, until: float) -> Allotment:
+    def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         if problem.facts is not None:
-            problem = shortest_admitted(problem, problem.facts)
-        ladder = frontier(problem, problem.share)
-        return chosen(problem, self.name, climb(problem, ladder, *steps_by(problem, ladder, problem.share)))
+            problem = admit_shortest_first(problem, problem.facts)
+        upgrades = frontier(problem, problem.share)
+        steps = ranked_steps(problem, upgrades, problem.share)
+        return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))

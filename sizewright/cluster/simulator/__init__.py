@@ -1,1 +1,1 @@
-"""Replays traces of jobs under a policy, event by event, alike for the same seed."""
+"""Discrete-event simulation of a trace of jobs under a policy, deterministic for a seed."""

@@ -1,4 +1,4 @@
-"""Runs of a sweep as records: one for each run, and their means over the seeds."""
+"""Records of the runs of a sweep, and their means over the seeds."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy import stats
 
-from sizewright.cluster.simulator.scenario import Simulated
+from sizewright.cluster.simulator.scenario import ScenarioResult
 from sizewright.spec.recommendation import Estimate
 from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationRow
 
 
-def run_of(simulated: Simulated, resources: Sequence[str], *, decisions: bool = False) -> SimulatedRun:
-    """What is kept of a run, its `decisions` one by one if they are wanted."""
+def run_of(simulated: ScenarioResult, resources: Sequence[str], *, decisions: bool = False) -> SimulatedRun:
+    """Return the record of a run, with each decision if `decisions` is True."""
     scenario, result = simulated.scenario, simulated.result
-    done = result.done
-    percentiles = np.percentile(done, np.arange(101)).tolist() if len(done) else []
+    completion_s = result.done
+    percentiles = np.percentile(completion_s, np.arange(101)).tolist() if len(completion_s) else []
     return SimulatedRun(
-        policy=result.policy, load=scenario.load, seed=scenario.seed,
+        policy=result.policy,
+        load=scenario.load,
+        seed=scenario.seed,
         capacity=dict(zip(resources, simulated.capacity.tolist(), strict=True)),
-        figures=result.figures() | simulated.of_supply, completion_s=tuple(percentiles),
+        figures=result.figures() | simulated.supply_figures,
+        completion_s=tuple(percentiles),
         decisions=tuple(SimulatedDecision(**each._asdict()) for each in result.decisions) if decisions else (),
-    )  # fmt: skip
+    )
 
 
 def rows_of(runs: Iterable[SimulatedRun]) -> tuple[SimulationRow, ...]:
-    """In the order in which policies and loads first appear."""
+    """Return one row per load and policy, in order of first appearance."""
     by_case: dict[tuple[float, str], list[SimulatedRun]] = {}
     for run in runs:
         by_case.setdefault((run.load, run.policy), []).append(run)
-    return tuple(
-        SimulationRow(
-            policy=policy, load=load, seeds=len(told),
-            figures={name: mean_of([run.figures[name] for run in told]) for name in told[0].figures},
-        )
-        for (load, policy), told in by_case.items()
-    )  # fmt: skip
+    rows = []
+    for (load, policy), group in by_case.items():
+        figures = {name: mean_of([run.figures[name] for run in group]) for name in group[0].figures}
+        rows.append(SimulationRow(policy=policy, load=load, seeds=len(group), figures=figures))
+    return tuple(rows)
 
 
 def mean_of(values: Sequence[float], coverage: float = 0.95) -> Estimate:
-    """The mean, with Student's interval; of one value, that value."""
+    """Return the mean with its Student t interval; of a single value, that value."""
     array = np.array(values)
     mean = float(array.mean())
     if len(array) < 2:

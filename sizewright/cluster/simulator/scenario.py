@@ -1,4 +1,4 @@
-"""One case of a sweep: a trace under a policy, at a load, with a seed."""
+"""One run of a sweep: a trace under a policy, at a load, with a seed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.loaning import lendable, shortfall
-from sizewright.cluster.placement import Servers
-from sizewright.cluster.problem import Floats
+from sizewright.cluster.placement.placement import Servers
+from sizewright.cluster.problem.problem import Floats
 from sizewright.cluster.reclaim import RECLAIMS
-from sizewright.cluster.simulator.curves import Curve, Elasticity, scaled, workload_of
+from sizewright.cluster.simulator.capacity import Capacity, LoanedCapacity, PlacedCapacity, equal_servers
+from sizewright.cluster.simulator.curves import Curve, Elasticity, resample_trace, workload_of
 from sizewright.cluster.simulator.engine import Settings, Simulation
-from sizewright.cluster.simulator.outcome import Result
-from sizewright.cluster.simulator.supply import Loaned, Placed, Supply, equal_servers
+from sizewright.cluster.simulator.outcome import SimulationResult
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
@@ -26,26 +26,26 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Loans:
-    """Inference servers that are lent while their own demand is low."""
+    """Inference servers that are lent to training while their own demand is low."""
 
     servers: int
     units: float = 8.0
-    """Of the first resource, in each server, own ones too."""
+    """Units of the first resource in each server, own servers included."""
     demand: Floats | None = None
-    """(T,): servers that inference needs, step by step; absent: a day between 42 and 95 %, as Aryl's cluster has."""
+    """(T,): servers that inference needs in each step; absent, 42 to 95 % of them over a day, as in Aryl's cluster."""
     step_s: float = 300.0
     reclaim: str = "least-cost"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to simulate; `capacity` (R,) and `servers` are told by the load where they are absent."""
+    """What to simulate. Without `servers`, the capacity follows from the `load`."""
 
     policy: str | Allocator
     load: float = 0.9
     seed: int = 0
     jobs: int | None = None
-    """Drawn from the trace, in the same time; absent: its own."""
+    """Number of jobs drawn from the trace, in the same time; absent, the jobs of the trace."""
     elasticity: Elasticity = field(default_factory=Elasticity)
     settings: Settings = field(default_factory=Settings)
     servers: Servers | None = None
@@ -54,116 +54,121 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Of the policy."""
+        """The name of the policy."""
         return self.policy if isinstance(self.policy, str) else self.policy.name
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """A scenario, what came of it, and the capacity (R,) of the cluster's own servers."""
+class ScenarioResult:
+    """A scenario, its result, and the capacity (R,) of the cluster's own servers."""
 
     scenario: Scenario
-    result: Result
+    result: SimulationResult
     capacity: Floats
-    of_supply: dict[str, float] = field(default_factory=dict)
+    supply_figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-def simulated(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None = None) -> Simulated:
-    """Run it. The same scenario gives the same result, decision times aside, unless decisions run out of time.
+def simulate_scenario(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None = None) -> ScenarioResult:
+    """Simulate a scenario.
 
-    Raises InputError for policies that there are not, and for a cluster that lacks a resource of the trace.
+    The same scenario gives the same result, except for decision times, unless decisions run out of time. Raises
+    InputError for an unknown policy, and if the cluster lacks a resource of the trace.
     """
-    policy = deepcopy(get_allocator(scenario.policy))  # what it keeps between decisions is of this run alone
+    policy = deepcopy(get_allocator(scenario.policy))  # it may keep state between the decisions of one run
     if scenario.jobs:
-        trace, _ = scaled(trace, scenario.jobs, seed=scenario.seed)
+        trace, _ = resample_trace(trace, scenario.jobs, seed=scenario.seed)
     workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)
-    supply, capacity, told = _supply(trace, workload, scenario)
-    workload, notes = supply.that_fit(workload)
+    supply, capacity, supply_notes = _supply(trace, workload, scenario)
+    workload, workload_notes = supply.fit_workload(workload)
     if not len(workload):
-        raise InputError("No job of the trace fits on the cluster's servers.", "Give larger ones.")
+        raise InputError("No job of the trace fits on the servers of the cluster.", "Use larger servers.")
     settings = replace(scenario.settings, seed=scenario.seed)
     simulation = Simulation(workload, supply, policy, settings)
     result = simulation.run()
-    decisions = len(result.decisions)
-    of_policy = [f"{policy.name}: {note} ({n} of {decisions} decisions)" for note, n in simulation.told.items()]
-    notes = [*trace.notes, *told, *notes, *_longer(trace), *of_policy]
-    return Simulated(scenario, result, capacity, supply.figures(), tuple(notes))
+    notes = [*trace.notes, *supply_notes, *workload_notes]
+    longer = int((trace.duration_s > trace.arrived_s[-1]).sum())
+    if longer == 1:
+        notes.append("1 job takes longer than the whole trace; it runs to its end")
+    elif longer:
+        notes.append(f"{longer} jobs take longer than the whole trace; they run to their end")
+    for note, count in simulation.note_counts.items():
+        notes.append(f"{policy.name}: {note} ({count} of {len(result.decisions)} decisions)")
+    return ScenarioResult(scenario, result, capacity, supply.figures(), tuple(notes))
 
 
 def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
-    """(R,): so much that the jobs, with what their users asked for, would use the share `load` of it while they come.
+    """Return the capacity (R,) of which the jobs use the share `load` while they arrive, with their requests.
 
-    In whole GPUs and cores; raises InputError for a load of 0 or less, and where all jobs come at once.
+    The capacity is in whole GPUs and cores. Raises InputError if the load is not above 0, and if all jobs arrive at
+    once.
     """
     if not trace.arrived_s[-1] > 0:
+        jobs = "only 1 usable job" if len(trace) == 1 else f"{len(trace):,} jobs that all arrive at once"
         notes = "".join(f"; {note}" for note in trace.notes)
-        come = "1 job that can be used comes alone" if len(trace) == 1 else f"{len(trace):,} jobs come at once"
         raise InputError(
-            f"In the trace, {come}, so that a load says nothing{notes}.",
+            f"The trace has {jobs}, so a load does not determine the capacity{notes}.",
             "Correct the rows that are left out, or give the cluster (--cluster)."
-            if notes else "Give the cluster (--cluster).",
-        )  # fmt: skip
+            if notes
+            else "Give the cluster (--cluster).",
+        )
     if not (load > 0 and np.isfinite(load)):
-        raise InputError(f"A load of {load:g} says nothing of the capacity.", "Give one above 0, such as 0.9.")
+        raise InputError(f"The load must be above 0 and finite, got {load:g}.", "Give one such as 0.9.")
     return np.ceil(_demand(trace, resources) / load)
 
 
 def load_on(trace: Trace, capacity: Floats, resources: Sequence[str]) -> float:
-    """The share of a capacity (R,) that the jobs would use while they come, of the resource that is scarcest; while the
-    longest runs, where all come at once."""
+    """Return the share of a capacity (R,) that the jobs use while they arrive, of the scarcest resource.
+
+    If all jobs arrive at once, the time of the longest job counts.
+    """
     return float((_demand(trace, resources) / capacity).max())
 
 
 def _demand(trace: Trace, resources: Sequence[str]) -> Floats:
-    """(R,): what the jobs would use on average while they come; while the longest runs, where all come at once."""
+    """Return the mean use (R,) by the jobs while they arrive; while the longest runs, if all arrive at once."""
     span_s = float(trace.arrived_s[-1]) or float(trace.duration_s.max())
     return np.array([(trace.duration_s * trace.needs[name]).sum() / span_s for name in resources])
 
 
 def inference_day(servers: int, steps: int, step_s: float, seed: int) -> Floats:
-    """(T,): servers that inference needs: 42 to 95 % of them in the course of a day, with noise of 1 %.
+    """Return the servers (T,) that inference needs: 42 to 95 % of them over a day, with noise of 1 %.
 
     The range is that of arXiv 2202.07896; the shape, a cosine, is a reconstruction.
     """
-    rng, time = np.random.default_rng(seed), np.arange(steps) * step_s
-    use = 0.685 - 0.265 * np.cos(2 * np.pi * time / DAY_S) + rng.normal(0.0, 0.01, steps)
+    rng = np.random.default_rng(seed)
+    time_s = np.arange(steps) * step_s
+    use = 0.685 - 0.265 * np.cos(2 * np.pi * time_s / DAY_S) + rng.normal(0.0, 0.01, steps)
     return np.asarray(np.clip(use, 0.0, 1.0) * servers)
 
 
-def _supply(trace: Trace, workload: Workload, scenario: Scenario) -> tuple[Supply, Floats, list[str]]:
+def _supply(trace: Trace, workload: Workload, scenario: Scenario) -> tuple[Capacity, Floats, list[str]]:
+    """Return the capacity of a scenario, the sum (R,) of the cluster's own, and notes."""
     if scenario.loans is not None:
-        return _loaned(trace, workload, scenario, scenario.loans)
+        return _loaned_supply(trace, workload, scenario, scenario.loans)
     if scenario.servers is not None:
-        return Placed(scenario.servers, mixes=scenario.mixes), scenario.servers.capacity.sum(axis=0), []
+        return PlacedCapacity(scenario.servers, mixes=scenario.mixes), scenario.servers.capacity.sum(axis=0), []
     capacity = capacity_at(trace, scenario.load, workload.resources)
-    return Supply(capacity), capacity, []
+    return Capacity(capacity), capacity, []
 
 
-def _loaned(trace: Trace, workload: Workload, scenario: Scenario, loans: Loans) -> tuple[Supply, Floats, list[str]]:
+def _loaned_supply(
+    trace: Trace, workload: Workload, scenario: Scenario, loans: Loans
+) -> tuple[Capacity, Floats, list[str]]:
     if len(workload.resources) > 1:
         raise InputError(
-            f"Loaned servers are of one resource; this trace has {', '.join(workload.resources)}.",
-            "Leave out columns of the trace.",
+            f"Loaned servers have one resource, but this trace has {', '.join(workload.resources)}.",
+            "Leave out the columns of the other resources.",
         )
     own = int(np.ceil(capacity_at(trace, scenario.load, workload.resources)[0] / loans.units))
     span_s = float(trace.arrived_s[-1]) + float(trace.duration_s.max())
-    demand, day = loans.demand, max(int(DAY_S / loans.step_s), 1)
+    day = max(int(DAY_S / loans.step_s), 1)
+    demand = loans.demand
     if demand is None:
-        demand = inference_day(loans.servers, int(span_s / loans.step_s) + 2 * day, loans.step_s, scenario.seed)
+        steps = int(span_s / loans.step_s) + 2 * day
+        demand = inference_day(loans.servers, steps, loans.step_s, scenario.seed)
     lent = lendable(demand, loans.servers, day)
     servers = equal_servers([("own", own, [loans.units]), ("lent", loans.servers, [loans.units])])
-    supply = Loaned(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
-    lacked = f"inference lacks servers that are lent in {shortfall(demand, lent, loans.servers):.2%} of the steps"
-    return supply, np.array([own * loans.units]), [lacked]
-
-
-def _longer(trace: Trace) -> list[str]:
-    """Jobs that run on after the last one came."""
-    longer = int((trace.duration_s > trace.arrived_s[-1]).sum())
-    if not longer:
-        return []
-    who, ends = (
-        ("1 job takes", "it is run to its end") if longer == 1 else (f"{longer} jobs take", "they are run to their end")
-    )
-    return [f"{who} longer than all of the trace: {ends}"]
+    supply = LoanedCapacity(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
+    note = f"inference lacks servers that are lent in {shortfall(demand, lent, loans.servers):.2%} of the steps"
+    return supply, np.array([own * loans.units]), [note]

@@ -1,4 +1,4 @@
-"""The jobs of a simulation: when they come, how much work they are, and how fast they are with what."""
+"""The jobs of a simulation: their arrivals, their work, and their speed with each candidate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sizewright.cluster.problem import Bools, Floats, Ints
+from sizewright.cluster.problem.problem import Bools, Floats, Ints
 from sizewright.errors import InputError
 
 
@@ -19,43 +19,43 @@ class Workload:
     jobs: Sequence[str]
     resources: Sequence[str]
     arrived_s: Floats
-    """(N,)."""
+    """(N,): times of arrival."""
     work: Floats
-    """(N,) in the unit of speeds × seconds."""
+    """(N,): work, in units of speed × seconds."""
     known_work: Floats
-    """(N,): what policies are told of it."""
+    """(N,): the estimate of the work that policies see."""
     speed: Floats
     """(N, K)."""
     needs: Floats
     """(N, K, R)."""
     offered: Bools
-    """(N, K): all candidates of elastic jobs, one of rigid ones; nothing."""
+    """(N, K): True for nothing, all candidates of elastic jobs, and the one candidate of rigid jobs."""
     requested: Ints
-    """(N,): the column that the user asked for."""
+    """(N,): the column that the user requested."""
     replicas: Ints
-    """(N, K): equal replicas of each candidate."""
+    """(N, K): the number of equal replicas of each candidate."""
     base: Ints
-    """(N,): replicas without which a job stops."""
+    """(N,): the number of base replicas, without which a job stops."""
     change_s: Floats
-    """(N,): for which a running job stands still when it is scaled."""
+    """(N,): time for which a running job does not train when it is scaled."""
     restart_s: Floats
-    """(N,): for which a job that was stopped, or has failed, stands still before it trains again."""
+    """(N,): time for which a job does not train after it was stopped or has failed."""
 
     def __post_init__(self) -> None:
         N = len(self.jobs)
         if (np.diff(self.arrived_s) < 0).any():
-            raise InputError("Jobs of a workload are not in order of arrival.", "Sort them.")
+            raise InputError("The jobs of the workload are not in order of arrival.", "Sort them by arrived_s.")
         if N and not (np.isfinite(self.work).all() and (self.work > 0).all()):
-            raise InputError("A job's work is 0, negative or no number.", "Give what it is to do.")
+            raise InputError("The work of a job is not above 0, or not finite.", "Give each job positive work.")
         rows = np.arange(N)
         if N and not ((self.speed[rows, self.requested] > 0) & self.offered[rows, self.requested]).all():
-            raise InputError("A job asks for a candidate with which it does nothing.", "Give that a speed.")
+            raise InputError("A job requests a candidate that has no speed or is not offered.", "Give it a speed.")
 
     def __len__(self) -> int:
         return len(self.jobs)
 
     def only(self, kept: Bools) -> Workload:
-        """Some of the jobs (N,)."""
-        picked = np.flatnonzero(kept)
-        arrays: dict[str, Any] = {k: v[picked] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return replace(self, jobs=[self.jobs[int(i)] for i in picked], **arrays)
+        """Return the workload with the jobs (N,) for which `kept` is True."""
+        rows = np.flatnonzero(kept)
+        arrays: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, jobs=[self.jobs[int(i)] for i in rows], **arrays)

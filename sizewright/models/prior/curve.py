@@ -1,4 +1,4 @@
-"""The curve that a prior foretells for one job, before any trial of it."""
+"""The curve that a prior predicts for one job, before any trial of it."""
 
 from __future__ import annotations
 
@@ -8,71 +8,78 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.prior import physics
-from sizewright.models.prior.experience import Guess
-from sizewright.models.prior.rows import places_of
-from sizewright.models.table import AXES, Table, as_columns, known
+from sizewright.models.default.residual_process import matern
+from sizewright.models.prior import mechanistic
+from sizewright.models.prior.job_effects import JobEffect
+from sizewright.models.prior.rows import configurations_of
+from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, known
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
 
-# How far physics may be wrong beyond what was measured: standard deviation for each e-fold of an axis.
-_BEYOND = 0.25
+# Error of the mechanistic model outside the measured ranges: standard deviation per e-fold of an axis.
+_EXTRAPOLATION_SD = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class JobCurve:
-    """Samples/s of one job at any allocation, with what it is unsure of as standard deviations of logarithms.
+    """Samples/s of one job at any allocation, with uncertainty as standard deviations of log samples/s.
 
     `LearnedPrior.curve` makes it. Methods raise InputError for a table that cannot be used.
     """
 
     job: Job
     parameters: Floats
-    """(k,), in the order of `physics.NAMES`."""
-    guess: Guess
+    """(k,), in the order of `mechanistic.NAMES`."""
+    guess: JobEffect
+    """The predicted offset of the job from the mechanistic model."""
     limit: float
-    """How far from the nearest job a job may be."""
+    """The largest distance from the nearest measured job at which a job can be predicted."""
     form_sd: float
-    """Of the truth about the curve, once its level is known."""
+    """Error of the shape of the curve, once its level is known."""
     noise_sd: float
-    """Of a trial about the truth."""
+    """Noise of a trial about the true throughput."""
     widen: float
-    """By so much all of these are too small, as jobs that were left out have shown."""
+    """Factor of all these standard deviations, calibrated on jobs that were left out."""
     ranges: Mapping[str, tuple[float, float]]
-    """Least and greatest of each axis that was measured."""
+    """Smallest and largest measured value of each axis."""
     trials: int
-    """So many it rests on."""
+    """Number of trials that the prior was learned from."""
     source: str = ""
-    """The prior's."""
+    """Where the prior was read from."""
 
     def log_rates(self, table: Table) -> Floats:
-        """Logarithm of samples/s (n,) of allocations; batch, tables and mode as the job has them where not told."""
-        return physics.log_rates(self.parameters, self._places(table)) + self.guess.level
+        """Return log samples/s (n,); unknown batch size, tables and mode are those of the job."""
+        return mechanistic.log_rates(self.parameters, self._configs(table)) + self.guess.level
 
     def sd(self, table: Table, *, trial: bool = True) -> Floats:
-        """Standard deviation (n,) of these, of another trial or of the curve itself: in logarithms,
-        widen · √(level² + form² + noise² + beyond²)."""
-        known = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
-        return np.asarray(self.widen * np.sqrt(known + self.beyond_sd(table) ** 2))
+        """Return the standard deviation (n,) of log samples/s of another trial, or of the curve itself.
+
+        It is widen · √(level² + form² + noise² + beyond²).
+        """
+        variance = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
+        return np.asarray(self.widen * np.sqrt(variance + self.beyond_sd(table) ** 2))
 
     def beyond_sd(self, table: Table) -> Floats:
-        """What allocations outside of what was measured add to it (n,)."""
-        return _BEYOND * self.beyond(table)
+        """Return the part of the standard deviation (n,) that is due to extrapolation."""
+        return _EXTRAPOLATION_SD * self.beyond(table)
 
     def phase_seconds(self, table: Table) -> dict[str, Floats]:
-        """What a step is made of, seconds (n,): a worker's own part under its quota, and the service of its exchange
-        by each PS, under its."""
-        at = self._places(table)
-        cpu = physics.cpu_seconds(self.parameters, at)
-        slower = np.exp(-self.guess.level)
-        return {"worker": slower * cpu.worker / at.worker_cpu, "ps": slower * cpu.ps / (at.ps * at.ps_cpu)}
+        """Return the parts of a step in seconds (n,).
 
-    def _places(self, table: Table) -> physics.Places:
-        return places_of(self.job, as_columns(table, (*AXES, "sync", "table_scale")))
+        `worker` is the computation of a worker under its quota, `ps` the service of its exchange by each PS under its
+        quota.
+        """
+        configs = self._configs(table)
+        cpu = mechanistic.cpu_seconds(self.parameters, configs)
+        slowdown = np.exp(-self.guess.level)
+        return {
+            "worker": slowdown * cpu.worker / configs.worker_cpu,
+            "ps": slowdown * cpu.ps / (configs.ps * configs.ps_cpu),
+        }
 
     def beyond(self, table: Table) -> Floats:
-        """E-folds (n,) outside of what was measured, over all axes."""
+        """Return how far allocations lie outside the measured ranges (n,), in e-folds summed over all axes."""
         columns = as_columns(table, tuple(self.ranges))
         columns["batch_size"] = known(columns["batch_size"], self.job.training.batch_size)
         outside = [
@@ -80,3 +87,26 @@ class JobCurve:
             for column, (low, high) in zip(columns.values(), self.ranges.values(), strict=True)
         ]
         return np.asarray(np.nansum(outside, axis=0))
+
+    def _configs(self, table: Table) -> mechanistic.Configurations:
+        return configurations_of(self.job, as_columns(table, (*AXES, "sync", "table_scale")))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WarmCurve(JobCurve):
+    """A curve that was corrected by runs of similar jobs: its level, and its shape near their allocations."""
+
+    seen: Floats
+    """Allocations of these runs (n, a): `log_allocations`."""
+    pull: Floats
+    """Weights (n,) of the kernel to these allocations: their sum is added to log samples/s."""
+
+    def log_rates(self, table: Table) -> Floats:
+        """Return log samples/s (n,); unknown batch size, tables and mode are those of the job."""
+        return super().log_rates(table) + matern(log_allocations(table), self.seen) @ self.pull
+
+
+def log_allocations(table: Table) -> Floats:
+    """Return the logarithms of replicas and their cores (n, 4); unknown cores count as 1."""
+    columns = as_columns(table, ALLOCATION_AXES[:4])
+    return np.column_stack([np.log(np.maximum(known(column, 1.0), 1e-3)) for column in columns.values()])

@@ -1,4 +1,4 @@
-"""What a job's step has to do, counted from its description: operations, floats moved, rows exchanged."""
+"""The work of a job's step, counted from its description: operations, floats moved, rows exchanged."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.memory import dense_floats, state_floats, table_bytes
+from sizewright.models.memory.memory_model import dense_floats, state_floats, table_bytes
 from sizewright.spec import Job, Model
 
 Floats = NDArray[np.float64]
 
 _EXACT_IDS = 256
 _BINS = 200
-_FORWARD_AND_BACK = 6.0  # two operations each, forward, and twice that back
-_SMALLEST = 1e-4  # share of a job's rows
+_FORWARD_AND_BACK = 6.0  # operations per multiplication: two forward, and twice that backward
+_MIN_SCALE = 1e-4  # share of a job's rows
 _MAPPED_BYTES = 32 << 20  # the greatest M_MMAP_THRESHOLD of glibc on 64 bits
 
 
 class Work(NamedTuple):
-    """Of one step of one worker, columns (n,)."""
+    """Work of one step of one worker, columns (n,)."""
 
     samples: Floats
     numeric: Floats
-    """Cells of the numeric columns."""
+    """Cells of the numeric columns of the batch."""
     ids: Floats
     rows: Floats
-    """Distinct rows of the batch, which are exchanged with the PS."""
+    """Distinct rows of the batch, which the worker exchanges with the PS."""
     row_floats: Floats
     """Floats of these rows."""
     row_state: Floats
     """Floats of optimizer state of these rows."""
     id_floats: Floats
-    """Floats of the rows of all ids: gathered, and their gradients summed up."""
+    """Floats of the rows of all ids: they are gathered, and their gradients summed up."""
     flops: Floats
     layer_floats: Floats
     """Floats that layers put out."""
     outer_floats: Floats
     """Floats of outer products of rows, which xDeepFM's interaction makes."""
     large_floats: Floats
-    """Those in arrays so large that the C library maps each anew, page by page."""
+    """Floats of outer products whose arrays are so large that the C library maps each one page by page."""
     weights: Floats
     """Dense weights."""
     weight_state: Floats
@@ -51,41 +51,46 @@ class Work(NamedTuple):
 
 
 def work_of(job: Job, batch_size: Floats, table_scale: Floats) -> Work:
-    """Counted for each batch size and share of the job's rows (n,)."""
-    batches, of_batch = np.unique(batch_size, return_inverse=True)
-    scales, of_scale = np.unique(table_scale, return_inverse=True)
-    counted = np.array([_one(job, batch, scale) for batch in batches for scale in scales])
-    return Work(*counted.reshape(-1, len(Work._fields))[of_batch * len(scales) + of_scale].T)
+    """Return the work for each batch size and share of the job's rows (n,)."""
+    batches, batch_index = np.unique(batch_size, return_inverse=True)
+    scales, scale_index = np.unique(table_scale, return_inverse=True)
+    counts = np.array([_count(job, batch, scale) for batch in batches for scale in scales])
+    return Work(*counts.reshape(-1, len(Work._fields))[batch_index * len(scales) + scale_index].T)
 
 
 def scale_of(job: Job, embedding_bytes: Floats) -> Floats:
-    """Which share of the job's rows so many bytes (n,) are, in steps of a fifth; 1 where they are not known."""
+    """Return the share of the job's rows that `embedding_bytes` (n,) are, in steps of a fifth; 1 where unknown."""
     share = np.where(embedding_bytes > 0, embedding_bytes, np.nan) / table_bytes(job)
-    steps = np.log2(np.clip(np.where(np.isnan(share), 1.0, share), _SMALLEST, 1.0))
+    steps = np.log2(np.clip(np.where(np.isnan(share), 1.0, share), _MIN_SCALE, 1.0))
     return np.asarray(2.0 ** (np.round(steps * 4) / 4))
 
 
 def distinct_rows(rows: int, zipf: float, draws: float) -> float:
-    """Expected distinct ids among so many draws by the continuous form of Zipf's law that synthetic logs follow."""
+    """Return the expected number of distinct ids among `draws` from `rows` ids.
+
+    Ids follow the continuous form of Zipf's law that synthetic logs follow.
+    """
     edges = np.arange(1, min(rows, _EXACT_IDS) + 2, dtype=float)
     if rows > _EXACT_IDS:
         edges = np.concatenate([edges[:-1], np.geomspace(edges[-1], rows + 1, _BINS)])
     width = np.diff(edges)
     flatness = 1.0 - zipf
-    reached = np.log(edges) if abs(flatness) < 1e-9 else (edges**flatness - 1) / flatness
-    mass = np.diff(reached) / (reached[-1] - reached[0]) / width
+    cumulative = np.log(edges) if abs(flatness) < 1e-9 else (edges**flatness - 1) / flatness
+    mass = np.diff(cumulative) / (cumulative[-1] - cumulative[0]) / width
     return float((width * -np.expm1(draws * np.log1p(-np.minimum(mass, 1 - 1e-12)))).sum())
 
 
-def _one(job: Job, batch: float, scale: float) -> tuple[float, ...]:
+def _count(job: Job, batch: float, scale: float) -> tuple[float, ...]:
+    """Return the fields of `Work` for one batch size and share of the rows."""
     model = job.model
     sizes = Counter(model.tables.sizes(scale))
     rows = sum(count * distinct_rows(size, job.data.zipf, batch) for size, count in sizes.items())
-    flops, floats, outer = network_work(model)
-    large = sum(each for each in outer if 4 * batch * each >= _MAPPED_BYTES)
-    ids, width, optimizer = batch * model.tables.count, model.row_width, model.optimizer.name
-    weights = float(dense_floats(job))
+    ids = batch * model.tables.count
+    width = model.row_width
+    flops, layer_floats, outer = network_work(model)
+    optimizer = model.optimizer.name
     dense_optimizer = "adagrad" if optimizer == "rowwise_adagrad" else optimizer
+    weights = float(dense_floats(job))
     return (
         batch,
         batch * model.dense_features,
@@ -95,9 +100,9 @@ def _one(job: Job, batch: float, scale: float) -> tuple[float, ...]:
         rows * state_floats(optimizer, width),
         ids * width,
         batch * flops,
-        batch * floats,
+        batch * layer_floats,
         batch * sum(outer),
-        batch * large,
+        batch * sum(floats for floats in outer if 4 * batch * floats >= _MAPPED_BYTES),
         weights,
         weights * state_floats(dense_optimizer, 1),
         scale * table_bytes(job),
@@ -105,8 +110,7 @@ def _one(job: Job, batch: float, scale: float) -> tuple[float, ...]:
 
 
 def network_work(model: Model) -> tuple[float, float, list[int]]:
-    """Floating-point operations of a sample, forward and back; floats that layers put out; floats of each outer product
-    of rows."""
+    """Return operations of a sample, forward and back, floats that layers put out, and floats of each outer product."""
     outer: list[int] = []
     tables, dim = model.tables.count, model.tables.dim
     if model.family == "dlrm":

@@ -1,4 +1,4 @@
-"""What a replica prints: kept in a file of bounded size, its last lines at hand, its lines handed on."""
+"""The output of a replica, which is written to a file of bounded size and passed on line by line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from typing import BinaryIO
 
 from sizewright.spec._paths import private
 
-_MOST_BYTES = 16 << 20  # of each of two files; what is older is gone
-_LAST_LINES, _LONGEST_SHOWN, _LONGEST_LINE = 20, 300, 1 << 16
-_QUIET_S = 0.5
-# A bar is drawn again after a carriage return (tqdm) or after as many backspaces as it has letters (Keras).
+_MAX_FILE_BYTES = 16 << 20  # of each of two files; older output is dropped
+_LAST_LINES = 20
+_MAX_SHOWN_LENGTH = 300
+_MAX_LINE_LENGTH = 1 << 16
+_PAUSE_S = 0.5
+# A progress bar is redrawn after a carriage return (tqdm) or after as many backspaces as it has letters (Keras).
 _BREAK = re.compile(rb"[\r\n\b]+")
 _COLOUR = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])")
 
 OnLine = Callable[[str, float], None]
-"""A line, and when it was printed, on the monotonic clock."""
+"""Takes a line and the time at which it was printed, on the monotonic clock."""
 
 
 class Log:
-    """Reads a replica's output to its end, in a thread of its own, so that the replica never waits."""
+    """Reads a replica's output to its end in a thread, so that the replica never waits."""
 
     def __init__(self, output: BinaryIO, path: Path, on_line: OnLine) -> None:
         self.path = path
@@ -41,47 +43,47 @@ class Log:
         self._thread.start()
 
     def last_lines(self, count: int = 5) -> list[str]:
-        """The last lines that are not empty, with the one that has no end yet."""
-        unfinished = _text(self._rest)[:_LONGEST_SHOWN]
+        """Return the last non-empty lines, including an unfinished one."""
+        unfinished = _text(self._rest)[:_MAX_SHOWN_LENGTH]
         return [*self._last, *([unfinished] if unfinished else [])][-count:]
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Wait for the end of the output, which comes when all who may write to it have ended."""
+        """Wait for the end of the output, which comes when all processes that may write to it have ended."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        """A line is dated by its last letters: its end may come with the next line only."""
+        """Read the output; a line has the time of its last letters, since its end may come with the next line."""
         with self._output, self._file:
             is_bar, rest_at_s, more = False, 0.0, select.poll()
             more.register(self._output, select.POLLIN)
             while True:
-                if is_bar and self._rest and not more.poll(1000 * _QUIET_S):
-                    self._tell(self._rest, rest_at_s)  # a bar that is drawn seldom: no end comes before the next
+                if is_bar and self._rest and not more.poll(1000 * _PAUSE_S):
+                    self._emit(self._rest, rest_at_s)  # a slow progress bar, whose line ends only with the next one
                     self._rest = b""
                 if not (chunk := os.read(self._output.fileno(), 1 << 16)):
                     break
                 at_s = time.monotonic()
                 self._write(chunk)
-                whole = self._rest + chunk
-                *lines, rest = _BREAK.split(whole)
+                output = self._rest + chunk
+                *lines, rest = _BREAK.split(output)
                 for i, line in enumerate(lines):
-                    self._tell(line, rest_at_s if i == 0 and line == self._rest else at_s)
-                is_bar = whole[len(whole) - len(rest) - 1 :][:1] in (b"\r", b"\b") if lines else is_bar
-                self._rest, rest_at_s = rest[-_LONGEST_LINE:], at_s
-            self._tell(self._rest, rest_at_s)
+                    self._emit(line, rest_at_s if i == 0 and line == self._rest else at_s)
+                is_bar = output[len(output) - len(rest) - 1 :][:1] in (b"\r", b"\b") if lines else is_bar
+                self._rest, rest_at_s = rest[-_MAX_LINE_LENGTH:], at_s
+            self._emit(self._rest, rest_at_s)
             self._rest = b""
 
-    def _tell(self, line: bytes, at_s: float) -> None:
+    def _emit(self, line: bytes, at_s: float) -> None:
         text = _text(line)
         if text:
-            self._last.append(text[:_LONGEST_SHOWN])
-            with contextlib.suppress(Exception):  # whatever a line says: the replica must not wait for a reader
+            self._last.append(text[:_MAX_SHOWN_LENGTH])
+            with contextlib.suppress(Exception):  # an error of the receiver must not stop the replica's output
                 self._on_line(text, at_s)
 
     def _write(self, chunk: bytes) -> None:
         self.written_bytes += len(chunk)
         try:
-            if self._in_file + len(chunk) > _MOST_BYTES:
+            if self._in_file + len(chunk) > _MAX_FILE_BYTES:
                 self._file.close()
                 os.replace(self.path, self.path.with_name(self.path.name + ".1"))
                 self._file = open(self.path, "wb", buffering=0, opener=private)  # noqa: SIM115
@@ -89,9 +91,9 @@ class Log:
             self._file.write(chunk)
             self._in_file += len(chunk)
         except OSError:
-            return  # a full disk ends no training
+            return  # a full disk must not end the training
 
 
 def _text(line: bytes) -> str:
-    """What a person would see of it."""
+    """Return the visible text of a line."""
     return _COLOUR.sub(b"", line).decode(errors="replace").strip()

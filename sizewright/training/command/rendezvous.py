@@ -1,4 +1,4 @@
-"""What each replica of a command is told: how to find the others, and what it is."""
+"""The rendezvous of a command's replicas: the environment and the arguments by which they find each other."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sizewright.spec.command import PLACEHOLDERS
 _PLACEHOLDER = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
 
 
-class Seat(NamedTuple):
-    """One replica: its place among those of its role, its size, and where it may listen."""
+class ReplicaSlot(NamedTuple):
+    """One replica, with its number within its role, its size, and the address where it may listen."""
 
     role: Role
     number: int
@@ -31,82 +31,87 @@ class Seat(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """The host and port."""
         return f"{self.host}:{self.port}"
 
 
-class Start(NamedTuple):
-    """A command's words and what its environment has besides what is there."""
+class ReplicaCommand(NamedTuple):
+    """The words of a command, and its additional environment variables."""
 
     words: tuple[str, ...]
     env: dict[str, str]
 
 
-def make_start(job: Job, seats: Sequence[Seat], me: Seat, batch_size: int) -> Start:
-    """The command of one of the seats."""
+def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, batch_size: int) -> ReplicaCommand:
+    """Return the command for the slot `me`."""
     command = job.command
     assert command is not None
-    workers, ps = (sum(seat.role == role for seat in seats) for role in ("worker", "ps"))
+    workers, ps = (sum(slot.role == role for slot in slots) for role in ("worker", "ps"))
     values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, batch_size)
     env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
     # As torchrun does; more threads than cores only wait for each other.
     env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu)))
     env["PYTHONUNBUFFERED"] = "1"  # a report that waits in a buffer has the wrong time
-    env |= {"torchrun": _torchrun, "tf_config": _tf_config, "hosts": _hosts}[command.rendezvous](seats, me)
-    own = {name: fill(value, values) for name, value in command.env.items()}
-    return Start(tuple(fill(word, values) for word in command.run), env | own)
+    env |= {"torchrun": _torchrun, "tf_config": _tf_config, "hosts": _hosts}[command.rendezvous](slots, me)
+    env |= {name: fill(value, values) for name, value in command.env.items()}
+    return ReplicaCommand(tuple(fill(word, values) for word in command.run), env)
 
 
 def placeholders(
     job: Job, workers: int, ps: int, cores: float, role: Role, index: int | str, batch_size: int
 ) -> dict[str, object]:
-    """The values of the placeholders of a command; the number of samples may be unknown to one that takes none.
+    """Return the values of the placeholders of a command.
 
-    Raises JobError for a command that takes it.
+    Raise JobError if the command takes `{samples}` and the job does not have the number of samples.
     """
     if job.command and job.command.takes_samples and job.samples is None:
-        raise JobError("The command takes {samples}, and the job does not say how many.", "Set training.samples.")
+        raise JobError("The command uses {samples}, but the job has no number of samples.", "Set training.samples.")
     return {
-        "batch_size": batch_size, "samples": job.samples, "workers": workers, "ps": ps,
-        "cores": f"{cores:g}", "role": role, "index": index,
-    }  # fmt: skip
+        "batch_size": batch_size,
+        "samples": job.samples,
+        "workers": workers,
+        "ps": ps,
+        "cores": f"{cores:g}",
+        "role": role,
+        "index": index,
+    }
 
 
 def fill(text: str, values: Mapping[str, object]) -> str:
-    """A text with its placeholders replaced."""
-    return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), text)
+    """Return a text with its placeholders replaced."""
+    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
 
 
-def _torchrun(seats: Sequence[Seat], me: Seat) -> dict[str, str]:
-    """The variables that torchrun sets, for workers alone."""
+def _torchrun(slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
+    """Return the variables that torchrun sets, for workers only."""
     if me.role != "worker":
         return {}
-    workers = [seat for seat in seats if seat.role == "worker"]
-    here = [seat.number for seat in workers if seat.host == me.host]
-    hosts = list(dict.fromkeys(seat.host for seat in workers))
+    workers = [slot for slot in slots if slot.role == "worker"]
+    local_numbers = [slot.number for slot in workers if slot.host == me.host]
+    hosts = list(dict.fromkeys(slot.host for slot in workers))
     return {
         "RANK": str(me.number),
         "WORLD_SIZE": str(len(workers)),
-        "LOCAL_RANK": str(here.index(me.number)),
-        "LOCAL_WORLD_SIZE": str(len(here)),
+        "LOCAL_RANK": str(local_numbers.index(me.number)),
+        "LOCAL_WORLD_SIZE": str(len(local_numbers)),
         "GROUP_RANK": str(hosts.index(me.host)),
         "MASTER_ADDR": workers[0].host,
         "MASTER_PORT": str(workers[0].port),
     }
 
 
-def _tf_config(seats: Sequence[Seat], me: Seat) -> dict[str, str]:
-    """TF_CONFIG; an evaluator is told of the cluster and is no part of it."""
-    return {"TF_CONFIG": json.dumps({"cluster": _cluster(seats), "task": {"type": me.role, "index": me.number}})}
+def _tf_config(slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
+    """Return TF_CONFIG; an evaluator knows the cluster but is not part of it."""
+    return {"TF_CONFIG": json.dumps({"cluster": _cluster(slots), "task": {"type": me.role, "index": me.number}})}
 
 
-def _hosts(seats: Sequence[Seat], me: Seat) -> dict[str, str]:
-    """Lists of addresses by role, as scripts with flags of that name take them; that of PS is empty without any."""
-    lists = {f"{role.upper()}_HOSTS": ",".join(addresses) for role, addresses in _cluster(seats).items()}
+def _hosts(slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
+    """Return lists of addresses by role, for scripts with flags of these names; PS_HOSTS may be empty."""
+    lists = {f"{role.upper()}_HOSTS": ",".join(addresses) for role, addresses in _cluster(slots).items()}
     return {"PS_HOSTS": "", **lists, "JOB_NAME": me.role, "TASK_INDEX": str(me.number)}
 
 
-def _cluster(seats: Sequence[Seat]) -> dict[str, list[str]]:
+def _cluster(slots: Sequence[ReplicaSlot]) -> dict[str, list[str]]:
     roles: tuple[Role, ...] = ("chief", "worker", "ps")
-    found = {role: [seat.address for seat in seats if seat.role == role] for role in roles}
-    return {role: addresses for role, addresses in found.items() if addresses}
+    addresses = {role: [slot.address for slot in slots if slot.role == role] for role in roles}
+    return {role: hosts for role, hosts in addresses.items() if hosts}

@@ -1,4 +1,4 @@
-"""One replica of a command: a process with all that it starts, limited and measured from outside."""
+"""One replica of a command: a process and its children, limited and measured from outside."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from sizewright.errors import JobError
 from sizewright.interrupts import uninterrupted
 from sizewright.progress import VARIABLE
 from sizewright.spec import Job, LimitedBy, ReplicaMetrics
-from sizewright.training.cgroups import PERIOD_US, CgroupTree
-from sizewright.training.command.guard import Guard
 from sizewright.training.command.logs import Log
-from sizewright.training.command.rendezvous import Seat, Start
+from sizewright.training.command.orphan_guard import Guard
+from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
 from sizewright.training.command.reports import Report, Reports
-from sizewright.training.host import runqueue_s
-from sizewright.training.limits import pin_process
+from sizewright.training.host.capacity import runqueue_s
+from sizewright.training.host.cgroups import PERIOD_US, CgroupTree
+from sizewright.training.host.limits import pin_process
 
-# Joins its groups as its first act and then becomes the command: what it uses is charged to them from the beginning.
+# Joins the control groups first and then becomes the command, so that all its usage is charged to them.
 _JOIN = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n - 1)); done; exec "$@"'
 _POLL_S = 0.01
 
 
 class Look(NamedTuple):
-    """What can be seen of a replica; times of reports are seconds ago."""
+    """The state of a replica; the times of its reports are relative to now."""
 
     metrics: ReplicaMetrics
-    told: list[Report]
+    reports: list[Report]
     nonsense: str
-    counts_anew: bool
+    counts_from_zero: bool
     exit_code: int | None
-    left_behind: int
+    orphans: int
+    """Processes that still run after the command itself has ended."""
 
 
 class Death(NamedTuple):
-    """Why a replica ended, where its log is, and whether memory was the cause."""
+    """The cause of a replica's end, the place of its log, and whether memory was the cause."""
 
     message: str
     remedy: str
@@ -52,37 +53,40 @@ class Death(NamedTuple):
 
 
 class CommandReplica:
-    """Started once. `logs` is the folder that its log is kept in; `tree` the groups below which it gets its own."""
+    """Runs one process of a command, once.
 
-    def __init__(self, job: Job, seat: Seat, batch_size: int, tree: CgroupTree | None, logs: Path) -> None:
+    `logs` is the folder of its log. `tree` is the control group below which it gets its own.
+    """
+
+    def __init__(self, job: Job, slot: ReplicaSlot, batch_size: int, tree: CgroupTree | None, logs: Path) -> None:
         assert job.command is not None
-        self.seat = seat
+        self.slot = slot
         self._command = job.command
-        self._group = tree.child(seat.name) if tree else None
+        self._group = tree.child(slot.name) if tree else None
         self._limited_by: LimitedBy = "none"
-        self._progress = logs / f".{seat.name}"
+        self._progress = logs / f".{slot.name}"
         self._progress.mkdir(parents=True, exist_ok=True)
         self._reports = Reports(job.command.progress, batch_size, self._progress)
-        self._path = logs / f"{seat.name}.log"
+        self._path = logs / f"{slot.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
         self._log: Log | None = None
         self._started_at = 0.0
         self._peak_bytes = 0
-        self._seen = 0
-        self._known: dict[int, psutil.Process] = {}  # without a control group: every process of it that was seen
+        self._samples_passed_on = 0
+        self._known: dict[int, psutil.Process] = {}  # all its processes so far, for hosts without control groups
 
-    def start(self, start: Start) -> None:
-        """Begin. Raises JobError for a command or folder that is not there."""
+    def start(self, start: ReplicaCommand) -> None:
+        """Start the process. Raise JobError if the command or its folder does not exist."""
         env = {**os.environ, **start.env, VARIABLE: str(self._progress)}
         self._check(start, env)
         words = list(start.words)
         if self._group:
-            self._group.set_memory(self.seat.size.memory_bytes)
-            places = [str(folder / "cgroup.procs") for folder in set(self._group.folders.values())]
-            words = ["/bin/sh", "-c", _JOIN, "sizewright", str(len(places)), *places, *words]
+            self._group.set_memory(self.slot.size.memory_bytes)
+            files = [str(folder / "cgroup.procs") for folder in set(self._group.folders.values())]
+            words = ["/bin/sh", "-c", _JOIN, "sizewright", str(len(files)), *files, *words]
         self._started_at = time.monotonic()
-        with uninterrupted():  # else nobody might know of its process
+        with uninterrupted():  # an interrupt could leave an unknown process behind
             self._process = subprocess.Popen(
                 words,
                 cwd=self._command.folder,
@@ -98,24 +102,24 @@ class CommandReplica:
             self._log = Log(self._process.stdout, self._path, self._reports.line)  # type: ignore[arg-type]
 
     def hold(self) -> None:
-        """Put the CPU limit on, once it trains."""
+        """Set the CPU limit, once the replica trains."""
         if self._group:
-            self._group.set_cpu(self.seat.size.cpu)
+            self._group.set_cpu(self.slot.size.cpu)
             self._limited_by = "cgroup"
         else:
             for process in self._processes():
-                self._limited_by = pin_process(process.pid, self.seat.size.cpu, self.seat.number)
+                self._limited_by = pin_process(process.pid, self.slot.size.cpu, self.slot.number)
 
     def look(self) -> Look:
-        """What it has used and told; reports are told once."""
+        """Return the usage and the new reports of the replica."""
         self._reports.look()
         last, now = self._reports.last, time.monotonic()
         processes = list(self._processes())
-        told = [report for report in list(self._reports.told) if report.samples > self._seen]
-        self._seen = last.samples
+        new_reports = [report for report in list(self._reports.history) if report.samples > self._samples_passed_on]
+        self._samples_passed_on = last.samples
         metrics = ReplicaMetrics(
-            role=self.seat.role,
-            index=self.seat.number,
+            role=self.slot.role,
+            index=self.slot.number,
             at_s=now,
             cpu_s=self._group.cpu_used_s() if self._group else sum(map(_cpu_s, processes)),
             throttled_s=self._group.throttled_s() if self._group else 0.0,
@@ -131,32 +135,31 @@ class CommandReplica:
             compute_s=last.compute_s,
             push_s=last.push_s,
         )
-        code = self._process.poll() if self._process else None
-        left = len(processes) if code is not None else 0
+        exit_code = self._process.poll() if self._process else None
         return Look(
-            metrics,
-            [Report(r.at_s - now, r.samples) for r in told],
-            self._reports.nonsense,
-            self._reports.counts_anew,
-            code,
-            left,
+            metrics=metrics,
+            reports=[Report(report.at_s - now, report.samples) for report in new_reports],
+            nonsense=self._reports.nonsense,
+            counts_from_zero=self._reports.counts_anew,
+            exit_code=exit_code,
+            orphans=len(processes) if exit_code is not None else 0,
         )
 
     def why(self) -> Death:
-        """What to say of one that has ended by itself, with its last lines."""
+        """Return the cause of the replica's end, with the last lines of its log."""
         code = self._process.poll() if self._process else None
-        lasted = time.monotonic() - self._started_at
+        duration_s = time.monotonic() - self._started_at
         oom = bool(self._group and self._group.oom_kills())
         if oom:
-            told = f"{self.seat.name} was ended for using more memory than it was given, after {lasted:.1f} s."
+            message = f"{self.slot.name} was ended for using more memory than it was given, after {duration_s:.1f} s."
         elif code is not None and code < 0:
-            told = f"{self.seat.name} was ended by {_signal_name(-code)} after {lasted:.1f} s."
+            message = f"{self.slot.name} was ended by {_signal_name(-code)} after {duration_s:.1f} s."
         else:
-            told = f"{self.seat.name} ended with exit code {code} after {lasted:.1f} s."
-        return Death(told + self.last_lines(), f"Its log: {self._path}", oom)
+            message = f"{self.slot.name} ended with exit code {code} after {duration_s:.1f} s."
+        return Death(message + self.last_lines(), f"Its log: {self._path}", oom)
 
     def last_lines(self) -> str:
-        """Of its log, as the end of a message."""
+        """Return the last lines of the log, as the end of a message."""
         if self._log:
             self._log.close(0.5)
         lines = self._log.last_lines() if self._log else []
@@ -165,15 +168,15 @@ class CommandReplica:
         return " It printed no text." if self._log and self._log.written_bytes else " It said nothing."
 
     def terminate(self) -> None:
-        """Ask all its processes to end: it may write a checkpoint."""
+        """Send SIGTERM to all processes, at which they may write a checkpoint."""
         self._signal(signal.SIGTERM)
 
     def ended(self) -> bool:
-        """Whether the command itself has ended."""
+        """Return whether the command itself has ended."""
         return self._process is None or self._process.poll() is not None
 
     def kill(self, timeout_s: float = 10.0) -> None:
-        """End every process of it, whatever it does against that, and remove its group."""
+        """Kill all processes of the replica, and remove its control group."""
         if self._group:
             self._group.set_cpu(None)  # a throttled process takes seconds to end
         deadline = time.monotonic() + timeout_s
@@ -191,27 +194,28 @@ class CommandReplica:
             self._group.remove(grace_s=0.0)
         shutil.rmtree(self._progress, ignore_errors=True)
 
-    def _check(self, start: Start, env: dict[str, str]) -> None:
+    def _check(self, start: ReplicaCommand, env: dict[str, str]) -> None:
         folder = Path(self._command.folder)
         if not folder.is_dir():
             raise JobError(f"The command's folder {folder} does not exist.", "Set command.folder to the code's folder.")
         word = start.words[0]
-        found = shutil.which(str(folder / word) if "/" in word else word, path=env.get("PATH"))
-        if found is None:
+        if shutil.which(str(folder / word) if "/" in word else word, path=env.get("PATH")) is None:
             raise JobError(
                 f"The command '{word}' was not found, or may not be run.",
-                "Write its whole path into command.run, or make it executable.",
+                "Write its full path into command.run, or make it executable.",
             )
 
     def _memory_peak(self, processes: list[psutil.Process]) -> int:
-        """The greatest of what was seen: of files that were read, the host gives pages back when it needs them, so
-        they do not count, unlike in the group's own peak."""
-        now = self._group.memory_held_bytes() if self._group else sum(map(_resident_bytes, processes))
-        self._peak_bytes = max(self._peak_bytes, now, *map(_own_peak_bytes, processes), 0)
+        """Return the maximum memory so far, without pages of files.
+
+        The host reclaims such pages when it needs them, although they count in the control group's peak.
+        """
+        now = self._group.unreclaimable_bytes() if self._group else sum(map(_resident_bytes, processes))
+        self._peak_bytes = max(self._peak_bytes, now, *map(_process_peak_bytes, processes), 0)
         return self._peak_bytes
 
     def _processes(self) -> Iterator[psutil.Process]:
-        """All that are there."""
+        """Yield the running processes of the replica."""
         for pid in self._pids():
             with contextlib.suppress(psutil.Error):
                 process = self._known.setdefault(pid, psutil.Process(pid))
@@ -221,11 +225,11 @@ class CommandReplica:
     def _pids(self) -> set[int]:
         if self._group:
             return self._group.pids()
-        found = {pid for pid, process in self._known.items() if process.is_running()}
-        for pid in [self._process.pid, *found] if self._process else ():
+        pids = {pid for pid, process in self._known.items() if process.is_running()}
+        for pid in [self._process.pid, *pids] if self._process else ():
             with contextlib.suppress(psutil.Error):
-                found |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
-        return found
+                pids |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+        return pids
 
     def _signal(self, number: signal.Signals) -> None:
         for process in list(self._processes()):
@@ -238,7 +242,7 @@ def _signal_name(number: int) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on."""
+    """Return a port on which no process listens now."""
     with socket.socket() as sock:
         sock.bind((host, 0))
         return int(sock.getsockname()[1])
@@ -257,7 +261,7 @@ def _resident_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def _own_peak_bytes(process: psutil.Process) -> int:
+def _process_peak_bytes(process: psutil.Process) -> int:
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""A session of the user's own command: as a `Session`, but a change is stop, checkpoint and restart."""
+"""A session of a user's command, where a change of the allocation is stop, checkpoint and restart."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sizewright.errors import EngineError, SizewrightError
 from sizewright.interrupts import uninterrupted
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
 from sizewright.spec._paths import absolute
-from sizewright.training.allocation_check import check_room
-from sizewright.training.command.here import Here
-from sizewright.training.command.on_ray import OnRay
+from sizewright.training.command.local_launcher import LocalLauncher
+from sizewright.training.command.ray_launcher import RayLauncher
 from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
+from sizewright.training.host.allocation_check import check_room
 
 TRIAL_VARIABLE, RESTARTS_VARIABLE = "SIZEWRIGHT_TRIAL", "SIZEWRIGHT_RESTARTS"
 LOGS = "sizewright-logs"
@@ -29,13 +29,13 @@ _TRIAL_GRACE_S = 1.0
 
 
 class CommandSession:
-    """Runs a job's command at one allocation after the other, here or on the Ray cluster at `address`. Use as a
-    context manager: leaving it ends every process and removes every control group. Logs are kept in a folder below
-    `logs`.
+    """Runs a job's command at one allocation after the other, on this host or on the Ray cluster at `address`.
 
-    Raises InputError where a value of `command.env` is withheld and not in the environment.
+    Use it as a context manager: leaving it ends every process and removes every control group. Logs are written to a
+    folder below `logs`. In a trial (`trial`) an environment variable says so, processes are ended quickly, and logs of
+    successful starts are removed.
 
-    In trials (`trial`) the environment says so, ends are quick, and logs of starts that went well are removed.
+    Raise InputError if a value of `command.env` is withheld and not in the environment.
     """
 
     def __init__(self, job: Job, *, address: str | None = None, logs: str | Path = LOGS, trial: bool = False) -> None:
@@ -58,7 +58,7 @@ class CommandSession:
         self._ended: float | None = None
         self._changes: list[Change] = []
         with uninterrupted():
-            self._place = OnRay(name, address) if address else Here(name)
+            self._place = RayLauncher(name, address) if address else LocalLauncher(name)
             atexit.register(self.stop)  # for a program that ends without
 
     def __enter__(self) -> CommandSession:
@@ -69,37 +69,37 @@ class CommandSession:
 
     @property
     def host(self) -> str:
-        """Where it runs: this host's name, or the cluster's address."""
+        """The name of this host, or the cluster's address."""
         return self._address or socket.gethostname()
 
     @property
     def cores(self) -> float:
-        """Cores of all machines."""
-        return sum(offer.cores for offer in self._place.offers)
+        """The cores of all machines."""
+        return sum(available.cores for available in self._place.node_resources)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that was free when the session began."""
-        return sum(offer.memory_bytes for offer in self._place.offers)
+        """The free memory of all machines when the session began."""
+        return sum(available.memory_bytes for available in self._place.node_resources)
 
     @property
     def whole_cores(self) -> bool:
-        """Whether replicas can be held to whole cores only, for want of control groups."""
-        return any(offer.tree is None for offer in self._place.offers)
+        """Whether CPU limits can be whole cores only, because there are no control groups."""
+        return any(available.tree is None for available in self._place.node_resources)
 
     @property
     def allocation(self) -> Allocation | None:
-        """What runs now."""
+        """The current allocation, None if the command does not run."""
         return self._run.allocation if self._run else None
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
-        """Run at `allocation`; returns once it reports and is held to its cores.
+        """Run at `allocation`; return once the command reports samples and its CPU limits are set.
 
-        What runs before is asked to end (SIGTERM, at which it may write a checkpoint) and is started anew.
+        A running command is stopped with SIGTERM, at which it may write a checkpoint, and started again.
         """
         self._check(allocation)
         if self.finished and not self._trial:
-            raise EngineError("The command has ended well: there is nothing to change.", "Launch it anew.")
+            raise EngineError("The command has already finished, so it cannot be changed.", "Launch it again.")
         began = time.monotonic()
         with self._lock:
             restart = self._began is not None
@@ -107,60 +107,73 @@ class CommandSession:
             self._start(allocation)
             self._began = self._began or time.monotonic()
             if restart:
-                took, at_s = time.monotonic() - began, max(0.0, began - self._began)
-                self._changes.append(Change(at_s=at_s, kind="restart", seconds=took, description=allocation.describe()))
+                self._changes.append(
+                    Change(
+                        at_s=max(0.0, began - self._began),
+                        kind="restart",
+                        seconds=time.monotonic() - began,
+                        description=allocation.describe(),
+                    )
+                )
         if self._watching is None:
             self._watching = threading.Thread(target=self._watch, daemon=True, name="watch")
             self._watching.start()
 
     def replace(self, name: str) -> str:
-        """Raises EngineError: any change starts all replicas of a command anew."""
-        raise EngineError(f"{name} is a replica of a command, which starts as a whole.", "Scale it instead.")
+        """Raise EngineError, since any change restarts all replicas of a command."""
+        raise EngineError(
+            f"{name} cannot be replaced: a command's replicas can only be restarted together.", "Scale it instead."
+        )
 
     def expect_memory(self, ps_bytes: int) -> None:
-        """Commands are not restored one by one."""
+        """Do nothing, since replicas of a command are not restored one by one."""
 
     def rebalance(self) -> None:
-        """Raises EngineError: a command spreads its rows itself."""
-        raise EngineError("A command spreads its rows over its PS itself.", "Scale it instead.")
+        """Raise EngineError, since a command distributes its rows itself."""
+        raise EngineError(
+            "The rows cannot be rebalanced: a command distributes them over its PS itself.", "Scale it instead."
+        )
 
     def pause(self) -> None:
-        """End what runs, until the next `scale`."""
+        """Stop the command until the next `scale`."""
         with self._lock:
             self._end()
 
     def discard(self) -> None:
-        """End what runs at once, and forget what failed."""
+        """Kill the command at once, and forget its failure."""
         with self._lock:
             self._end(keep_logs=True)
             self._fault = None
 
     def observe(self) -> Metrics:
-        """Sums of every replica. Raises what ended the job."""
+        """Return the metrics of every replica. Raise the error that ended the job, if any."""
         with self._lock:
             run = self._look()
-            left = self.job.samples_left(self._samples)
-            return Metrics(replicas=run.metrics, samples_trained=self._samples, samples_left=left)
+            remaining = self.job.samples_left(self._samples)
+            return Metrics(replicas=run.metrics, samples_trained=self._samples, samples_left=remaining)
 
     def reports(self) -> list[list[Report]]:
-        """What was reported since the last start, replica by replica, on this host's monotonic clock."""
+        """Return the reports of each replica since the last start, on this host's monotonic clock."""
         with self._lock:
             return self._look().series()
 
     @property
     def finished(self) -> bool:
-        """Whether the command has ended well."""
+        """Whether the command has succeeded."""
         return self._status == "finished"
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the command has ended well; waits at most `timeout_s` for it. Raises what ended it otherwise."""
+        """Wait at most `timeout_s` for the end of the command, and return whether it has succeeded.
+
+        Raise the error that ended it, if any.
+        """
         self._over.wait(timeout_s)
         if self._fault:
             raise self._fault
         return self.finished
 
     def outcome(self) -> Outcome:
-        """What became of it so far."""
+        """Return the outcome so far."""
         end = self._ended or time.monotonic()
         return Outcome(
             status="failed" if self._fault else self._status,
@@ -186,14 +199,14 @@ class CommandSession:
             atexit.unregister(self.stop)
 
     def _check(self, allocation: Allocation) -> None:
-        """Raises before anything is touched."""
+        """Raise EngineError for an allocation that cannot run, before anything is changed."""
         if not allocation.replicas("worker"):
             raise EngineError("The allocation needs at least one worker.", "Set replicas to 1 or more.")
         if self.job.has_ps != bool(allocation.replicas("ps")):
             needs = "needs at least one PS" if self.job.has_ps else "has no PS"
             why = "" if self._command.may_have_ps else ", since its rendezvous is torchrun"
             raise EngineError(f"{self.job.name} {needs}{why}.", "Change the allocation's PS, or bounds.ps.replicas.")
-        check_room(allocation, self._place.offers)
+        check_room(allocation, self._place.node_resources)
 
     def _start(self, allocation: Allocation) -> None:
         run = Run(self.job, allocation, self._place, self._logs / f"start-{self._starts}")
@@ -238,9 +251,9 @@ class CommandSession:
             self._over.set()
             raise
         finally:
-            self._samples = self._run.samples + (self._before if self._run.counts_anew else 0)
+            self._samples = self._run.samples + (self._before if self._run.counts_from_zero else 0)
         if self._run.finished and not self._over.is_set():
-            self._status, self._notes = "finished", self._run.left_behind
+            self._status, self._notes = "finished", self._run.orphan_note
             self._ended = time.monotonic()
             self._over.set()
         return self._run
@@ -249,5 +262,5 @@ class CommandSession:
         while not self._stopped.wait(_WATCH_S):
             with self._lock:
                 if self._run is not None and not self._over.is_set():
-                    with contextlib.suppress(SizewrightError):  # whoever asks is told
+                    with contextlib.suppress(SizewrightError):  # `observe` and `wait` raise it
                         self._look()

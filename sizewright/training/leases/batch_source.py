@@ -1,4 +1,4 @@
-"""Where a worker's batches come from: ranges of samples that are leased, and what it reports of them."""
+"""The batches of a worker, which leases ranges of samples from the session and reports its progress."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from sizewright.datasets.batch import Batch
-from sizewright.datasets.samples import SampleSource
+from sizewright.datasets.clicks.batch import Batch
+from sizewright.datasets.clicks.samples import SampleSource
 from sizewright.training.transport.wire import Backoff, drop, receive_bytes
 
 ASK = struct.Struct("<BQI2Q")
@@ -19,8 +19,10 @@ ANSWER = struct.Struct("<BI2Q")
 
 
 class Op(IntEnum):
-    """What a worker says, with a number by which it is heard once, a lease and a range of it. The last two of these
-    are answered."""
+    """The messages of a worker. Each has a number, so that it is processed once, a lease and a range of samples.
+
+    `want` and `confirm` are answered.
+    """
 
     trained = 1
     skip = 2
@@ -32,97 +34,113 @@ class Op(IntEnum):
 QUESTIONS = (Op.want, Op.confirm)
 
 
-class State(IntEnum):
-    """What it is told: a lease, one that some servers have seen, nothing at present, or that all is trained."""
+class LeaseState(IntEnum):
+    """The answers: a lease, nothing at present, all samples trained, or a lease that some servers have applied."""
 
     leased = 1
     nothing = 2
     finished = 3
-    leased_again = 4
+    leased_partly_applied = 4
 
 
 class LeasedBatch(NamedTuple):
-    """A batch of the samples [start, until), and the lease that it is part of.
+    """A batch of the samples [start, until), and its lease.
 
-    `again` tells that some servers have applied these samples already.
+    `partly_applied` is True if some servers have applied these samples already.
     """
 
     batch: Batch
     lease: int
     start: int
     until: int
-    again: bool = False
+    partly_applied: bool = False
+
+
+class _ReadBatch(NamedTuple):
+    lease: int
+    until: int
+    is_empty: bool
+    """Whether all its rows are broken, so that there is nothing to train."""
 
 
 class BatchSource(Protocol):
-    """Batches for one worker."""
+    """Supplies the batches of one worker."""
 
     finished: bool
 
     def next(self) -> LeasedBatch | None:
-        """The next batch; None when there is none at present, or no more (`finished`)."""
+        """Return the next batch; None if there is none at present, or no more (`finished`)."""
 
     def trained(self, batch: LeasedBatch) -> None:
-        """This batch's gradients have reached every server."""
+        """Report that the gradients of a batch have reached every server."""
 
     def hand_back(self) -> None:
-        """Give up what has not been trained."""
+        """Return untrained samples to the session."""
 
 
 class LeasedBatches:
-    """Asks for the next lease before the last one ends, so that training does not wait for it.
+    """Reads batches of leased samples.
 
-    A connection that breaks is opened again, and what may have been lost on it is said again.
+    It requests the next lease before the current one ends, so that training does not wait. A broken connection is
+    opened again, and messages that may be lost are repeated.
+
+    `open_link` opens a connection to the session. The constructor raises OSError if the first connection is refused;
+    later ones are retried for `patience_s`.
     """
 
     def __init__(
         self, open_link: Callable[[], socket.socket], source: SampleSource, batch_size: int, *, patience_s: float = 30.0
     ) -> None:
-        """Raises OSError when the first connection is refused; later ones are tried for `patience_s`."""
         self.finished = False
         self.batch_size = batch_size
         self.cuts = 0
-        """Connections that broke and were opened again."""
+        """The number of connections that broke and were opened again."""
         self.cut_s = 0.0
-        """How long there was none, in all."""
-        self._open, self._source, self._patience_s = open_link, source, patience_s
+        """The total seconds without a connection."""
+        self._open = open_link
+        self._source = source
+        self._patience_s = patience_s
         self._link = open_link()
         self._closed = False
-        self._lease, self._at, self._end, self._again = 0, 0, 0, False
-        self._asked = False
-        self._said = 0
+        self._lease = 0
+        self._next_sample = 0
+        self._end = 0
+        self._partly_applied = False
+        self._requested = False  # whether a lease was requested and not received yet
+        self._messages = 0
         self._last_question = 0
-        self._unconfirmed: list[tuple[int, bytes]] = []  # said after the last question that was answered
-        self._given: deque[tuple[int, int, bool]] = deque()  # lease, until and whether there is anything to train
+        self._unconfirmed: list[tuple[int, bytes]] = []  # messages after the last answered question
+        self._read_batches: deque[_ReadBatch] = deque()  # not reported as trained yet
 
     def next(self) -> LeasedBatch | None:  # noqa: D102
         while True:
-            if self._at >= self._end and not self._renew():
+            if self._next_sample >= self._end and not self._start_lease():
                 return None
-            start, self._at = self._at, min(self._at + self.batch_size, self._end)
-            if self._end - self._at <= self.batch_size:
-                self._ask()
-            batch = self._source.read(start, self._at - start)
-            self._given.append((self._lease, self._at, len(batch.labels) > 0))
+            start = self._next_sample
+            until = self._next_sample = min(start + self.batch_size, self._end)
+            if self._end - until <= self.batch_size:
+                self._request_lease()
+            batch = self._source.read(start, until - start)
+            self._read_batches.append(_ReadBatch(self._lease, until, not len(batch.labels)))
             if len(batch.labels):
-                return LeasedBatch(batch, self._lease, start, self._at, self._again)
-            self._say(Op.skip, self._lease, start, self._at)
+                return LeasedBatch(batch, self._lease, start, until, self._partly_applied)
+            self._send(Op.skip, self._lease, start, until)
             self._report_empty()
 
     def trained(self, batch: LeasedBatch) -> None:  # noqa: D102
-        self._given.popleft()
-        self._say(Op.trained, batch.lease, batch.start, batch.until)
+        self._read_batches.popleft()
+        self._send(Op.trained, batch.lease, batch.start, batch.until)
         self._report_empty()
 
     def hand_back(self) -> None:  # noqa: D102
-        self._say(Op.hand_back)
-        if self._asked:
-            self._answer()
-            self._say(Op.hand_back)
-        self._at = self._end = 0
-        self._given.clear()
-        self._say(Op.confirm)
-        self._answer()
+        self._send(Op.hand_back)
+        if self._requested:
+            self._await_answer()
+            self._send(Op.hand_back)
+        self._next_sample = self._end = 0
+        self._read_batches.clear()
+        self._send(Op.confirm)
+        self._await_answer()
 
     def close(self) -> None:
         """Close the connection."""
@@ -130,45 +148,49 @@ class LeasedBatches:
         drop(self._link)
 
     def _report_empty(self) -> None:
-        """Batches whose rows are all broken, once those before them are trained: a report covers all before it."""
-        while self._given and not self._given[0][2]:
-            lease, until, _ = self._given.popleft()
-            self._say(Op.trained, lease, until, until)
+        """Report empty batches once those before them are trained, since a report covers all earlier samples."""
+        while self._read_batches and self._read_batches[0].is_empty:
+            lease, until, _ = self._read_batches.popleft()
+            self._send(Op.trained, lease, until, until)
 
-    def _ask(self) -> None:
-        if not self._asked:
-            self._asked = True
-            self._say(Op.want)
+    def _request_lease(self) -> None:
+        if not self._requested:
+            self._requested = True
+            self._send(Op.want)
 
-    def _renew(self) -> bool:
-        self._ask()
-        state, lease, start, end = self._answer()
-        self.finished = state == State.finished
-        leased = state in (State.leased, State.leased_again)
-        if leased:
-            self._lease, self._at, self._end, self._again = lease, start, end, state == State.leased_again
-        return leased
+    def _start_lease(self) -> bool:
+        self._request_lease()
+        state, lease, start, end = self._await_answer()
+        self.finished = state == LeaseState.finished
+        if state not in (LeaseState.leased, LeaseState.leased_partly_applied):
+            return False
+        self._lease = lease
+        self._next_sample = start
+        self._end = end
+        self._partly_applied = state == LeaseState.leased_partly_applied
+        return True
 
-    def _say(self, op: Op, lease: int = 0, start: int = 0, end: int = 0) -> None:
-        self._said += 1
+    def _send(self, op: Op, lease: int = 0, start: int = 0, end: int = 0) -> None:
+        self._messages += 1
         if op in QUESTIONS:
-            self._last_question = self._said
-        self._unconfirmed.append((self._said, ASK.pack(op, self._said, lease, start, end)))
+            self._last_question = self._messages
+        message = ASK.pack(op, self._messages, lease, start, end)
+        self._unconfirmed.append((self._messages, message))
         try:
-            self._link.sendall(self._unconfirmed[-1][1])
+            self._link.sendall(message)
         except OSError:
             self._reopen()
 
-    def _answer(self) -> tuple[int, int, int, int]:
+    def _await_answer(self) -> tuple[int, int, int, int]:
         for _ in Backoff(self._patience_s):
-            if (told := _receive(self._link)) is not None:
+            if (answer := _receive(self._link)) is not None:
                 break
             self._reopen()
         else:
-            raise ConnectionError("the session does not answer this worker any more")
-        self._asked = False
+            raise ConnectionError("the session no longer answers this worker")
+        self._requested = False
         self._unconfirmed = [each for each in self._unconfirmed if each[0] > self._last_question]
-        state, lease, start, end = ANSWER.unpack(told)
+        state, lease, start, end = ANSWER.unpack(answer)
         return state, lease, start, end
 
     def _reopen(self) -> None:

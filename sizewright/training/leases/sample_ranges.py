@@ -1,4 +1,4 @@
-"""Sets of samples, kept as few ranges, and what several such sets say together."""
+"""Sets of samples, stored as few ranges, and the comparison of several such sets."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class SampleRanges:
 
 
 class Reconciled(NamedTuple):
-    """What several accounts of the same samples say: which of them all have, none has, and only some have.
+    """The samples that all accounts have, that none has, and that only some have.
 
-    A piece of `some` lies within one range of each account or outside of it, so that no account has half of it.
+    No account has half of a range of `some`.
     """
 
     all: list[Range]
@@ -101,13 +101,13 @@ class Reconciled(NamedTuple):
 
 
 def reconcile(ranges: Iterable[Range], accounts: Sequence[SampleRanges]) -> Reconciled:
-    """Compare accounts of what was applied over some ranges of samples. Without any account nobody has a sample."""
-    found = Reconciled([], [], [])
+    """Compare accounts of applied samples within `ranges`. Without any account, nobody has a sample."""
+    result = Reconciled([], [], [])
     for start, end in ranges:
         inner = {x for account in accounts for pair in account for x in pair if start < x < end}
         edges = [start, *sorted(inner), end]
         for a, b in pairwise(edges):
-            have = sum(account.covers(a, b) for account in accounts)
-            kind = found.none if not have else found.all if have == len(accounts) else found.some
+            count = sum(account.covers(a, b) for account in accounts)
+            kind = result.none if not count else result.all if count == len(accounts) else result.some
             kind.append((a, b))
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""What a parameter server has applied: for each part of its weights the samples whose gradients are in it."""
+"""The samples whose gradients a parameter server has applied, for each part of its weights."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.training.leases.sample_ranges import Range, SampleRanges
-from sizewright.training.routing import ALL_PARTS, PARTS, Parts
+from sizewright.training.ps.routing import ALL_PARTS, PARTS, Parts
 
 
 class AppliedGroup(NamedTuple):
-    """Parts (n,) of the weights, and the samples that are applied to each of them."""
+    """Parts (n,) of the weights, and the samples that were applied to each of them."""
 
     parts: Parts
     samples: SampleRanges
 
 
 class AppliedSamples:
-    """The account of one server. Parts with the same samples are one group; mostly there is one.
+    """The applied samples of one server. Parts with the same samples form one group; mostly there is one.
 
     Parts are numbered as in `routing`: partitions of the rows first, then blocks of the dense weights.
     """
@@ -34,24 +34,24 @@ class AppliedSamples:
             self.put(parts, samples)
 
     def put(self, parts: Parts, samples: SampleRanges) -> None:
-        """Set the samples of parts, which may be new."""
+        """Set the applied samples of parts, which may be new."""
         self._group_of[parts] = len(self._samples)
         self._samples.append(samples.copy())
         self._merge()
 
     @property
     def parts(self) -> Parts:
-        """Parts that are known."""
+        """All known parts."""
         return np.flatnonzero(self._group_of >= 0)
 
     def updated(self, other: AppliedSamples) -> AppliedSamples:
-        """Return this account, with what another one says of its parts."""
+        """Return a copy in which the entries of `other` replace those of its parts."""
         result = AppliedSamples([*self.groups(), *other.groups()])
         result.repeated = max(self.repeated, other.repeated)
         return result
 
     def keep(self, parts: Parts) -> AppliedSamples:
-        """Return the account of these parts alone; those that are not known are left out."""
+        """Return the entries of these parts alone; unknown parts are left out."""
         kept = AppliedSamples()
         kept._group_of[parts] = self._group_of[parts]
         kept._samples = [samples.copy() for samples in self._samples]
@@ -65,29 +65,30 @@ class AppliedSamples:
         ]
 
     def covered(self, ranges: Sequence[Range], parts: slice) -> NDArray[np.bool_] | bool:
-        """Return whether samples are applied to the known parts of a slice of the numbers: one answer for all, or an
-        array (PARTS,) where they differ.
+        """Return whether samples were applied to the known parts within a slice of part numbers.
 
-        Samples of which a part has some and lacks others are to be applied, since nobody can divide their gradient;
-        `repeated` counts those.
+        The result is one bool if all parts agree, else an array (PARTS,).
+
+        Where a part has only some of the samples, all are to be applied again, since their gradient cannot be divided;
+        `repeated` counts the samples that were applied before.
         """
-        answers: list[bool | None] = []
-        concerned = self._members(parts) > 0 if len(self._samples) > 1 else [True]
-        for samples, asked in zip(self._samples, concerned, strict=True):
-            if not asked:
-                answers.append(None)
+        by_group: list[bool | None] = []
+        is_concerned = self._group_sizes(parts) > 0 if len(self._samples) > 1 else [True]
+        for samples, concerned in zip(self._samples, is_concerned, strict=True):
+            if not concerned:
+                by_group.append(None)
                 continue
-            has = bool(ranges) and all(samples.covers(*each) for each in ranges)
-            if not has:
+            covered = bool(ranges) and all(samples.covers(*each) for each in ranges)
+            if not covered:
                 self.repeated += sum(samples.count(*each) for each in ranges)
-            answers.append(has)
-        known = {answer for answer in answers if answer is not None}
-        if len(known) < 2:
-            return known == {True}
-        return np.array([*answers, False], bool)[self._group_of]
+            by_group.append(covered)
+        answers = {covered for covered in by_group if covered is not None}
+        if len(answers) < 2:
+            return answers == {True}
+        return np.array([*by_group, False], bool)[self._group_of]
 
     def add(self, ranges: Sequence[Range], parts: slice) -> None:
-        """Note that samples are applied to all known parts of a slice of the numbers."""
+        """Record that samples were applied to all known parts within a slice of part numbers."""
         if len(self._samples) == 1 and parts == ALL_PARTS:
             for start, end in ranges:
                 self._samples[0].add(start, end)
@@ -97,34 +98,34 @@ class AppliedSamples:
         for i in range(len(self._samples)):
             members = self._group_of == i
             if not (members & ~inside).any():
-                mine = self._samples[i]
+                samples = self._samples[i]
             elif (members & inside).any():
-                mine = self._samples[i].copy()
+                samples = self._samples[i].copy()
                 self._group_of[members & inside] = len(self._samples)
-                self._samples.append(mine)
+                self._samples.append(samples)
             else:
                 continue
             for start, end in ranges:
-                mine.add(start, end)
+                samples.add(start, end)
         if len(self._samples) > 1:
             self._merge()
 
-    def _members(self, parts: slice) -> NDArray[np.int64]:
-        """How many parts of a slice each group has."""
+    def _group_sizes(self, parts: slice) -> NDArray[np.int64]:
+        """Return how many parts of a slice each group has."""
         return np.bincount(self._group_of[parts] + 1, minlength=len(self._samples) + 1)[1:]
 
     def _merge(self) -> None:
-        """Make one group of those with the same samples, and drop those without parts."""
-        numbers = np.full(len(self._samples) + 1, -1, np.int64)
-        kept: list[SampleRanges] = []
-        members = self._members(ALL_PARTS)
+        """Unite groups with the same samples, and drop groups without parts."""
+        new_numbers = np.full(len(self._samples) + 1, -1, np.int64)
+        distinct: list[SampleRanges] = []
+        sizes = self._group_sizes(ALL_PARTS)
         for i, samples in enumerate(self._samples):
-            if not members[i]:
+            if not sizes[i]:
                 continue
-            same = next((n for n, other in enumerate(kept) if other == samples), None)
-            if same is None:
-                same = len(kept)
-                kept.append(samples)
-            numbers[i] = same
-        self._group_of = numbers[self._group_of]
-        self._samples = kept
+            number = next((n for n, other in enumerate(distinct) if other == samples), None)
+            if number is None:
+                number = len(distinct)
+                distinct.append(samples)
+            new_numbers[i] = number
+        self._group_of = new_numbers[self._group_of]
+        self._samples = distinct

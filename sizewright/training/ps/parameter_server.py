@@ -1,4 +1,4 @@
-"""A parameter server: the embedding rows of its partitions and one slice of the dense weights."""
+"""A parameter server, which holds the embedding rows of its partitions and one slice of the dense weights."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizewright.training.dense import DenseSlice
-from sizewright.training.embedding import EmbeddingStore, Rows
-from sizewright.training.hash_index import Slots
 from sizewright.training.leases.sample_ranges import SampleRanges
-from sizewright.training.optimizers import Floats
+from sizewright.training.ps.access_counts import AccessCounts
 from sizewright.training.ps.applied import AppliedGroup, AppliedSamples
-from sizewright.training.ps.sync import Push, UpdateSync, mean_push
-from sizewright.training.recent_counts import RecentCounts
-from sizewright.training.routing import (
+from sizewright.training.ps.dense import DenseSlice
+from sizewright.training.ps.embedding import EmbeddingRows, EmbeddingStore
+from sizewright.training.ps.hash_index import Slots
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.ps.routing import (
     ALL_PARTS,
     DENSE_PARTS,
     PARTITIONS,
@@ -30,6 +29,7 @@ from sizewright.training.routing import (
     dense_runs,
     partition_of,
 )
+from sizewright.training.ps.sync import PendingPush, UpdateSync, mean_push
 from sizewright.training.transport.exchange import (
     AGAIN,
     DONE,
@@ -38,8 +38,8 @@ from sizewright.training.transport.exchange import (
     PUSH,
     STALE_REPLY,
     WANT_DENSE,
+    ExchangeRequest,
     Reply,
-    Request,
 )
 
 MakeSync = Callable[[threading.Condition], UpdateSync]
@@ -48,7 +48,7 @@ _NO_SLOTS: Slots = np.empty(0, np.int64)
 
 @dataclass
 class PsCounters:
-    """Sums since the server began: exchanges served, pushes applied, seconds busy with them, rows looked up."""
+    """Totals since the server began: exchanges served, pushes applied, busy seconds, rows looked up."""
 
     exchanges: int = 0
     pushes: int = 0
@@ -58,26 +58,26 @@ class PsCounters:
 
 @dataclass
 class Client:
-    """What a server knows of one worker, whatever connections it uses: the places of its pulls until their push."""
+    """The state of one worker at a server, independent of connections: the rows of its pulls until their push."""
 
     worker: int
     version: int = 0
-    places: dict[int, Slots] = field(default_factory=dict)
+    slots_by_tag: dict[int, Slots] = field(default_factory=dict)
 
 
 @dataclass
-class _Coming:
-    """The next version, of which parts arrive."""
+class _NextVersion:
+    """The next version of the routing, whose parts are arriving."""
 
     version: int
     dense: DenseSlice
     parts: Parts
-    missing: set[int]
+    missing_sources: set[int]
     applied: AppliedSamples = field(default_factory=AppliedSamples)
 
 
 class SnapshotMoment(NamedTuple):
-    """What a server had applied when a snapshot began, its dense weights then, and the reader of its rows."""
+    """The applied samples and the dense weights when a snapshot began, and the reader of its rows."""
 
     applied: list[AppliedGroup]
     dense: tuple[int, Floats, Floats]
@@ -87,8 +87,11 @@ class SnapshotMoment(NamedTuple):
 class ParameterServer:
     """Serves exchanges of any number of workers, split by the routing of its `version`.
 
-    A change of the routing has three parts: `expect` tells what will come, `freeze` stops exchanges for the last
-    moment of a transfer, and the new version begins once everything has arrived.
+    A change of the routing has three steps: `expect` announces what will arrive, `freeze` stops exchanges for the end
+    of the transfer, and the new version begins once everything has arrived.
+
+    `parts` are the parts held at the beginning, all by default. A new server of a running session begins at version 0
+    without parts.
     """
 
     def __init__(
@@ -100,30 +103,29 @@ class ParameterServer:
         version: int = 1,
         parts: Parts | None = None,
     ) -> None:
-        """`parts` are those that it begins with, all of them by default; a newcomer at version 0 has none."""
         self.store = store
         self.dense = dense
         self.counters = PsCounters()
-        self._recent = RecentCounts()  # of this version
-        begins = np.arange(PARTS) if parts is None else parts
-        self.applied = AppliedSamples([AppliedGroup(begins, SampleRanges())] if version else ())
-        self._last_tags: dict[int, int] = {}  # of each worker's pushes that are applied
+        self._access_counts = AccessCounts()  # of this version
+        parts = np.arange(PARTS) if parts is None else parts
+        self.applied = AppliedSamples([AppliedGroup(parts, SampleRanges())] if version else ())
+        self._last_tags: dict[int, int] = {}  # the latest applied push of each worker
         self._clients: dict[int, Client] = {}
-        self._gone: set[int] = set()
+        self._removed_workers: set[int] = set()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self.sync = sync(self._changed)
         self.version = version
         self._frozen = False
         self._closed = False
-        self._coming: _Coming | None = None
-        self._former: tuple[DenseSlice, AppliedSamples] | None = None
+        self._next: _NextVersion | None = None
+        self._previous: tuple[DenseSlice, AppliedSamples] | None = None
 
-    def exchange(self, client: Client, request: Request) -> Reply:
-        """Apply the gradients of a request, once however often it comes, then answer its pull.
+    def exchange(self, client: Client, request: ExchangeRequest) -> Reply:
+        """Apply the gradients of a request exactly once, even if it is repeated, then answer its pull.
 
-        Nothing is done, and the reply says so, when its routing is of the past. Raises ConnectionError once closed,
-        and for a worker that was replaced.
+        A request by an outdated routing is not served: the reply is `STALE_REPLY`. Raise ConnectionError once the
+        server is closed, and for a worker that was replaced.
         """
         with self._lock:
             self._await_version(request.version)
@@ -131,19 +133,19 @@ class ParameterServer:
                 return STALE_REPLY
             start, waited = time.perf_counter(), self.sync.waited_s
             if client.version != request.version:
-                client.places.clear()
+                client.slots_by_tag.clear()
                 client.version = request.version
-            self._check_belongs(client.worker)
+            self._check_not_removed(client.worker)
             if client.worker not in self.sync.members and not request.flags & AGAIN:
                 self.sync.join(client.worker)
                 if request.flags & PUSH:
                     self.sync.await_membership(client.worker)
-                    self._check_belongs(client.worker)
+                    self._check_not_removed(client.worker)
                     self._await_version(request.version)
                     if request.version != self.version:  # it changed while the worker waited for a round to end
                         return STALE_REPLY
             pushed = not request.flags & PUSH or self._push(client, request)
-            self._check_belongs(client.worker)  # others may have gone on without it while it waited
+            self._check_not_removed(client.worker)  # others may have gone on without it while it waited
             if request.flags & LEAVE and pushed:
                 self.sync.drop(client.worker)
             if not pushed or self._frozen or request.version != self.version:
@@ -153,17 +155,17 @@ class ParameterServer:
             return reply
 
     def client(self, worker: int) -> Client:
-        """What is known of a worker."""
+        """Return the state of a worker, new at its first call."""
         with self._lock:
             return self._clients.setdefault(worker, Client(worker))
 
     def forget(self, worker: int) -> list[AppliedGroup]:
-        """Nobody waits for this worker any more, and nothing is taken from it: it has left, or another takes its place.
+        """Remove a worker that has left or is replaced: nobody waits for it, and its requests are refused.
 
-        Returns what is applied here, in which nothing of this worker will change.
+        Return the applied samples, which this worker can no longer change.
         """
         with self._lock:
-            self._gone.add(worker)
+            self._removed_workers.add(worker)
             self._last_tags.pop(worker, None)
             self._clients.pop(worker, None)
             self.sync.drop(worker)
@@ -171,43 +173,43 @@ class ParameterServer:
             return self.applied.groups()
 
     def applied_groups(self) -> list[AppliedGroup]:
-        """Return what is applied here."""
+        """Return the applied samples."""
         with self._lock:
             return self.applied.groups()
 
     def write_off(self, samples: SampleRanges) -> None:
-        """Take samples as applied that some parts have lost and that are not trained again."""
+        """Record samples as applied that some parts have lost and that are not trained again."""
         with self._lock:
-            for parts, known in self.applied.groups():
-                self.applied.put(parts, known.union(samples))
+            for parts, applied in self.applied.groups():
+                self.applied.put(parts, applied.union(samples))
 
     def join(self, workers: set[int]) -> None:
-        """Members from the start: those of the servers that it joins."""
+        """Make the workers of a running session members."""
         with self._lock:
             for worker in workers - self.sync.members:
                 self.sync.join(worker)
 
     def close(self) -> None:
-        """Turn away workers that wait for others, and all later ones; the store is not touched any more."""
+        """Refuse waiting and later workers; the store is not touched any more."""
         with self._lock:
             self._closed = True
             self.sync.close()
 
     @contextmanager
     def locked(self) -> Iterator[EmbeddingStore]:
-        """The store, while no exchange is served."""
+        """Yield the store while no exchange is served."""
         with self._lock:
             yield self.store
 
     def partition_lookups(self) -> Counts:
-        """Look-ups of each partition (PARTITIONS,) in a sample of the latest pulls of this version of the routing."""
+        """Return the look-ups of each partition (PARTITIONS,) in a sample of recent pulls of this version."""
         with self._lock:
-            return self._recent.total()
+            return self._access_counts.total()
 
     def begin_snapshot(self, *, all_rows: bool) -> SnapshotMoment:
         """Begin a snapshot of this moment; its rows are copied while training goes on.
 
-        Raises ConnectionError at a newcomer that has not got its part yet, or not all of it.
+        Raise ConnectionError if this is a new server whose parts have not arrived yet.
         """
         with self._lock:
             if not self.version:
@@ -216,133 +218,143 @@ class ParameterServer:
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
     def incoming(self, version: int) -> Incoming:
-        """What takes in parts of a coming version."""
+        """Return a receiver for the parts of a coming version."""
         return Incoming(self, version)
 
     def expect(self, version: int, sources: set[int], dense: slice, parts: Parts) -> None:
-        """The next version begins, with this slice of the dense weights and these parts, once all sources have said
-        that they are done; a source that goes on serving counts itself."""
+        """Begin the next version, with these parts and this slice of the dense weights, once all sources are done.
+
+        A source that continues to serve is its own source, too.
+        """
         with self._lock:
-            self._former = None
-            self._coming = _Coming(version, self.dense.like(dense.start, dense.stop), parts, set(sources))
+            self._previous = None
+            self._next = _NextVersion(version, self.dense.like(dense.start, dense.stop), parts, set(sources))
             self._begin_if_complete()
 
     def arrived(self, version: int, source: int) -> None:
-        """A source is done."""
+        """Record that a source has sent everything."""
         with self._lock:
-            if self._coming is not None and version == self._coming.version:
-                self._coming.missing.discard(source)
+            if self._next is not None and version == self._next.version:
+                self._next.missing_sources.discard(source)
                 self._begin_if_complete()
 
     def freeze(self) -> None:
-        """No exchange is served and no push applied until the next version begins."""
+        """Serve no exchange and apply no push until the next version begins."""
         with self._lock:
             self._frozen = True
             self.sync.break_off()
 
     def settle(self) -> None:
-        """The change has succeeded: nobody goes back."""
+        """Give up the previous state, because the change has succeeded everywhere."""
         with self._lock:
-            self._former = None
+            self._previous = None
 
     def roll_back(self, version: int) -> None:
-        """Begin `version` as before the change under way.
+        """Begin `version` with the state before the current change.
 
-        The dense weights and the rows that were given away are as they were when the change began: what has been
-        applied to them since is lost, and the account of what is applied says so.
+        The dense weights, and the rows that were handed over, are as they were when the change began. Updates that were
+        applied to them since are lost, and are removed from the applied samples.
         """
         with self._lock:
-            if self._former is not None:
-                self.dense, applied = self._former
-                stayed = np.intersect1d(applied.parts, self.applied.parts)
-                now = self.applied.keep(stayed[stayed < PARTITIONS])
-                now.repeated = self.applied.repeated
-                self.applied = applied.updated(now)
-            self._former = self._coming = None
+            if self._previous is not None:
+                self.dense, applied = self._previous
+                kept_parts = np.intersect1d(applied.parts, self.applied.parts)
+                current = self.applied.keep(kept_parts[kept_parts < PARTITIONS])
+                current.repeated = self.applied.repeated
+                self.applied = applied.updated(current)
+            self._previous = self._next = None
             self._begin(version)
 
     def begin(self, version: int) -> None:
-        """Begin a version at once with the dense weights that are here: a change was called off, or, for a server
-        that leaves, everything is elsewhere and all requests of the past are refused."""
+        """Begin a version at once with the current dense weights.
+
+        This is for a change that was cancelled, and for a server that leaves: its rows are elsewhere, and all requests
+        of earlier versions are refused.
+        """
         with self._lock:
-            self._coming = None
+            self._next = None
             self._begin(version)
 
     @contextmanager
-    def _coming_at(self, version: int) -> Iterator[_Coming]:
+    def _expected(self, version: int) -> Iterator[_NextVersion]:
         with self._lock:
-            if self._coming is None or self._coming.version != version:
-                raise ConnectionError("this change of the routing was called off")
-            yield self._coming
+            if self._next is None or self._next.version != version:
+                raise ConnectionError("this change of the routing was cancelled")
+            yield self._next
 
     def _begin_if_complete(self) -> None:
-        coming = self._coming
-        if coming is None or coming.missing:
+        new = self._next
+        if new is None or new.missing_sources:
             return
-        if self.version:  # a newcomer has nothing to go back to
-            self._former = self.dense, self.applied
-        unknown = np.setdiff1d(coming.parts, coming.applied.parts)
-        if len(unknown):  # nothing is left of them
-            coming.applied.put(unknown, SampleRanges())
-        coming.applied.repeated = self.applied.repeated
-        self.dense, self.applied, self._coming = coming.dense, coming.applied, None
-        self._begin(coming.version)
+        if self.version:  # a new server has nothing to go back to
+            self._previous = self.dense, self.applied
+        lost_parts = np.setdiff1d(new.parts, new.applied.parts)
+        if len(lost_parts):
+            new.applied.put(lost_parts, SampleRanges())
+        new.applied.repeated = self.applied.repeated
+        self.dense = new.dense
+        self.applied = new.applied
+        self._next = None
+        self._begin(new.version)
 
     def _begin(self, version: int) -> None:
         self.version = version
-        self._recent.clear()
+        self._access_counts.clear()
         self._frozen = False
         self.sync.break_off()
         self._changed.notify_all()
 
-    def _check_belongs(self, worker: int) -> None:
-        if worker in self._gone:
-            raise ConnectionError("another worker has taken the place of this one")
+    def _check_not_removed(self, worker: int) -> None:
+        if worker in self._removed_workers:
+            raise ConnectionError("this worker was removed from the session")
 
     def _await_version(self, version: int) -> None:
         self._changed.wait_for(lambda: self._closed or (version <= self.version and not self._frozen))
         if self._closed:
             raise ConnectionError("the parameter server has closed")
 
-    def _push(self, client: Client, request: Request) -> bool:
-        """Whether the push is applied now; it is not where a round was broken off."""
+    def _push(self, client: Client, request: ExchangeRequest) -> bool:
+        """Apply a push; return False if its synchronous round was broken off."""
         if len(request.push_keys):
             slots = self.store.locate(request.push_keys)
         else:
-            slots = client.places.pop(request.push_tag, _NO_SLOTS)
-            if len(slots) != len(request.row_grads):
-                raise ConnectionError("this server does not know the pull whose rows are pushed")  # they come with keys
-        tag, known = request.push_tag, request.push_tag <= self._last_tags.get(client.worker, 0)
-        push = self._missing(slots, request)
-        if request.flags & AGAIN or known:  # also what is known: its reply was lost on the way, and it lacks nothing
+            slots = client.slots_by_tag.pop(request.push_tag, _NO_SLOTS)
+            if len(slots) != len(request.row_grads):  # the worker sends it again with keys
+                raise ConnectionError("this server does not know the pull whose rows are pushed")
+        tag = request.push_tag
+        is_repeated = tag <= self._last_tags.get(client.worker, 0)  # its reply was lost; nothing of it is missing
+        push = self._not_yet_applied(slots, request)
+        if request.flags & AGAIN or is_repeated:
             self.sync.push_again(push, self._apply)
-            done = True
+            applied = True
         else:
-            done = self.sync.push(client.worker, tag, push, self._apply)
-        if done and not known:
+            applied = self.sync.push(client.worker, tag, push, self._apply)
+        if applied and not is_repeated:
             self.counters.pushes += 1
             self._last_tags[client.worker] = tag
-        return done
+        return applied
 
-    def _missing(self, slots: Slots, request: Request) -> Push:
-        """What of a push is not applied yet."""
+    def _not_yet_applied(self, slots: Slots, request: ExchangeRequest) -> PendingPush:
+        """Return the share of a push that was not applied yet."""
         samples = [(request.start, request.end)] if request.start < request.end else []
         dense_samples = [(int(a), int(b)) for a, b in request.dense_samples]
-        has = self.applied.covered(samples, ROW_PARTS)
-        dense_has = self.applied.covered(dense_samples, DENSE_PARTS)
-        row_grads, dense, runs = request.row_grads, request.dense_grads, None
-        if has is True:
+        row_grads = request.row_grads
+        dense_grads = request.dense_grads
+        runs = None
+        rows_applied = self.applied.covered(samples, ROW_PARTS)
+        if rows_applied is True:
             slots, row_grads = _NO_SLOTS, row_grads[:0]
-        elif has is not False and len(slots):
-            lacks = ~has[partition_of(self.store.keys_of(slots))]
-            slots, row_grads = slots[lacks], row_grads[lacks]
-        if dense_has is True:
-            dense = NO_FLOATS
-        elif dense_has is not False and dense.size:
-            runs = self.dense.inside(dense_runs(~dense_has[DENSE_PARTS], self.dense.total))
-        return Push(slots, row_grads, dense, samples, dense_samples, runs)
+        elif rows_applied is not False and len(slots):
+            missing = ~rows_applied[partition_of(self.store.keys_of(slots))]
+            slots, row_grads = slots[missing], row_grads[missing]
+        dense_applied = self.applied.covered(dense_samples, DENSE_PARTS)
+        if dense_applied is True:
+            dense_grads = NO_FLOATS
+        elif dense_applied is not False and dense_grads.size:
+            runs = self.dense.inside(dense_runs(~dense_applied[DENSE_PARTS], self.dense.total))
+        return PendingPush(slots, row_grads, dense_grads, samples, dense_samples, runs)
 
-    def _apply(self, pushes: Sequence[Push]) -> None:
+    def _apply(self, pushes: Sequence[PendingPush]) -> None:
         mean = mean_push(pushes)
         if len(mean.slots):
             self.store.update(mean.slots, mean.row_grads)
@@ -355,39 +367,41 @@ class ParameterServer:
                 self.applied.add(push.samples, ROW_PARTS)
                 self.applied.add(push.dense_samples, DENSE_PARTS)
 
-    def _pull(self, client: Client, request: Request) -> Reply:
-        found = self.store.locate(request.keys)
-        client.places[request.pull_tag] = found
+    def _pull(self, client: Client, request: ExchangeRequest) -> Reply:
+        slots = self.store.locate(request.keys)
+        client.slots_by_tag[request.pull_tag] = slots
         dense = self.dense.copy() if request.flags & WANT_DENSE else NO_FLOATS
         self.counters.exchanges += 1
-        self.counters.lookups += len(found)
-        self._recent.add(request.keys)
-        return Reply(DONE, self.store.read(found), dense)
+        self.counters.lookups += len(slots)
+        self._access_counts.add(request.keys)
+        return Reply(DONE, self.store.read(slots), dense)
 
 
 class Incoming:
-    """Takes in parts of one coming version. Every method raises ConnectionError when that is not expected any more:
-    what comes late, from a server that has died or for a change that was called off, must not replace what is there.
+    """Receives the parts of one coming version of the routing.
+
+    Every method raises ConnectionError if that version is no longer expected: late data, from a server that has died
+    or for a cancelled change, must not replace current data.
     """
 
     def __init__(self, ps: ParameterServer, version: int) -> None:
         self._ps, self._version = ps, version
 
-    def insert(self, rows: Rows) -> None:
-        """Rows that come from elsewhere."""
-        with self._ps._coming_at(self._version):
+    def insert(self, rows: EmbeddingRows) -> None:
+        """Write rows."""
+        with self._ps._expected(self._version):
             self._ps.store.insert(rows)
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-        """A part of the coming slice of the dense weights."""
-        with self._ps._coming_at(self._version) as coming:
-            coming.dense.put(start, weights, state)
+        """Write a part of the coming slice of the dense weights."""
+        with self._ps._expected(self._version) as new:
+            new.dense.put(start, weights, state)
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-        """Which samples are applied to coming parts."""
-        with self._ps._coming_at(self._version) as coming:
-            coming.applied.put(parts, samples)
+        """Set the applied samples of coming parts."""
+        with self._ps._expected(self._version) as new:
+            new.applied.put(parts, samples)
 
     def arrived(self, version: int, source: int) -> None:
-        """A source is done."""
+        """Record that a source has sent everything."""
         self._ps.arrived(version, source)

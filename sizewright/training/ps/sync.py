@@ -1,6 +1,6 @@
-"""Who trains together and who waits for whom: freely, within a bounded staleness, or in synchronous rounds.
+"""Synchronisation of pushes: asynchronous, with bounded staleness, or in synchronous rounds.
 
-All methods are called under the server's lock, which `changed` belongs to.
+All methods are called under the server's lock, to which the condition `changed` belongs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizewright.training.hash_index import Slots
 from sizewright.training.leases.sample_ranges import Range
-from sizewright.training.optimizers import Floats
+from sizewright.training.ps.hash_index import Slots
+from sizewright.training.ps.optimizers import Floats
 
 
-class Push(NamedTuple):
+class PendingPush(NamedTuple):
     """One worker's gradients: `row_grads` (n, width) of the rows `slots`, and those of the server's dense weights.
 
-    `samples` are those of the rows, `dense_samples` those of the dense weights. `dense_runs` are the parts of the
-    dense weights that lack these samples, all where it is None.
+    `samples` are the samples of the rows' gradients, `dense_samples` those of the dense gradients. `dense_runs` are the
+    parts of the dense weights that lack these samples; None stands for all.
     """
 
     slots: Slots
@@ -33,12 +33,15 @@ class Push(NamedTuple):
     dense_runs: list[slice] | None = None
 
 
-Apply = Callable[[Sequence[Push]], None]
-"""Applies the mean of pushes, and notes their samples."""
+Apply = Callable[[Sequence[PendingPush]], None]
+"""Applies the mean of pushes, and records their samples as applied."""
 
 
 class UpdateSync(ABC):
-    """Members are workers by number."""
+    """Decides when pushes are applied and how long workers wait for each other.
+
+    `members` has the numbers of the workers that take part.
+    """
 
     def __init__(self, changed: threading.Condition) -> None:
         self.members: set[int] = set()
@@ -48,36 +51,35 @@ class UpdateSync(ABC):
 
     @property
     def waited_s(self) -> float:
-        """What the calling thread has waited for other workers, in all."""
+        """The total seconds that the calling thread has waited for other workers."""
         return getattr(self._waited, "seconds", 0.0)
 
     @abstractmethod
     def join(self, worker: int) -> None:
-        """Make a worker a member, at a batch boundary; where that is still to come, once it has come."""
+        """Make a worker a member at the next batch boundary."""
 
     def await_membership(self, worker: int) -> None:  # noqa: B027
-        """Return once a worker that has joined is a member, or was dropped."""
+        """Wait until a worker that has joined is a member or was dropped."""
 
     @abstractmethod
-    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:
-        """Take a member's push, the `tag`-th of its steps; False when it was not applied because the round was broken
-        off."""
+    def push(self, worker: int, tag: int, push: PendingPush, apply: Apply) -> bool:
+        """Take a member's push, the `tag`-th of its steps; return False if its round was broken off."""
 
     @abstractmethod
-    def push_again(self, push: Push, apply: Apply) -> None:
-        """Take what a change of the routing interrupted: outside of rounds."""
+    def push_again(self, push: PendingPush, apply: Apply) -> None:
+        """Apply a push that a change of the routing interrupted, outside of rounds."""
 
     def drop(self, worker: int) -> None:
-        """A worker that leaves or has died; nobody waits for it any more."""
+        """Remove a worker that leaves or has died, so that nobody waits for it."""
         self.members.discard(worker)
         self._changed.notify_all()
 
     def break_off(self) -> None:
-        """Nobody waits for others any more; the pushes of an open round, where there are rounds, are refused."""
+        """Let nobody wait for others; pushes of an open synchronous round are refused."""
         self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake everybody that waits, for good."""
+        """Wake all waiting workers; their waits raise ConnectionError."""
         self._closed = True
         self._changed.notify_all()
 
@@ -90,11 +92,12 @@ class UpdateSync(ABC):
 
 
 class AsyncUpdates(UpdateSync):
-    """Asynchronous: every push is applied as it comes; with `staleness` a worker that is more than so many steps
-    ahead of the slowest member waits (stale synchronous parallel, Ho et al. 2013).
+    """Asynchronous updates: every push is applied at once.
 
-    Steps are told by the tags of pushes, since after a change of the routing some are pushed elsewhere. Whoever waits
-    during one is let go: its reply may be what the others wait for."""
+    With `staleness`, a worker that is more than that many steps ahead of the slowest member waits (stale synchronous
+    parallel, Ho et al. 2013). Steps are counted by the tags of pushes, since after a change of the routing some pushes
+    go to other servers. A change of the routing ends all waits, because other workers may need the pending replies.
+    """
 
     def __init__(self, changed: threading.Condition, staleness: int | None = None) -> None:
         super().__init__(changed)
@@ -107,17 +110,17 @@ class AsyncUpdates(UpdateSync):
         self.members.add(worker)
         self._clocks[worker] = min(self._clocks.values(), default=0)
 
-    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
+    def push(self, worker: int, tag: int, push: PendingPush, apply: Apply) -> bool:  # noqa: D102
         apply([push])
         if self._staleness is not None:
             offset = self._offsets.setdefault(worker, self._clocks.get(worker, 0) + 1 - tag)
             self._clocks[worker] = tag + offset
             self._changed.notify_all()
-            now, bound = self._changes, self._staleness
-            self._wait_for(lambda: self._changes != now or self._ahead(worker) <= bound)
+            changes, bound = self._changes, self._staleness
+            self._wait_for(lambda: self._changes != changes or self._steps_ahead(worker) <= bound)
         return True
 
-    def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
+    def push_again(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
         apply([push])
 
     def drop(self, worker: int) -> None:  # noqa: D102
@@ -129,16 +132,16 @@ class AsyncUpdates(UpdateSync):
         self._changes += 1
         super().break_off()
 
-    def _ahead(self, worker: int) -> int:
+    def _steps_ahead(self, worker: int) -> int:
         return self._clocks.get(worker, 0) - min(self._clocks.values(), default=0)
 
 
 class SyncRounds(UpdateSync):
-    """Synchronous: the mean of one push of every member is applied as one update."""
+    """Synchronous updates: the mean of one push of every member is applied as one update."""
 
     def __init__(self, changed: threading.Condition) -> None:
         super().__init__(changed)
-        self._pushes: dict[int, Push] = {}
+        self._pushes: dict[int, PendingPush] = {}
         self._number = 0
         self._broken: set[int] = set()
         self._joining: set[int] = set()
@@ -152,14 +155,14 @@ class SyncRounds(UpdateSync):
     def await_membership(self, worker: int) -> None:  # noqa: D102
         self._wait_for(lambda: worker not in self._joining)
 
-    def push(self, worker: int, tag: int, push: Push, apply: Apply) -> bool:  # noqa: D102
-        mine = self._number
+    def push(self, worker: int, tag: int, push: PendingPush, apply: Apply) -> bool:  # noqa: D102
+        number = self._number
         self._pushes[worker], self._apply = push, apply
         self._finish_round()
-        self._wait_for(lambda: self._number != mine or worker not in self.members)
-        return self._number != mine and mine not in self._broken
+        self._wait_for(lambda: self._number != number or worker not in self.members)
+        return self._number != number and number not in self._broken
 
-    def push_again(self, push: Push, apply: Apply) -> None:  # noqa: D102
+    def push_again(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
         share = np.float32(max(1, len(self.members)))
         apply([push._replace(row_grads=push.row_grads / share, dense_grads=push.dense_grads / share)])
 
@@ -198,18 +201,19 @@ class SyncRounds(UpdateSync):
         self._joining.clear()
 
 
-def mean_push(pushes: Sequence[Push]) -> Push:
-    """The mean of pushes; a row that some did not touch counts as a gradient of 0 there."""
+def mean_push(pushes: Sequence[PendingPush]) -> PendingPush:
+    """Return the mean of pushes; a row that a push does not touch has a gradient of 0 in it."""
     if len(pushes) == 1:
         return pushes[0]
     slots, inverse = np.unique(np.concatenate([push.slots for push in pushes]), return_inverse=True)
     grads: Floats = np.zeros((len(slots), max(push.row_grads.shape[1] for push in pushes)), np.float32)
-    for push, at in zip(pushes, np.split(inverse, np.cumsum([len(push.slots) for push in pushes])[:-1]), strict=True):
-        if len(at):
-            grads[at] += push.row_grads
+    boundaries = np.cumsum([len(push.slots) for push in pushes])[:-1]
+    for push, positions in zip(pushes, np.split(inverse, boundaries), strict=True):
+        if len(positions):
+            grads[positions] += push.row_grads
     dense: Floats = np.zeros(max(push.dense_grads.size for push in pushes), np.float32)
     for push in pushes:
         for run in [slice(0, push.dense_grads.size)] if push.dense_runs is None else push.dense_runs:
             dense[run] += push.dense_grads[run]
     count = np.float32(len(pushes))
-    return Push(slots.astype(np.int64), grads / count, dense / count)
+    return PendingPush(slots.astype(np.int64), grads / count, dense / count)

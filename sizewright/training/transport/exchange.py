@@ -9,37 +9,37 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.training.hash_index import Keys
-from sizewright.training.optimizers import Floats
+from sizewright.training.ps.hash_index import Keys
+from sizewright.training.ps.optimizers import Floats
 from sizewright.training.transport.wire import receive_bytes, receive_into, send_arrays
 
 _REQUEST = struct.Struct("<4I2Q5I")
 _REPLY = struct.Struct("<3I")
 
 # Flags of a request.
-PUSH = 1  # it carries a step's gradients (perhaps none of this server's rows)
+PUSH = 1  # carries a step's gradients (perhaps none of this server's rows)
 WANT_DENSE = 2
-AGAIN = 4  # sent again by another routing: its push is no part of a synchronous round
-LEAVE = 8  # the worker's last
+AGAIN = 4  # repeated by another routing, so the push is not part of a synchronous round
+LEAVE = 8  # the last request of the worker
 
 # States of a reply.
 DONE = 0
-STALE = 1  # the routing has changed: the same is to be sent again by the new one, and is applied once
+STALE = 1  # the routing has changed: the worker must repeat the request by the new one, which is applied once
 
 NO_FLOATS: Floats = np.empty(0, np.float32)
 NO_KEYS: Keys = np.empty(0, np.int64)
 Samples = NDArray[np.int64]
-"""Ranges [start, end) of samples, an array (n, 2)."""
+"""Ranges [start, end) of samples as an array (n, 2)."""
 NO_SAMPLES: Samples = np.empty((0, 2), np.int64)
 
 
-class Request(NamedTuple):
-    """`version` is that of the routing by which the request was split.
+class ExchangeRequest(NamedTuple):
+    """One request to a server, which was split by the routing of `version`.
 
-    The rows that `row_grads` (n, width) belong to are named by `push_keys`, or, where these are left out, by
-    `push_tag`: the tag of the pull that brought them, whose places the server remembers. The push is of the samples
-    [start, end). `dense_grads` are of the server's whole slice of the dense weights, and the sum of those of
-    `dense_samples`. All rows of a push that belong to a server are in one request, however often it is sent.
+    The rows of `row_grads` (n, width) are given by `push_keys`, or, if these are empty, by `push_tag`: the tag of the
+    pull of these rows, which the server remembers. The gradients are those of the samples [start, end). `dense_grads`
+    cover the server's whole slice of the dense weights, summed over `dense_samples`. All rows of a push that belong to
+    a server are in one request, even if it is repeated.
     """
 
     version: int
@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Rows (n, width) in the order of the keys asked for, and the server's slice of the dense weights if wanted."""
+    """Rows (n, width) in the order of the requested keys, and the server's slice of the dense weights if requested."""
 
     state: int
     rows: Floats
@@ -64,7 +64,7 @@ class Reply(NamedTuple):
 
 
 class ReplyHead(NamedTuple):
-    """State of a reply, and how many rows and dense floats follow."""
+    """The state of a reply, and the numbers of rows and of dense weights that follow."""
 
     state: int
     rows: int
@@ -74,18 +74,27 @@ class ReplyHead(NamedTuple):
 STALE_REPLY = Reply(STALE, NO_FLOATS, NO_FLOATS)
 
 
-def send_request(sock: socket.socket, request: Request) -> int:
-    """Send and return the bytes sent."""
-    r = request
+def send_request(sock: socket.socket, request: ExchangeRequest) -> int:
+    """Send a request, and return the number of bytes sent."""
     head = _REQUEST.pack(
-        r.version, r.flags, r.push_tag, len(r.row_grads), r.start, r.end, len(r.dense_samples), len(r.push_keys),
-        r.dense_grads.size, r.pull_tag, len(r.keys),
-    )  # fmt: skip
-    return send_arrays(sock, head, r.push_keys, r.row_grads, r.dense_samples, r.dense_grads, r.keys)
+        request.version,
+        request.flags,
+        request.push_tag,
+        len(request.row_grads),
+        request.start,
+        request.end,
+        len(request.dense_samples),
+        len(request.push_keys),
+        request.dense_grads.size,
+        request.pull_tag,
+        len(request.keys),
+    )
+    arrays = (request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys)
+    return send_arrays(sock, head, *arrays)
 
 
-def receive_request(sock: socket.socket, width: int) -> Request | None:
-    """The next request, or None when the worker has gone."""
+def receive_request(sock: socket.socket, width: int) -> ExchangeRequest | None:
+    """Receive the next request; return None if the worker has closed the connection."""
     head = receive_bytes(sock, _REQUEST.size)
     if head is None:
         return None
@@ -96,28 +105,28 @@ def receive_request(sock: socket.socket, width: int) -> Request | None:
     for array in (push_keys, grads, samples, dense, keys):
         if not receive_into(sock, array):
             return None
-    return Request(version, flags, push_tag, start, end, push_keys, grads, samples, dense, pull_tag, keys)
+    return ExchangeRequest(version, flags, push_tag, start, end, push_keys, grads, samples, dense, pull_tag, keys)
 
 
-def request_bytes(request: Request) -> int:
-    """Bytes that a request takes on the wire."""
+def request_bytes(request: ExchangeRequest) -> int:
+    """Return the size of a request on the wire in bytes."""
     arrays = (request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys)
     return _REQUEST.size + sum(array.nbytes for array in arrays)
 
 
 def reply_bytes(rows: int, dense: int, width: int) -> int:
-    """Bytes that a reply takes on the wire."""
+    """Return the size of a reply on the wire in bytes."""
     return _REPLY.size + 4 * (rows * width + dense)
 
 
 def send_reply(sock: socket.socket, reply: Reply) -> int:
-    """Send rows and dense weights; returns the bytes sent."""
+    """Send a reply, and return the number of bytes sent."""
     head = _REPLY.pack(reply.state, len(reply.rows), reply.dense.size)
     return send_arrays(sock, head, reply.rows, reply.dense)
 
 
 def receive_reply_head(sock: socket.socket) -> ReplyHead:
-    """Wait for a reply. Raises ConnectionError when the server has gone."""
+    """Wait for the head of a reply. Raise ConnectionError if the server has closed the connection."""
     head = receive_bytes(sock, _REPLY.size)
     if head is None:
         raise ConnectionError("the parameter server closed the connection")

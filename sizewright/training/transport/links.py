@@ -1,4 +1,4 @@
-"""How workers reach parameter servers: direct TCP by default, calls through Ray as the fallback."""
+"""Links from workers to parameter servers, over direct TCP by default, or through Ray."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Server
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.ps.routing import Server
 from sizewright.training.transport.exchange import (
+    ExchangeRequest,
     Reply,
     ReplyHead,
-    Request,
     receive_reply_head,
     reply_bytes,
     request_bytes,
@@ -22,36 +22,36 @@ from sizewright.training.transport.wire import Caller, Hello, connect, drop, rec
 
 
 class Link(Protocol):
-    """One worker's connection to one server: requests go out and replies come back in order.
+    """One worker's connection to one server, with requests and replies in the same order.
 
-    Every method raises ConnectionError or OSError when the server has gone.
+    Every method raises ConnectionError or OSError if the server has closed the connection.
     """
 
     sent_bytes: int
     received_bytes: int
 
-    def send(self, request: Request) -> None:
-        """Send without waiting for the reply."""
+    def send(self, request: ExchangeRequest) -> None:
+        """Send a request without waiting for the reply."""
 
     def wait(self) -> ReplyHead:
-        """Wait for the next reply."""
+        """Wait for the next reply, and return its head."""
 
     def read(self, rows: Floats, dense: Floats) -> None:
-        """The rest of the reply, into contiguous arrays of the sizes that its head told."""
+        """Read the rest of the reply into contiguous arrays of the sizes in its head."""
 
     def close(self) -> None:
-        """A thread that waits is woken with ConnectionError."""
+        """Close the link; a waiting thread gets a ConnectionError."""
 
 
 class Transport(Protocol):
-    """Makes links; sent to the workers as it is."""
+    """Opens links. It is pickled and sent to the workers."""
 
     def connect(self, server: Server, worker: int, answer_s: float = 30.0) -> Link:
-        """A link of one worker to one server, which is to answer within `answer_s`."""
+        """Open a link from a worker to a server, which must answer within `answer_s` seconds."""
 
 
 class TcpTransport:
-    """Sockets between the replicas, each opened with the session's token."""
+    """Opens direct TCP links, which are authenticated with the session's token."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -67,7 +67,7 @@ class TcpLink:
         self.sent_bytes = self.received_bytes = 0
         self._socket = sock
 
-    def send(self, request: Request) -> None:  # noqa: D102
+    def send(self, request: ExchangeRequest) -> None:  # noqa: D102
         self.sent_bytes += send_request(self._socket, request)
 
     def wait(self) -> ReplyHead:  # noqa: D102
@@ -83,7 +83,7 @@ class TcpLink:
 
 
 class RayTransport:
-    """Calls of the servers' actors, found by name: slower, yet it goes wherever Ray goes."""
+    """Opens links that call the servers' Ray actors by name: slower, but they work wherever Ray does."""
 
     def __init__(self, prefix: str, namespace: str) -> None:
         self._prefix, self._namespace = prefix, namespace
@@ -104,21 +104,21 @@ class RayLink:
     def __init__(self, ray: Any, actor: Any, worker: int) -> None:
         self.sent_bytes = self.received_bytes = 0
         self._ray, self._actor, self._worker = ray, actor, worker
-        self._asked: list[Any] = []
+        self._calls: list[Any] = []
         self._reply: Reply | None = None
         self._closed = False
 
-    def send(self, request: Request) -> None:  # noqa: D102
-        self._asked.append(self._actor.exchange.remote(self._worker, request))
+    def send(self, request: ExchangeRequest) -> None:  # noqa: D102
+        self._calls.append(self._actor.exchange.remote(self._worker, request))
         self.sent_bytes += request_bytes(request)
 
     def wait(self) -> ReplyHead:  # noqa: D102
-        asked = self._asked.pop(0)
+        call = self._calls.pop(0)
         while True:
             if self._closed:
                 raise ConnectionError("the link was closed")
             try:
-                self._reply = self._ray.get(asked, timeout=1.0)
+                self._reply = self._ray.get(call, timeout=1.0)
                 break
             except self._ray.exceptions.GetTimeoutError:
                 continue

@@ -1,4 +1,4 @@
-"""Listens for workers and peers: one thread for each connection that knows the token, none for others."""
+"""Listeners for workers and peers, with one thread per authenticated connection and none for others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 
-from sizewright.training.kept_threads import KeptThreads
+from sizewright.training.host.thread_cache import ThreadCache
 from sizewright.training.ps.parameter_server import ParameterServer
-from sizewright.training.routing import Address
+from sizewright.training.ps.routing import Address
 from sizewright.training.transport.exchange import receive_request, request_bytes, send_reply
 from sizewright.training.transport.peers import Sink, serve_peer
 from sizewright.training.transport.wire import Caller, Hello, Stranger, drop
 
-# Python's default of 5 ms lets one busy thread hold back the others for whole steps.
+# With Python's default of 5 ms, one busy thread delays the others for whole steps.
 _SWITCH_INTERVAL_S = 0.0005
-_THREADS = KeptThreads()
+_THREADS = ThreadCache()
 _CLOSE_TIMEOUT_S = 5.0
 MOST_STRANGERS, HANDSHAKE_S = 64, 10.0
 _BACKLOG, _AT_ONCE, _FULL_S = 128, 16, 0.05
@@ -29,9 +29,10 @@ Serve = Callable[[socket.socket, Hello], None]
 
 
 class Listener:
-    """Listens on a free port of `host` until closed; each admitted connection is served in a thread of its own.
+    """Listens on a free port of `host` until closed, and serves each authenticated connection in its own thread.
 
-    Strangers have one deadline and no thread. There are so many of them at most, of which the oldest makes room.
+    Connections that are not authenticated yet (strangers) have a deadline and no thread. At most `MOST_STRANGERS` of
+    them are kept; the oldest is dropped to admit another.
     """
 
     def __init__(self, token: bytes, serve: Serve, host: str = "127.0.0.1") -> None:
@@ -48,12 +49,12 @@ class Listener:
 
     @property
     def address(self) -> Address:
-        """Host and port to connect to."""
+        """The host and port to connect to."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Stop listening and drop every connection; afterwards no thread serves one."""
+        """Stop listening and drop every connection; afterwards no thread serves any."""
         self._closing = True
         with suppress(OSError):
             self._wake.send(b"x")
@@ -61,7 +62,7 @@ class Listener:
         for each in (self._socket, self._wake, self._awake, *self._strangers, *self._links):
             drop(each)
         wait([self._listening, *self._serving], timeout=_CLOSE_TIMEOUT_S)
-        self._serve_link = _serve_nobody  # no cycle is left that would keep rows until a collection
+        self._serve_link = _serve_nobody  # breaks a reference cycle that would keep rows until a collection
 
     def _listen(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -69,20 +70,21 @@ class Listener:
             selector.register(self._awake, selectors.EVENT_READ)
             while not self._closing:
                 try:
-                    self._turn(selector)
-                except Exception as error:  # whatever a stranger does, others are listened to
+                    self._handle_events(selector)
+                except Exception as error:  # a stranger must not stop the listener
                     self.fault = f"{type(error).__name__}: {error}"
                     time.sleep(_FULL_S)
 
-    def _turn(self, selector: selectors.BaseSelector) -> None:
-        next_s = min((each.deadline for each in self._strangers.values()), default=None)
-        ready = selector.select(None if next_s is None else max(next_s - time.monotonic(), 0.0))
-        for key, _ in ready:  # those who have begun before those who come
+    def _handle_events(self, selector: selectors.BaseSelector) -> None:
+        next_deadline = min((each.deadline for each in self._strangers.values()), default=None)
+        timeout_s = None if next_deadline is None else max(next_deadline - time.monotonic(), 0.0)
+        ready = selector.select(timeout_s)
+        for key, _ in ready:  # existing connections before new ones
             if isinstance(key.data, Stranger):
-                self._hear(selector, key.data)
+                self._read_hello(selector, key.data)
         now = time.monotonic()
-        for late in [each for each in self._strangers.values() if each.deadline <= now]:
-            self._turn_away(selector, late)
+        for expired in [each for each in self._strangers.values() if each.deadline <= now]:
+            self._drop_stranger(selector, expired)
         if any(key.fileobj is self._socket for key, _ in ready):
             self._accept(selector)
 
@@ -92,12 +94,12 @@ class Listener:
                 link, _address = self._socket.accept()
             except BlockingIOError:
                 return
-            except OSError:  # mostly that no more files can be open: strangers give theirs
-                self._turn_away(selector, next(iter(self._strangers.values()), None))
+            except OSError:  # mostly too many open files: dropping a stranger frees one
+                self._drop_stranger(selector, next(iter(self._strangers.values()), None))
                 time.sleep(_FULL_S)
                 return
             if len(self._strangers) >= MOST_STRANGERS:
-                self._turn_away(selector, next(iter(self._strangers.values())))
+                self._drop_stranger(selector, next(iter(self._strangers.values())))
             try:
                 stranger = Stranger(link, self._token, time.monotonic() + HANDSHAKE_S)
             except OSError:
@@ -106,13 +108,13 @@ class Listener:
             self._strangers[link] = stranger
             selector.register(link, selectors.EVENT_READ, stranger)
 
-    def _hear(self, selector: selectors.BaseSelector, stranger: Stranger) -> None:
+    def _read_hello(self, selector: selectors.BaseSelector, stranger: Stranger) -> None:
         if stranger.sock not in self._strangers:
             return
         try:
             hello = stranger.read()
         except (OSError, ValueError):
-            self._turn_away(selector, stranger)
+            self._drop_stranger(selector, stranger)
             return
         if hello is not None:
             selector.unregister(stranger.sock)
@@ -121,7 +123,7 @@ class Listener:
             self._serving = {future for future in self._serving if not future.done()}
             self._serving.add(_THREADS.submit(self._serve, stranger.sock, hello))
 
-    def _turn_away(self, selector: selectors.BaseSelector, stranger: Stranger | None) -> None:
+    def _drop_stranger(self, selector: selectors.BaseSelector, stranger: Stranger | None) -> None:
         if stranger is not None:
             selector.unregister(stranger.sock)
             del self._strangers[stranger.sock]
@@ -131,7 +133,7 @@ class Listener:
         try:
             self._serve_link(link, hello)
         except OSError:
-            pass  # the other side has gone
+            pass  # the other side has closed the connection
         except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"
         finally:
@@ -140,7 +142,7 @@ class Listener:
 
 
 def _serve_nobody(link: socket.socket, hello: Hello) -> None:
-    """Instead of what is closed."""
+    """Serve nothing, after the listener was closed."""
 
 
 class PsServer(Listener):
@@ -155,7 +157,7 @@ class PsServer(Listener):
         super().__init__(token, self._serve_caller, host)
 
     def close(self) -> None:
-        """Turn everybody away; afterwards no thread of the server holds its rows."""
+        """Refuse all requests and stop listening; afterwards no thread of the server refers to its rows."""
         self._ps.close()
         super().close()
 
@@ -166,7 +168,7 @@ class PsServer(Listener):
             self.count(0, serve_peer(link, hello.id, self._ps.incoming))
 
     def _serve_worker(self, link: socket.socket, worker: int) -> None:
-        """A link that ends is none that leaves: the worker may open another, or the session says that it has gone."""
+        """Serve a worker's link. Its end does not remove the worker, which may open another link."""
         client, width = self._ps.client(worker), self._ps.store.width
         while (request := receive_request(link, width)) is not None:
             self.count(0, request_bytes(request))
@@ -175,7 +177,7 @@ class PsServer(Listener):
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """From a request to the end of its reply."""
+        """Count the request as pending until its reply has been sent."""
         with self._counting:
             self._answering += 1
         try:
@@ -186,24 +188,23 @@ class PsServer(Listener):
                 self._counting.notify_all()
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until no request is being answered: a push whose reply is cut off would be pushed again elsewhere."""
+        """Wait until no request is pending: a push whose reply is lost would be repeated at another server."""
         with self._counting:
             self._counting.wait_for(lambda: not self._answering, timeout_s)
 
     def count(self, sent: int, received: int) -> None:
-        """Add bytes, from any thread."""
+        """Add to the byte counters, from any thread."""
         with self._counting:
             self.sent_bytes += sent
             self.received_bytes += received
 
 
 class SinkServer(Listener):
-    """Serves sinks of rows that are no parameter servers: `make_sink` gives one to each connection by its source."""
+    """Receives rows for sinks that are not parameter servers; `make_sink` creates one per connection."""
 
     def __init__(self, make_sink: Callable[[int], Sink], token: bytes, host: str = "127.0.0.1") -> None:
-        super().__init__(token, lambda link, hello: _feed(link, hello, make_sink), host)
+        def serve(link: socket.socket, hello: Hello) -> None:
+            sink = make_sink(hello.id)
+            serve_peer(link, hello.id, lambda _: sink)
 
-
-def _feed(link: socket.socket, hello: Hello, make_sink: Callable[[int], Sink]) -> None:
-    sink = make_sink(hello.id)
-    serve_peer(link, hello.id, lambda _: sink)
+        super().__init__(token, serve, host)

@@ -1,4 +1,4 @@
-"""How rows and dense weights travel between servers and to the store of snapshots: frames that are acknowledged."""
+"""Transfer of rows and dense weights between servers and to the snapshot store, in acknowledged frames."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
-from sizewright.training.embedding import Rows
 from sizewright.training.leases.sample_ranges import SampleRanges
-from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Address, Parts
+from sizewright.training.ps.embedding import EmbeddingRows
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.ps.routing import Address, Parts
 from sizewright.training.transport.wire import Caller, Hello, connect, drop, receive_bytes, receive_into, send_arrays
 
 _FRAME = struct.Struct("<B2Q3I")
 _ACK = b"\x06"
-# A stalled peer must not hold a change for ever.
+# A stalled peer must not block a change for ever.
 _TIMEOUT_S = 60.0
 
 
@@ -29,38 +29,41 @@ class _Kind(IntEnum):
     applied = 4
 
 
-class Parcel(Protocol):
-    """What takes parts of the weights in, here or elsewhere."""
+class WeightsReceiver(Protocol):
+    """Receives parts of the weights, in this process or in another."""
 
-    def insert(self, rows: Rows) -> None:
-        """Put rows in place of what is there."""
+    def insert(self, rows: EmbeddingRows) -> None:
+        """Write rows, replacing existing ones."""
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-        """Put dense weights (n, 1) and their state (n, k) from `start`."""
+        """Write dense weights (n, 1) and their state (n, k) from `start` on."""
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-        """Take which samples are applied to parts of the weights."""
+        """Set the applied samples of parts of the weights."""
 
 
-class Sink(Parcel, Protocol):
+class Sink(WeightsReceiver, Protocol):
     """A parameter server, or the store of snapshots."""
 
     def arrived(self, version: int, source: int) -> None:
-        """A source has sent everything that belongs to a version."""
+        """Record that a source has sent everything of a version."""
 
 
 class Peer:
-    """A connection to a sink elsewhere. Every method raises OSError when it has gone."""
+    """A connection to a sink in another process.
+
+    Everything that is sent belongs to the coming `version` of the routing. Every method raises OSError if the other
+    side has closed the connection.
+    """
 
     def __init__(self, address: Address, token: bytes, source: int, version: int = 0) -> None:
-        """What is sent is for the `version` of the routing that is coming there."""
         self.address, self.version = address, version
         self._socket = connect(address, token, Hello(Caller.peer, source))
         self._socket.settimeout(_TIMEOUT_S)
         self.sent_bytes = 0
 
-    def insert(self, rows: Rows) -> None:
-        """Send rows; returns once they are in place."""
+    def insert(self, rows: EmbeddingRows) -> None:
+        """Send rows, and return once they are written."""
         shape = (rows.weights.shape[1], rows.state.shape[1])
         self._send(
             _FRAME.pack(_Kind.rows, self.version, 0, len(rows.keys), *shape), rows.keys, rows.weights, rows.state
@@ -72,12 +75,12 @@ class Peer:
         self._send(_FRAME.pack(_Kind.dense, self.version, start, len(weights), *shape), weights, state)
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-        """Send which samples are applied to parts of the weights."""
+        """Send the applied samples of parts of the weights."""
         ranges = samples.to_array()
         self._send(_FRAME.pack(_Kind.applied, self.version, 0, len(parts), len(ranges), 0), parts, ranges)
 
     def done(self, version: int) -> None:
-        """Say that everything of a version has been sent."""
+        """Report that everything of a version has been sent."""
         self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0, 0))
 
     def close(self) -> None:
@@ -91,7 +94,7 @@ class Peer:
 
 
 def serve_peer(sock: socket.socket, source: int, sink_of: Callable[[int], Sink]) -> int:
-    """Feed the sink of each version from a connection until it ends; returns the bytes received."""
+    """Pass everything that a connection receives to the sink of its version; return the bytes received."""
     received = 0
     while (head := receive_bytes(sock, _FRAME.size)) is not None:
         kind, version, start, count, width, state_width = _FRAME.unpack(head)
@@ -112,7 +115,7 @@ def serve_peer(sock: socket.socket, source: int, sink_of: Callable[[int], Sink])
         if not all(receive_into(sock, array) for array in (keys, weights, state)):
             break
         if kind == _Kind.rows:
-            sink.insert(Rows(keys, weights, state))
+            sink.insert(EmbeddingRows(keys, weights, state))
         else:
             sink.put_dense(start, weights, state)
         received += _FRAME.size + keys.nbytes + weights.nbytes + state.nbytes

@@ -1,7 +1,7 @@
-"""Arrays over TCP between replicas of one session, which know each other by a token that is never sent.
+"""Arrays over TCP between replicas of one session, authenticated by a token that is never sent.
 
-A handshake is an HMAC of two nonces, one from each side, in both directions: whoever listens on the line learns nothing
-that opens another connection.
+The handshake exchanges HMACs of two nonces, one from each side, in both directions. An eavesdropper learns nothing that
+would open another connection.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.training.routing import Address
+from sizewright.training.ps.routing import Address
 
 TOKEN_BYTES = 32
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HELLO = struct.Struct("<BI")
 _ATTEMPTS, _AGAIN_S, _LONGEST_WAIT_S = 3, 0.05, 1.0
-"""Under a flood of strangers a listener may turn one of ours away."""
+"""Under a flood of strangers, a listener may drop a legitimate connection."""
 
 
 class Caller(IntEnum):
-    """Who opens a connection."""
+    """The kinds of callers that open connections."""
 
     worker = 1
     peer = 2
 
 
 class Hello(NamedTuple):
-    """What a caller says of itself."""
+    """The kind and the number of a caller."""
 
     caller: Caller
     id: int
 
 
 def connect(address: Address, token: bytes, hello: Hello, timeout_s: float = 30.0) -> socket.socket:
-    """A connection on which both sides have shown that they know the token, which neither sends.
+    """Open a connection on which both sides have proved that they know the token.
 
-    Raises ConnectionError or OSError when it is refused, or when the other side does not know the token.
+    Raise ConnectionError or OSError if it is refused, or if the other side does not know the token.
     """
     for attempt in range(_ATTEMPTS):
         sock = socket.create_connection(address, timeout=timeout_s)
@@ -63,7 +63,7 @@ def connect(address: Address, token: bytes, hello: Hello, timeout_s: float = 30.
 
 
 class Backoff:
-    """Attempts at once, then at growing intervals of up to a second, until `patience_s` have passed."""
+    """Yields once at once, then at growing intervals of up to a second, until `patience_s` have passed."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -72,82 +72,89 @@ class Backoff:
         deadline, wait_s = time.monotonic() + self._patience_s, _AGAIN_S
         while True:
             yield
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 return
-            time.sleep(min(wait_s, left))
+            time.sleep(min(wait_s, remaining_s))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
 def _introduce(sock: socket.socket, token: bytes, hello: Hello, deadline: float) -> bool:
-    """Whether the other side let us in. Raises ConnectionError where it does not know the token."""
+    """Return whether the other side accepts the connection. Raise ConnectionError if it does not know the token."""
     try:
         challenge = _receive_by(sock, _NONCE_BYTES, deadline)
         if challenge is None:
             return False
-        nonces, said = challenge + secrets.token_bytes(_NONCE_BYTES), _HELLO.pack(*hello)
-        sock.sendall(nonces[_NONCE_BYTES:] + said + _proof(token, b"caller", nonces, said))
+        nonces = challenge + secrets.token_bytes(_NONCE_BYTES)
+        packed_hello = _HELLO.pack(*hello)
+        sock.sendall(nonces[_NONCE_BYTES:] + packed_hello + _proof(token, b"caller", nonces, packed_hello))
         proof = _receive_by(sock, _PROOF_BYTES, deadline)
     except (ConnectionResetError, BrokenPipeError):
         return False
     if proof is None:
         return False
-    if not hmac.compare_digest(proof, _proof(token, b"listener", nonces, said)):
+    if not hmac.compare_digest(proof, _proof(token, b"listener", nonces, packed_hello)):
         raise ConnectionError("the other side does not know the token")
     return True
 
 
 class Stranger:
-    """A connection whose other side has not shown yet that it knows the token; nothing waits for it."""
+    """A connection whose other side has not proved yet that it knows the token; no thread waits for it."""
 
     def __init__(self, sock: socket.socket, token: bytes, deadline: float) -> None:
-        self.sock, self.deadline = sock, deadline
-        self._token, self._challenge, self._came = token, secrets.token_bytes(_NONCE_BYTES), b""
+        self.sock = sock
+        self.deadline = deadline
+        self._token = token
+        self._challenge = secrets.token_bytes(_NONCE_BYTES)
+        self._received = b""
         sock.setblocking(False)
         _tune(sock)
         sock.send(self._challenge)
 
     def read(self) -> Hello | None:
-        """Who it is, once all of that has come; from then on the connection waits. Raises OSError or ValueError for
-        one that is to be closed."""
-        wanted = _NONCE_BYTES + _HELLO.size + _PROOF_BYTES - len(self._came)
+        """Return the caller once its whole handshake has arrived, and make the socket blocking; None until then.
+
+        Raise OSError or ValueError if the connection must be closed.
+        """
+        missing_bytes = _NONCE_BYTES + _HELLO.size + _PROOF_BYTES - len(self._received)
         with contextlib.suppress(BlockingIOError):
-            came = self.sock.recv(wanted)
-            if not came:
-                raise ConnectionError("it has gone")
-            self._came += came
-            wanted -= len(came)
-        if wanted:
+            chunk = self.sock.recv(missing_bytes)
+            if not chunk:
+                raise ConnectionError("the other side closed the connection")
+            self._received += chunk
+            missing_bytes -= len(chunk)
+        if missing_bytes:
             return None
-        nonces, rest = self._challenge + self._came[:_NONCE_BYTES], self._came[_NONCE_BYTES:]
-        said, proof = rest[: _HELLO.size], rest[_HELLO.size :]
-        if not hmac.compare_digest(proof, _proof(self._token, b"caller", nonces, said)):
-            raise ConnectionError("it does not know the token")
-        caller, number = _HELLO.unpack(said)
+        nonces = self._challenge + self._received[:_NONCE_BYTES]
+        rest = self._received[_NONCE_BYTES:]
+        packed_hello, proof = rest[: _HELLO.size], rest[_HELLO.size :]
+        if not hmac.compare_digest(proof, _proof(self._token, b"caller", nonces, packed_hello)):
+            raise ConnectionError("the other side does not know the token")
+        caller, number = _HELLO.unpack(packed_hello)
         hello = Hello(Caller(caller), number)
-        self.sock.send(_proof(self._token, b"listener", nonces, said))
+        self.sock.send(_proof(self._token, b"listener", nonces, packed_hello))
         self.sock.setblocking(True)
         return hello
 
 
-def _proof(token: bytes, side: bytes, nonces: bytes, said: bytes) -> bytes:
-    """Only who knows the token can make it, and it fits no other connection."""
-    return hmac.digest(token, side + nonces + said, "sha256")
+def _proof(token: bytes, side: bytes, nonces: bytes, packed_hello: bytes) -> bytes:
+    """Return a proof of knowing the token, which is valid for one connection only."""
+    return hmac.digest(token, side + nonces + packed_hello, "sha256")
 
 
 def _receive_by(sock: socket.socket, size: int, deadline: float) -> bytes | None:
-    """As `receive_bytes`, until a time, however slowly the other side sends. Raises TimeoutError."""
-    came = b""
-    while len(came) < size:
+    """Receive `size` bytes as `receive_bytes` does. Raise TimeoutError at the deadline, even if data keeps arriving."""
+    received = b""
+    while len(received) < size:
         sock.settimeout(max(deadline - time.monotonic(), 1e-3))
-        if not (part := sock.recv(size - len(came))):
+        if not (chunk := sock.recv(size - len(received))):
             return None
-        came += part
-    return came
+        received += chunk
+    return received
 
 
 def send_arrays(sock: socket.socket, head: bytes, *arrays: NDArray[np.generic]) -> int:
-    """Send a head and contiguous arrays; returns the bytes sent."""
+    """Send a head and contiguous arrays, and return the number of bytes sent."""
     sent = len(head)
     sock.sendall(head)
     for array in arrays:
@@ -158,21 +165,21 @@ def send_arrays(sock: socket.socket, head: bytes, *arrays: NDArray[np.generic]) 
 
 
 def receive_into(sock: socket.socket, array: NDArray[np.generic]) -> bool:
-    """Fill a contiguous array from the socket; False when the other side has gone."""
+    """Fill a contiguous array from the socket; return False if the other side has closed the connection."""
     if array.nbytes == 0:
         return True
     view = array.data.cast("B")
-    done = 0
-    while done < len(view):
-        got = sock.recv_into(view[done:])
-        if got == 0:
+    received = 0
+    while received < len(view):
+        count = sock.recv_into(view[received:])
+        if count == 0:
             return False
-        done += got
+        received += count
     return True
 
 
 def receive_bytes(sock: socket.socket, size: int) -> bytes | None:
-    """Exactly `size` bytes, or None when the other side has gone."""
+    """Receive exactly `size` bytes; return None if the other side has closed the connection."""
     chunks = b""
     while len(chunks) < size:
         try:
@@ -194,7 +201,7 @@ def drop(sock: socket.socket) -> None:
 
 def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine may vanish without a word
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine may vanish without closing connections
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000)):
         if hasattr(socket, option):  # not on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

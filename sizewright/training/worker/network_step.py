@@ -1,4 +1,4 @@
-"""What a worker computes: the gradients of one batch, by a network in torch."""
+"""The computation of a worker: the gradients of one batch by a PyTorch network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sizewright.datasets.batch import Batch
-from sizewright.training.optimizers import Floats
-from sizewright.training.weights import FlatWeights
+from sizewright.datasets.clicks.batch import Batch
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.worker.weights import FlatWeights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class NetworkStep:
-    """Gathers the gradients of the dense weights, and returns those of the rows.
+    """Accumulates the gradients of the dense weights, and returns those of the rows.
 
     `weights` (d,) are the dense weights in the host's memory; after they are written, `put_weights` must follow.
     """
@@ -32,7 +32,7 @@ class NetworkStep:
     def gradients(self, batch: Batch, inverse: NDArray[np.int64], rows: Floats) -> tuple[Floats, float]:
         """Return the gradients (u, width) of the distinct rows (u, width) of a batch, and its loss.
 
-        `inverse` (n·tables,) leads from each look-up of the batch to its row.
+        `inverse` (n·tables,) has the row of each look-up of the batch.
         """
         pulled = torch.from_numpy(rows).to(self._device).requires_grad_()
         places = torch.from_numpy(inverse).to(self._device)

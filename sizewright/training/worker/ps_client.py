@@ -1,7 +1,7 @@
-"""A worker's way to its servers: it splits exchanges by the routing, and sends them again until each has been served.
+"""The client of a worker, which splits exchanges by the routing and repeats them until every server has replied.
 
-A server applies a push once, however often it comes. So what was interrupted, by a change of the routing or by a cut
-connection, is sent again as a whole.
+A server applies a push once, even if it arrives several times. So an exchange that is interrupted, by a change of the
+routing or by a broken connection, is sent again as a whole.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Lookup, Routing
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.ps.routing import Lookup, Routing
 from sizewright.training.transport.exchange import (
     AGAIN,
     DONE,
@@ -25,17 +25,22 @@ from sizewright.training.transport.exchange import (
     NO_SAMPLES,
     PUSH,
     STALE,
-    Request,
+    ExchangeRequest,
     Samples,
 )
 from sizewright.training.transport.links import Link, Transport
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S, _ANSWER_S = 0.02, 1.0, 2.0
+_FIRST_WAIT_S = 0.02
+_MAX_WAIT_S = 1.0
+_CONNECT_TIMEOUT_S = 2.0
+_FIRST_CONNECT_TIMEOUT_S = 30.0
 
 
-class Push(NamedTuple):
-    """Gradients (n, width) of the rows of a look-up, which was split by the routing of `version`, and the samples
-    [start, end) that they are of."""
+class OutgoingPush(NamedTuple):
+    """Gradients (n, width) of the rows of a look-up, for the samples [start, end).
+
+    The look-up was split by the routing of `version`.
+    """
 
     tag: int
     version: int
@@ -46,28 +51,28 @@ class Push(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """Rows to bring."""
+    """A look-up whose rows are to be pulled."""
 
     tag: int
     lookup: Lookup
 
 
 class DensePush(NamedTuple):
-    """Gradients (d,) of all dense weights, the sum of those of samples (n, 2)."""
+    """Gradients (d,) of all dense weights, summed over the samples (n, 2)."""
 
     grads: Floats = NO_FLOATS
     samples: Samples = NO_SAMPLES
 
 
 class _Exchange(NamedTuple):
-    push: Push | None
+    push: OutgoingPush | None
     pull: Pull | None
     dense: DensePush
     flags: int
 
 
 class _Part(NamedTuple):
-    """What one server is asked: positions in the keys pushed and pulled, and its slice of the dense weights."""
+    """One server's share of an exchange: positions in the pushed and pulled keys, and a slice of the dense weights."""
 
     push: slice | NDArray[np.int64]
     pull: slice | NDArray[np.int64]
@@ -75,10 +80,10 @@ class _Part(NamedTuple):
 
 
 class PsClient:
-    """Links to all servers of the present routing.
+    """Exchanges gradients and rows with all servers of the current routing.
 
-    `announce` may be called from another thread; the new routing is taken up when a server refuses the old one or
-    has gone. Whoever waits for a server or for news of one gets a ConnectionError after `patience_s`.
+    `announce` may be called from another thread. The new routing is adopted when a server refuses the old one or has
+    died. Waiting for a server, or for a new routing, raises ConnectionError after `patience_s`.
     """
 
     def __init__(
@@ -87,62 +92,65 @@ class PsClient:
         self.routing = routing
         self.width = width
         self.cuts = 0
-        """Links that broke, to servers that went on, and were opened again."""
+        """The number of links that broke and were opened again."""
         self.cut_s = 0.0
-        """How long they were open no more, in all."""
-        self._transport, self._worker, self._patience_s = transport, worker, patience_s
+        """The total seconds for which these links were broken."""
+        self._transport = transport
+        self._worker = worker
+        self._patience_s = patience_s
         self._links: dict[int, Link] = {}
         self._lost_at: dict[int, float] = {}
-        self._closed_bytes = [0, 0]
-        self._news = threading.Condition()
+        self._closed_sent_bytes = 0  # of links that are closed
+        self._closed_received_bytes = 0
+        self._changed = threading.Condition()
         self._announced = routing
-        self._stopped = False
+        self._closed = False
         self._parts: list[_Part] = []
         self._sent_on: dict[int, Link | None] = {}
-        self._connect(routing, 30.0)
+        self._connect(routing, _FIRST_CONNECT_TIMEOUT_S)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes sent in all."""
-        return self._closed_bytes[0] + sum(link.sent_bytes for link in self._links.values())
+        """The total bytes sent."""
+        return self._closed_sent_bytes + sum(link.sent_bytes for link in self._links.values())
 
     @property
     def received_bytes(self) -> int:
-        """Bytes received in all."""
-        return self._closed_bytes[1] + sum(link.received_bytes for link in self._links.values())
+        """The total bytes received."""
+        return self._closed_received_bytes + sum(link.received_bytes for link in self._links.values())
 
     def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
-        """A routing that will be valid soon; links to the servers in `gone` are cut so that nobody waits on them."""
-        self._connect(routing, _ANSWER_S)  # now, so that a change of the routing waits for no handshake
-        with self._news:
+        """Take a routing that will be valid soon, and cut the links to servers that are `gone`."""
+        self._connect(routing, _CONNECT_TIMEOUT_S)  # now, so that a change of the routing waits for no handshake
+        with self._changed:
             if routing.version > self._announced.version:
                 self._announced = routing
             for server in gone:
                 if server in self._links:
                     self._links[server].close()
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """Cut all links; a thread that waits is woken with ConnectionError."""
-        with self._news:
-            self._stopped = True
+        """Cut all links; a waiting thread gets a ConnectionError."""
+        with self._changed:
+            self._closed = True
             for link in self._links.values():
                 link.close()
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def send(self, push: Push | None, pull: Pull | None, dense: DensePush, flags: int) -> None:
+    def send(self, push: OutgoingPush | None, pull: Pull | None, dense: DensePush, flags: int) -> None:
         """Send one exchange to every server; `receive` must follow before the next."""
-        self._exchange, self._again = _Exchange(push, pull, dense, flags), 0
-        current = push is None or push.version == self.routing.version
-        self._parts = self._split(push_order=not current, pull_order=False)
+        self._exchange = _Exchange(push, pull, dense, flags)
+        is_current = push is None or push.version == self.routing.version
+        self._parts = self._split(regroup_push=not is_current, regroup_pull=False)
         for i in range(len(self._parts)):
-            self._send_part(i, explicit=not current)
+            self._send_part(i, with_keys=not is_current)
 
     def receive(self, rows: Floats, weights: Floats) -> tuple[float, float]:
-        """Fill the rows (n, width) of the pull, in the order of its keys, and the dense weights (d,) if wanted.
+        """Fill the rows (n, width) of the pull, in the order of its keys, and the dense weights (d,) if requested.
 
-        Returns seconds waited for replies and seconds spent reading them. Raises ConnectionError when a server has
-        gone for good.
+        Return the seconds spent waiting for replies and the seconds spent reading them. Raise ConnectionError if a
+        server has died and nobody takes its place.
         """
         waited = read = 0.0
         pending = list(range(len(self._parts)))
@@ -156,29 +164,32 @@ class PsClient:
             pending = [i for i, state in states.items() if state != DONE]
             if pending:
                 start = time.perf_counter()
-                pending = self._send_again(pending, stale=STALE in states.values())
+                pending = self._send_again(pending, is_stale=STALE in states.values())
                 waited += time.perf_counter() - start
         return waited, read
 
-    def _split(self, *, push_order: bool, pull_order: bool) -> list[_Part]:
-        """The parts of the exchange by server. A look-up that was split by this routing is in the order of its
-        servers already."""
-        push, pull, servers = self._exchange.push, self._exchange.pull, len(self.routing.servers)
-        pushed = self._positions(push.lookup, push_order) if push else [slice(0, 0)] * servers
-        pulled = self._positions(pull.lookup, pull_order) if pull else [slice(0, 0)] * servers
+    def _split(self, *, regroup_push: bool, regroup_pull: bool) -> list[_Part]:
+        """Return the parts of the exchange by server.
+
+        Look-ups that were split by another routing must be regrouped; others are in the order of the servers already.
+        """
+        push, pull, _, _ = self._exchange
+        nothing = [slice(0, 0)] * len(self.routing.servers)
+        pushed = self._positions(push.lookup, regroup_push) if push else nothing
+        pulled = self._positions(pull.lookup, regroup_pull) if pull else nothing
         return [_Part(*part) for part in zip(pushed, pulled, self.routing.slices(), strict=True)]
 
-    def _positions(self, lookup: Lookup, order: bool) -> Sequence[slice | NDArray[np.int64]]:
-        if order:
+    def _positions(self, lookup: Lookup, regroup: bool) -> Sequence[slice | NDArray[np.int64]]:
+        if regroup:
             positions, counts = self.routing.split(lookup.keys)
             return np.split(positions, np.cumsum(counts)[:-1])
         edges = np.cumsum([0, *lookup.counts]).tolist()
-        return [slice(a, b) for a, b in pairwise(edges)]
+        return [slice(start, end) for start, end in pairwise(edges)]
 
-    def _send_part(self, i: int, *, explicit: bool) -> None:
+    def _send_part(self, i: int, *, with_keys: bool) -> None:
         server, part = self.routing.servers[i], self._parts[i]
         push, pull, dense, flags = self._exchange
-        request = Request(self.routing.version, flags | self._again, dense_samples=dense.samples)
+        request = ExchangeRequest(self.routing.version, flags, dense_samples=dense.samples)
         if push is not None or len(dense.samples):
             request = request._replace(flags=request.flags | PUSH)
         if push is not None:
@@ -186,7 +197,7 @@ class PsClient:
                 push_tag=push.tag,
                 start=push.start,
                 end=push.end,
-                push_keys=push.lookup.keys[part.push] if explicit else NO_KEYS,
+                push_keys=push.lookup.keys[part.push] if with_keys else NO_KEYS,
                 row_grads=push.row_grads[part.push],
             )
         if dense.grads.size:
@@ -203,10 +214,10 @@ class PsClient:
         self._sent_on[i] = link
 
     def _receive_part(self, i: int, rows: Floats, weights: Floats) -> tuple[int | None, float]:
-        """The state of a server's reply, None where its link has broken, and when it came."""
+        """Return the state of a server's reply, None if its link has broken, and the time of its arrival."""
         server, part = self.routing.servers[i], self._parts[i]
         arrived = time.perf_counter()
-        link = self._sent_on[i]  # not the present one: `announce` may have opened another, on which nothing was asked
+        link = self._sent_on[i]  # not the current one: `announce` may have opened another, on which nothing was sent
         if link is None:
             return None, arrived
         try:
@@ -217,64 +228,71 @@ class PsClient:
                 if isinstance(part.pull, slice):
                     link.read(rows[part.pull], dense)
                 else:
-                    found = np.empty((len(part.pull), self.width), np.float32)
-                    link.read(found, dense)
-                    rows[part.pull] = found
+                    pulled = np.empty((len(part.pull), self.width), np.float32)
+                    link.read(pulled, dense)
+                    rows[part.pull] = pulled
         except OSError:
             self._lose(server.id, link)
             return None, arrived
         return head.state, arrived
 
-    def _send_again(self, pending: list[int], *, stale: bool) -> list[int]:
-        """Once a newer routing is known, or all broken links are open again: send what is to be sent again.
+    def _send_again(self, pending: list[int], *, is_stale: bool) -> list[int]:
+        """Send pending parts again once the broken links are open again, or everything by a newer routing.
 
-        Returns the servers whose replies are to be awaited.
+        Return the positions of the servers whose replies must be awaited.
         """
-        if self._await_change(stale=stale):
-            self._take_up(self._announced)
-            self._parts, self._again = self._split(push_order=True, pull_order=True), AGAIN
+        if self._await_newer_routing(is_stale=is_stale):
+            self._adopt(self._announced)
+            self._exchange = self._exchange._replace(flags=self._exchange.flags | AGAIN)
+            self._parts = self._split(regroup_push=True, regroup_pull=True)
             pending = list(range(len(self._parts)))
         for i in pending:
-            self._send_part(i, explicit=True)
+            self._send_part(i, with_keys=True)
         return pending
 
-    def _await_change(self, *, stale: bool) -> bool:
-        """Whether there is a newer routing; without one, all links are open when this returns."""
-        deadline, wait_s = time.monotonic() + self._patience_s, 0.0
+    def _await_newer_routing(self, *, is_stale: bool) -> bool:
+        """Wait for a newer routing and return True, or return False once all links are open again.
+
+        A server that called the current routing stale needs a newer one. Raise ConnectionError after `patience_s`.
+        """
+        deadline = time.monotonic() + self._patience_s
+        wait_s = 0.0
         while True:
-            with self._news:
-                newer = self._news.wait_for(
-                    lambda: self._stopped or self._announced.version > self.routing.version, wait_s
+            with self._changed:
+                is_newer = self._changed.wait_for(
+                    lambda: self._closed or self._announced.version > self.routing.version, wait_s
                 )
-                if self._stopped or (not newer and time.monotonic() > deadline):
-                    raise ConnectionError("a parameter server has gone and nobody took its place")
-            if newer:
+                if self._closed or (not is_newer and time.monotonic() > deadline):
+                    raise ConnectionError("a parameter server has died and nobody took its place")
+            if is_newer:
                 return True
-            if not stale:
-                self._connect(self.routing, _ANSWER_S)
+            if not is_stale:
+                self._connect(self.routing, _CONNECT_TIMEOUT_S)
                 if all(server.id in self._links for server in self.routing.servers):
                     return False
-            wait_s = min(max(_FIRST_WAIT_S, 2 * wait_s), _LONGEST_WAIT_S, max(0.0, deadline - time.monotonic()))
+            wait_s = min(max(_FIRST_WAIT_S, 2 * wait_s), _MAX_WAIT_S, max(0.0, deadline - time.monotonic()))
 
-    def _take_up(self, routing: Routing) -> None:
+    def _adopt(self, routing: Routing) -> None:
         self.routing = routing
-        stay = {server.id for server in routing.servers}
-        for server, link in [(server, link) for server, link in self._links.items() if server not in stay]:
-            self._lose(server, link)
-        with self._news:  # a server that leaves was not cut off, though it may come back by the same number
-            self._lost_at = {server: at_s for server, at_s in self._lost_at.items() if server in stay}
-        self._connect(routing, _ANSWER_S)
+        current = {server.id for server in routing.servers}
+        for server, link in list(self._links.items()):
+            if server not in current:
+                self._lose(server, link)
+        with self._changed:  # a server that has left was not cut off, even if it returns under the same number
+            self._lost_at = {server: at_s for server, at_s in self._lost_at.items() if server in current}
+        self._connect(routing, _CONNECT_TIMEOUT_S)
 
-    def _connect(self, routing: Routing, answer_s: float) -> None:
+    def _connect(self, routing: Routing, timeout_s: float) -> None:
+        """Open links to those servers of a routing that have none; failures are left to later attempts."""
         for server in routing.servers:
             if server.id in self._links:
                 continue
             try:
-                link = self._transport.connect(server, self._worker, answer_s)
+                link = self._transport.connect(server, self._worker, timeout_s)
             except OSError:
-                continue  # it has gone: it is tried again, or a later routing will say so
-            with self._news:
-                if self._stopped or server.id in self._links:
+                continue
+            with self._changed:
+                if self._closed or server.id in self._links:
                     link.close()
                     continue
                 self._links[server.id] = link
@@ -283,11 +301,11 @@ class PsClient:
                     self.cut_s += time.monotonic() - self._lost_at.pop(server.id)
 
     def _lose(self, server: int, link: Link | None) -> None:
-        with self._news:
+        with self._changed:
             if link is None or self._links.get(server) is not link:
                 return
             del self._links[server]
             self._lost_at[server] = time.monotonic()
         link.close()
-        self._closed_bytes[0] += link.sent_bytes
-        self._closed_bytes[1] += link.received_bytes
+        self._closed_sent_bytes += link.sent_bytes
+        self._closed_received_bytes += link.received_bytes

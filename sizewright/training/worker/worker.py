@@ -1,4 +1,4 @@
-"""A worker's loop: take a batch, pull its rows, compute, push gradients; phases timed apart as busy seconds."""
+"""The training loop of a worker: take a batch, pull its rows, compute, and push gradients, with timed phases."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.batch import Batch
-from sizewright.training.embedding import make_keys
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.training.leases.batch_source import BatchSource, LeasedBatch
-from sizewright.training.optimizers import Floats
-from sizewright.training.routing import Lookup
+from sizewright.training.ps.embedding import make_keys
+from sizewright.training.ps.optimizers import Floats
+from sizewright.training.ps.routing import Lookup
 from sizewright.training.transport.exchange import LEAVE, NO_FLOATS, WANT_DENSE
-from sizewright.training.worker.ps_client import DensePush, PsClient, Pull, Push
+from sizewright.training.worker.ps_client import DensePush, OutgoingPush, PsClient, Pull
 
 _KEPT_STEPS = 8192
 
 
 @dataclass
 class WorkerCounters:
-    """Sums since the worker began; `last_step_at_s` is its own clock at the end of its last step."""
+    """Totals since the worker began; `last_step_at_s` is the time of its own clock at the end of its last step."""
 
     steps: int = 0
     samples: int = 0
@@ -39,27 +39,27 @@ class WorkerCounters:
     loss: float = 0.0
 
     def reading(self) -> dict[str, float]:
-        """The sums as plain numbers."""
+        """Return the totals as plain numbers."""
         return asdict(self)
 
 
-class Computes(Protocol):
-    """Gathers the gradients of the dense weights `weights` (d,), and returns those of the rows of a batch."""
+class GradientComputer(Protocol):
+    """Computes the gradients of a batch, and accumulates those of the dense weights `weights` (d,)."""
 
     weights: Floats
 
     def gradients(self, batch: Batch, inverse: NDArray[np.int64], rows: Floats) -> tuple[Floats, float]:
-        """See NetworkStep.gradients."""
+        """See `NetworkStep.gradients`."""
 
     def take_grads(self) -> Floats:
-        """The gradients (d,) gathered since the last call, which begin anew."""
+        """Return the dense gradients (d,) accumulated since the last call, and reset them."""
 
     def put_weights(self) -> None:
-        """After `weights` has been written."""
+        """Take over `weights` after they have been written."""
 
 
 class _Step(NamedTuple):
-    """A batch on its way: asked for, or computed and to be pushed."""
+    """One training step: its rows are requested, or its gradients are computed and not pushed yet."""
 
     tag: int
     version: int
@@ -71,13 +71,13 @@ class _Step(NamedTuple):
 class Worker:
     """Trains against parameter servers.
 
-    Asynchronous: rows of the next batch travel while this one computes, so they lack its gradient
-    (a staleness of one step of its own). Synchronous: nothing overlaps, and the servers merge the workers' pushes.
+    Asynchronous: the rows of the next batch are pulled while this one computes, so they lack its gradient (a staleness
+    of one step). Synchronous: nothing overlaps, and the servers merge the workers' pushes.
     """
 
     def __init__(
         self,
-        computes: Computes,
+        computes: GradientComputer,
         source: BatchSource,
         client: PsClient,
         *,
@@ -92,46 +92,45 @@ class Worker:
         self._dense_every = dense_sync_steps
         self._computes = computes
         self._tag = 0
-        self._fresh = True  # no dense weights have been pulled yet
-        self._ready: tuple[_Step, Floats] | None = None
-        self._done: _Step | None = None
-        self._sent: _Step | None = None
-        self._untold: list[LeasedBatch] = []  # their rows are pushed, and their dense gradients not yet
+        self._needs_dense = True  # no dense weights have been pulled yet
+        self._pulled: tuple[_Step, Floats] | None = None  # the next step and its rows
+        self._computed: _Step | None = None  # the last step, whose gradients are not pushed yet
+        self._without_dense: list[LeasedBatch] = []  # batches whose rows are pushed and whose dense gradients are not
         self._dense_pushed = False
 
     def step(self) -> bool:
-        """Train one batch; False when there is none at present, and then everything has been pushed.
+        """Train one batch; return False if there is none now, after everything has been pushed.
 
-        Raises ConnectionError when a parameter server has gone and no routing without it came in time.
+        Raise ConnectionError if a parameter server has died and no routing without it came in time.
         """
-        if self._ready is None:
-            asked = self._ask()
-            if asked is None:
+        if self._pulled is None:
+            following = self._request_next()
+            if following is None:
                 self.leave()
                 return False
-            self._ready = asked, self._receive(asked)
-        step, rows = self._ready
+            self._pulled = following, self._receive(following)
+        step, rows = self._pulled
         if self._sync:
-            self._done = self._compute(step, rows)
-            asked = self._ask()
+            self._computed = self._compute(step, rows)
+            following = self._request_next()
         else:
-            asked = self._ask()
-            if asked is None:
-                self._flush(WANT_DENSE if self._apart() or self._dense_every == 1 else 0)
-            self._done = self._compute(step, rows)
-        self._ready = (asked, self._receive(asked)) if asked else None
+            following = self._request_next()
+            if following is None:
+                self._flush(WANT_DENSE if self._must_push_dense() or self._dense_every == 1 else 0)
+            self._computed = self._compute(step, rows)
+        self._pulled = (following, self._receive(following)) if following else None
         self._count(len(step.leased.batch.labels))
         return True
 
     def leave(self) -> None:
-        """Push what is computed, give back what is not, and let nobody wait for this worker."""
-        self._ready = None
+        """Push computed gradients, hand back untrained samples, and leave, so that nobody waits for this worker."""
+        self._pulled = None
         self._flush(LEAVE)
         self._source.hand_back()
-        self._fresh = True
+        self._needs_dense = True
 
     def dense_weights(self) -> Floats:
-        """A copy of the dense weights (d,)."""
+        """Return a copy of the dense weights (d,)."""
         return self._computes.weights.copy()
 
     def _count(self, samples: int) -> None:
@@ -139,73 +138,76 @@ class Worker:
         counters.steps += 1
         counters.samples += samples
         counters.last_step_at_s = time.perf_counter()
-        counters.bytes_sent, counters.bytes_received = self._client.sent_bytes, self._client.received_bytes
+        counters.bytes_sent = self._client.sent_bytes
+        counters.bytes_received = self._client.received_bytes
         self.step_times.append(time.monotonic())
 
-    def _ask(self) -> _Step | None:
-        """Send the last gradients and ask for the rows of the next batch; None, and nothing sent, without a batch."""
-        clock = [time.perf_counter()]
+    def _request_next(self) -> _Step | None:
+        """Push the last gradients and request the rows of the next batch; without one, send nothing and return None."""
+        started = time.perf_counter()
         leased = self._source.next()
-        clock.append(time.perf_counter())
-        self.counters.data_s += clock[1] - clock[0]
+        read = time.perf_counter()
+        self.counters.data_s += read - started
         if leased is None:
             return None
         lookup = self._client.routing.lookup(make_keys(leased.batch.ids))
         self._tag += 1
-        asked = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
-        clock.append(time.perf_counter())
-        due = self._fresh or self._tag % self._dense_every == 0 or self._apart(asked)
-        self._send(asked, WANT_DENSE if due else 0)
-        clock.append(time.perf_counter())
-        self.counters.pull_s += clock[2] - clock[1]
-        self.counters.push_s += clock[3] - clock[2]
+        step = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
+        split = time.perf_counter()
+        dense_due = self._needs_dense or self._tag % self._dense_every == 0 or self._must_push_dense(step)
+        self._send(step, WANT_DENSE if dense_due else 0)
+        sent = time.perf_counter()
+        self.counters.pull_s += split - read
+        self.counters.push_s += sent - split
         self.counters.unique_rows += len(lookup.keys)
-        return asked
+        return step
 
-    def _apart(self, asked: _Step | None = None) -> bool:
-        """Whether the dense gradients of the batch just computed, or of the one to be computed next, must not be
-        summed up with others: some servers have applied it already. The next is the one asked for in rounds, where
-        nothing is asked for in advance."""
-        following = asked if self._sync else self._ready[0] if self._ready else None
-        return any(step is not None and step.leased.again for step in (self._done, following))
+    def _must_push_dense(self, requested: _Step | None = None) -> bool:
+        """Return whether dense gradients must be pushed now, before or after a batch that was partly applied.
 
-    def _send(self, asked: _Step | None, flags: int) -> None:
-        self._sent, self._done = self._done, None
-        if self._sent is not None:
-            self._untold.append(self._sent.leased)
-        self._dense_pushed = bool(self._untold) and bool(flags & (WANT_DENSE | LEAVE))
-        push, pull, dense = None, Pull(asked.tag, asked.lookup) if asked else None, DensePush()
-        if (sent := self._sent) is not None:
-            start, end = sent.leased.start, sent.leased.until
-            push = Push(sent.tag, sent.version, sent.lookup, sent.row_grads, start, end)
+        The dense gradients of such a batch must not be summed with those of others. This concerns the batch just
+        computed and the one computed next, which in synchronous rounds is the requested one.
+        """
+        following = requested if self._sync else self._pulled[0] if self._pulled else None
+        return any(step is not None and step.leased.partly_applied for step in (self._computed, following))
+
+    def _send(self, requested: _Step | None, flags: int) -> None:
+        computed, self._computed = self._computed, None
+        push = None
+        if computed is not None:
+            self._without_dense.append(computed.leased)
+            start, end = computed.leased.start, computed.leased.until
+            push = OutgoingPush(computed.tag, computed.version, computed.lookup, computed.row_grads, start, end)
+        pull = Pull(requested.tag, requested.lookup) if requested else None
+        dense = DensePush()
+        self._dense_pushed = bool(self._without_dense) and bool(flags & (WANT_DENSE | LEAVE))
         if self._dense_pushed:
-            samples = np.array([(each.start, each.until) for each in self._untold], np.int64).reshape(-1, 2)
+            samples = np.array([(each.start, each.until) for each in self._without_dense], np.int64).reshape(-1, 2)
             dense = DensePush(self._computes.take_grads(), samples)
         self._client.send(push, pull, dense, flags)
-        self._fresh &= asked is None
+        self._needs_dense &= requested is None
 
     def _flush(self, flags: int) -> None:
         """Push without a pull."""
-        if self._done is None and not flags:
+        if self._computed is None and not flags:
             return
         self._send(None, flags)
-        self._collect(np.empty((0, self._client.width), np.float32))
+        self._receive_into(np.empty((0, self._client.width), np.float32))
 
-    def _receive(self, asked: _Step) -> Floats:
-        rows = np.empty((len(asked.lookup.keys), self._client.width), np.float32)
-        self._collect(rows)
+    def _receive(self, requested: _Step) -> Floats:
+        rows = np.empty((len(requested.lookup.keys), self._client.width), np.float32)
+        self._receive_into(rows)
         return rows
 
-    def _collect(self, rows: Floats) -> None:
+    def _receive_into(self, rows: Floats) -> None:
         waited, read = self._client.receive(rows, self._computes.weights)
         self.counters.wait_s += waited
         self.counters.pull_s += read
         self._computes.put_weights()
-        self._sent = None
         if self._dense_pushed:
-            for leased in self._untold:
+            for leased in self._without_dense:
                 self._source.trained(leased)
-            self._untold.clear()
+            self._without_dense.clear()
 
     def _compute(self, step: _Step, rows: Floats) -> _Step:
         start = time.perf_counter()

@@ -9,10 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sizewright.cluster.simulator.curves import Elasticity, curves_in, measured, power_law, scaled, workload_of
+from sizewright.cluster.simulator.curves import (
+    Elasticity,
+    measured_curve,
+    power_law,
+    read_curves,
+    resample_trace,
+    workload_of,
+)
 from sizewright.cluster.simulator.engine import Settings
 from sizewright.cluster.simulator.report import mean_of, rows_of, run_of
-from sizewright.cluster.simulator.scenario import Loans, Scenario, capacity_at, simulated
+from sizewright.cluster.simulator.scenario import Loans, Scenario, capacity_at, simulate_scenario
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
 
@@ -34,20 +41,20 @@ def test_a_load_tells_the_capacity() -> None:
     half, full = (capacity_at(trace, load, ["gpu"])[0] for load in (0.5, 1.0))
     assert half == pytest.approx(2 * full, abs=2)
     assert full == np.ceil((trace.duration_s * trace.needs["gpu"]).sum() / trace.arrived_s[-1])
-    with pytest.raises(InputError, match="load of 0"):
+    with pytest.raises(InputError, match="must be above 0"):
         capacity_at(trace, 0.0, ["gpu"])
 
 
 def test_the_same_scenario_gives_the_same_result() -> None:
     scenario = Scenario("default", 0.9, seed=3, settings=FAST)
-    first, again = (simulated(trace_of(), scenario).result for _ in range(2))
-    other = simulated(trace_of(), replace(scenario, seed=4)).result
+    first, again = (simulate_scenario(trace_of(), scenario).result for _ in range(2))
+    other = simulate_scenario(trace_of(), replace(scenario, seed=4)).result
     assert np.array_equal(first.finished_s, again.finished_s)
     assert not np.array_equal(first.finished_s, other.finished_s)
 
 
 def test_jobs_are_drawn_at_a_rate_that_is_told() -> None:
-    more, factor = scaled(trace_of(), 150, seed=1)
+    more, factor = resample_trace(trace_of(), 150, seed=1)
     assert (len(more), factor, len(set(more.jobs))) == (150, 2.5, 150)
     assert (np.diff(more.arrived_s) >= 0).all()
     assert more.arrived_s[-1] <= trace_of().arrived_s[-1] + 60
@@ -69,19 +76,19 @@ def test_cores_and_memory_grow_together() -> None:
     workload = workload_of(trace_of(cpu=4.0, memory_bytes=8e9), Elasticity(multiples=(0.5, 1.0, 2.0)))
     assert list(workload.resources) == ["cpu", "memory_bytes"]
     assert np.allclose(workload.needs[:, 3], [8.0, 16e9])
-    result = simulated(trace_of(cpu=4.0, memory_bytes=8e9), Scenario("default", 0.8, settings=FAST)).result
+    result = simulate_scenario(trace_of(cpu=4.0, memory_bytes=8e9), Scenario("default", 0.8, settings=FAST)).result
     assert np.isfinite(result.finished_s).all()
 
 
 def test_curves_are_as_they_were_measured(tmp_path: Path) -> None:
-    curve = measured(np.array([4.0, 1.0, 2.0]), np.array([300.0, 100.0, 180.0]), at=2.0)
+    curve = measured_curve(np.array([4.0, 1.0, 2.0]), np.array([300.0, 100.0, 180.0]), at=2.0)
     assert list(curve(np.array([0.5, 1.0, 1.5, 2.0, 9.0]))) == pytest.approx(
         [100 / 180, 1.0, 240 / 180, 300 / 180, 300 / 180]
     )
     assert power_law(0.5)(np.array([4.0])) == pytest.approx([2.0])
     table = tmp_path / "curves.csv"
     table.write_text("job,size,throughput\na,1,10\na,2,18\na,4,30\nb,1,5\nb,2,10\n")
-    curves = curves_in(table)
+    curves = read_curves(table)
     assert curves[0](np.array([1.0, 2.0])) == pytest.approx([1.0, 30 / 18])
     workload = workload_of(trace_of(), curves=curves[:1])
     asked = workload.speed[:, 4] / workload.speed[:, 3]
@@ -93,7 +100,7 @@ def test_curves_are_as_they_were_measured(tmp_path: Path) -> None:
     [
         ("size\n1\n", "no column throughput"),
         ("size,throughput\n1,0\n2,3\n", "not above 0"),
-        ("size,throughput\n1,2\n1,3\n", "needs several sizes, each once"),
+        ("size,throughput\n1,2\n1,3\n", "needs at least two sizes, each once"),
         ("size,throughput\nx,2\n", "not above 0"),
     ],
 )
@@ -101,11 +108,11 @@ def test_curves_that_tell_nothing_are_refused(tmp_path: Path, text: str, told: s
     path = tmp_path / "curves.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=told):
-        curves_in(path)
+        read_curves(path)
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"status": "infeasible", "job": "a", "evidence": {"trials": 0}}))
-    with pytest.raises(InputError, match="no speeds at several sizes"):
-        curves_in(answer)
+    with pytest.raises(InputError, match="does not have speeds at several sizes"):
+        read_curves(answer)
 
 
 def test_jobs_that_can_never_run_are_left_out_and_long_ones_are_told() -> None:
@@ -113,26 +120,26 @@ def test_jobs_that_can_never_run_are_left_out_and_long_ones_are_told() -> None:
     trace.needs["gpu"][3] = 10_000.0
     trace.duration_s[5] = 1e6
     trace.duration_s[3] = 1.0
-    found = simulated(trace, Scenario("fifo", 0.9, settings=FAST, elasticity=Elasticity(share=0.0)))
+    found = simulate_scenario(trace, Scenario("fifo", 0.9, settings=FAST, elasticity=Elasticity(share=0.0)))
     assert len(found.result.finished_s) == 59
     assert any("1 job left out: the cluster is too small" in note for note in found.notes)
-    assert any("1 job takes longer than all of the trace" in note for note in found.notes)
+    assert any("1 job takes longer than the whole trace" in note for note in found.notes)
 
 
 def test_lent_servers_are_told_by_a_day_or_by_a_demand() -> None:
-    day = simulated(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4)))
-    none = simulated(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4, demand=np.full(300, 4.0))))
+    day = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4)))
+    none = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4, demand=np.full(300, 4.0))))
     assert day.capacity == none.capacity
     assert day.result.figures()["jct_s"] <= none.result.figures()["jct_s"]
-    with pytest.raises(InputError, match="of one resource"):
-        simulated(trace_of(cpu=1.0, memory_bytes=1e9), Scenario("aryl", loans=Loans(4)))
+    with pytest.raises(InputError, match="have one resource"):
+        simulate_scenario(trace_of(cpu=1.0, memory_bytes=1e9), Scenario("aryl", loans=Loans(4)))
 
 
 def test_means_have_intervals_over_seeds() -> None:
     told = mean_of([1.0, 2.0, 3.0])
     assert (told.value, told.lower) == (2.0, pytest.approx(2 - 4.303 / 3**0.5, abs=1e-3))
     assert mean_of([5.0]).upper == 5.0
-    runs = [run_of(simulated(trace_of(), Scenario("fifo", 0.9, s, settings=FAST)), ["gpu"]) for s in range(3)]
+    runs = [run_of(simulate_scenario(trace_of(), Scenario("fifo", 0.9, s, settings=FAST)), ["gpu"]) for s in range(3)]
     (row,) = rows_of(runs)
     assert (row.seeds, row.policy) == (3, "fifo")
     assert row.figures["jct_s"].value == pytest.approx(np.mean([run.figures["jct_s"] for run in runs]))

@@ -8,7 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from sizewright.training.machine import Offer
+from sizewright.training.ray.node_agent import NodeResources
 from tests.helpers.simulation.scheduler import Process, Scheduler, Task
 
 _CALL_S, _START_S = 0.001, 0.02
@@ -226,8 +226,8 @@ class SimMachine:
     def __init__(self, ray: SimRay) -> None:
         self._ray = ray
 
-    def offer(self) -> Offer:
-        return Offer("host", 64.0, 1 << 40, None)
+    def available(self) -> NodeResources:
+        return NodeResources("host", 64.0, 1 << 40, None)
 
     def end(self, pids: list[int]) -> None:
         for actor in self._ray.actors:

@@ -22,21 +22,25 @@ from unittest import mock
 
 import numpy as np
 
-from sizewright.datasets.batch import Batch
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.errors import SizewrightError
 from sizewright.spec import Allocation, Job, Optimizer, Tables
 from sizewright.testing.audit import AuditProgram, audit_job
-from sizewright.training import fleet, ps_actor, recovery, replica, session, snapshot_files, snapshots, worker_actor
-from sizewright.training.account import Loss
-from sizewright.training.embedding import make_keys
-from sizewright.training.hash_index import Keys
+from sizewright.training import session
 from sizewright.training.leases import batch_source
-from sizewright.training.optimizers import Floats, UpdateRule, make_rule
-from sizewright.training.ps import migration, snapshot_store
+from sizewright.training.ps import actor as ps_actor
+from sizewright.training.ps import migration, snapshot_files, snapshot_store, snapshots
 from sizewright.training.ps.applied import AppliedGroup
-from sizewright.training.routing import PARTITIONS, Counts, partition_of
+from sizewright.training.ps.embedding import make_keys
+from sizewright.training.ps.hash_index import Keys
+from sizewright.training.ps.optimizers import Floats, UpdateRule, make_rule
+from sizewright.training.ps.routing import PARTITIONS, Counts, partition_of
+from sizewright.training.ray import actor_pool as pool
+from sizewright.training.replicas import recovery, replica
+from sizewright.training.replicas.account import Loss
 from sizewright.training.session import Session
 from sizewright.training.transport import links, listeners, peers, wire
+from sizewright.training.worker import actor as worker_actor
 from sizewright.training.worker import network_step, ps_client, worker
 from tests.helpers.losses import dense_counts, updates_lost
 from tests.helpers.simulation.actors import SimEngine, SimMachine, SimRay
@@ -49,7 +53,7 @@ _LATE_S, _SOON_S = 4 * HANG_S, 0.5 * HANG_S
 """How long faults may hold up a snapshot, and the notice of a death."""
 _PATIENCE_S = 120.0
 """After so long a replica that hangs while it loads is found: no heartbeat watches it yet."""
-_IMPORTED = (batch_source, fleet, links, peers, ps_client, recovery, worker)
+_IMPORTED = (batch_source, pool, links, peers, ps_client, recovery, worker)
 """Also those that a replica imports later: what is not there yet is not simulated."""
 BATCH_SIZES = (4, BATCH, 12)
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "disk", "engine")
@@ -136,9 +140,9 @@ class _Limits:
         pass
 
     def usage(self) -> Any:
-        from sizewright.training.limits import Usage
+        from sizewright.training.host.limits import ReplicaUsage
 
-        return Usage(0.0, 0.0, 0.0, 0.0, 0)
+        return ReplicaUsage(0.0, 0.0, 0.0, 0.0, 0)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
@@ -301,8 +305,10 @@ class World:
             victim = rng.choice(replicas).process
             self.log(f"{what} {victim}")
             if what == "kill":
-                if running is not None and not running._busy and running._crew is not None:
-                    mine = [each.name for each in running._crew.roster.members if each.actor.process is victim]
+                if running is not None and not running._busy and running._replica_group is not None:
+                    mine = [
+                        each.name for each in running._replica_group.membership.members if each.actor.process is victim
+                    ]
                     self.killed += [(self.scheduler.now, name) for name in mine]
                 self.scheduler.kill(victim)
                 return
@@ -332,7 +338,9 @@ class World:
 
     @staticmethod
     def _is_loaded(running: Session, process: Process) -> bool:
-        return running._crew is not None and any(each.actor.process is process for each in running._crew.fleet.loaded)
+        return running._replica_group is not None and any(
+            each.actor.process is process for each in running._replica_group.pool.loaded
+        )
 
     def _note_saves(self, running: Session) -> None:
         """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
@@ -425,10 +433,10 @@ class World:
             self.violate(f"dense weights have seen {found.tolist()} samples for {expected.tolist()}")
 
     def _dense(self, running: Session) -> Floats:
-        crew = running._crew
-        assert crew is not None
-        assert crew.routing is not None
-        slices = [member.actor.instance._ps.dense for member in crew.roster.servers]
+        replica_group = running._replica_group
+        assert replica_group is not None
+        assert replica_group.routing is not None
+        slices = [member.actor.instance._ps.dense for member in replica_group.membership.servers]
         return np.concatenate([each.copy() for each in sorted(slices, key=lambda each: each.start)])
 
     def _expected(self, losses: list[Loss]) -> Counts:
@@ -450,14 +458,14 @@ class World:
 
     def _counts(self, running: Session) -> Counts:
         """How often each row was applied, at the servers that hold it."""
-        crew = running._crew
-        assert crew is not None
-        assert crew.routing is not None
+        replica_group = running._replica_group
+        assert replica_group is not None
+        assert replica_group.routing is not None
         rows: dict[int, int] = {}
-        for member in crew.roster.servers:
+        for member in replica_group.membership.servers:
             store = member.actor.instance._ps.store
             slots, keys = store.slots(0, store.top)
-            mine = crew.routing.owners[partition_of(keys)] == crew.routing.position(member.index + 1)
+            mine = replica_group.routing.owners[partition_of(keys)] == replica_group.routing.position(member.index + 1)
             for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):
                 rows[key] = rows.get(key, 0) + round(value)
         wanted = [*range(self.samples), *self._shared_keys().tolist()]
@@ -500,12 +508,12 @@ class World:
             for name, method in SimListener(self.network).methods().items():
                 put(listeners.Listener, name, method)
             put(session, "Engine", lambda *_, **__: SimEngine(self.ray))
-            put(session, "Machine", lambda *_: SimMachine(self.ray))
+            put(session, "NodeAgent", lambda *_: SimMachine(self.ray))
             put(session, "check_device", lambda *_: None)
             put(session, "uninterrupted", contextlib.nullcontext)
             put(session, "atexit", mock.Mock())
-            put(session, "held", lambda *_: contextlib.nullcontext())
-            put(snapshots, "held", lambda *_: contextlib.nullcontext())
+            put(session, "lock_folder", lambda *_: contextlib.nullcontext())
+            put(snapshots, "lock_folder", lambda *_: contextlib.nullcontext())
             put(worker_actor, "ThreadPoolExecutor", _Pool)
             put(worker_actor, "wait", _wait)
             put(worker_actor, "_warm_up", lambda *_: np.zeros(DENSE, np.float32))
@@ -520,7 +528,7 @@ class World:
             put(snapshot_files, "_write_array", write_array)
             put(snapshot_files, "_sync", sync_folder)
             put(ps_actor, "_WARM_UP_ROWS", 1)
-            for name in ("_CHUNK", "_FEW"):  # so that much happens while rows are copied
+            for name in ("_CHUNK", "_LAST_ROUND_ROWS"):  # so that much happens while rows are copied
                 put(migration, name, self.rows_at_once)
             put(snapshot_store, "_CHUNK", 64)
             put(sys, "setswitchinterval", lambda _: None)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from sizewright.datasets.bank.shapes import bank_jobs
-from sizewright.datasets.synthetic import SyntheticLog
-from sizewright.models.memory import table_bytes
+from sizewright.datasets.clicks.synthetic import SyntheticLog
+from sizewright.datasets.trial_bank.shapes import bank_jobs
+from sizewright.models.memory.memory_model import table_bytes
 from sizewright.models.prior.work import distinct_rows, network_work, scale_of, work_of
 from sizewright.spec import Job, Model, Tables
 
@@ -17,8 +17,8 @@ from sizewright.spec import Job, Model, Tables
 def test_distinct_rows_are_those_that_a_synthetic_log_has(rows: int, zipf: float, draws: int) -> None:
     log = SyntheticLog([rows], dense_features=1, zipf=zipf)
     batches = log.batches(draws)
-    seen = [len(np.unique(next(batches).ids)) for _ in range(60)]
-    assert distinct_rows(rows, zipf, draws) == pytest.approx(np.mean(seen), rel=0.03)
+    counted_rows = [len(np.unique(next(batches).ids)) for _ in range(60)]
+    assert distinct_rows(rows, zipf, draws) == pytest.approx(np.mean(counted_rows), rel=0.03)
 
 
 def test_distinct_rows_never_exceed_draws_or_rows_and_grow_with_both() -> None:
@@ -33,7 +33,7 @@ def test_distinct_rows_never_exceed_draws_or_rows_and_grow_with_both() -> None:
 def test_operations_are_those_that_the_network_makes(family: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    from sizewright.training.networks import make_network
+    from sizewright.training.worker.networks import make_network
 
     model = Model(
         family=family, tables=Tables(count=6, rows=50, dim=8), bottom_mlp=(32,), top_mlp=(64, 16), cin=(12, 5)
@@ -70,7 +70,7 @@ def test_all_jobs_of_the_bank_have_work() -> None:
         assert 0 < work.rows[0] <= work.ids[0]
 
 
-def test_arrays_that_are_mapped_anew_each_step_are_counted() -> None:
+def test_large_outer_products_are_counted() -> None:
     job = next(b.job for b in bank_jobs() if b.job.name == "xdeepfm-wide-a")
     work = work_of(job, np.array([512.0, 1024.0]), np.array([1.0, 1.0]))
     assert work.large_floats[0] == 0

@@ -175,7 +175,7 @@ RANK_0 = COUNTS.replace("    log_samples(32)", "    os.environ['RANK'] == '0' an
 def test_command_that_reports_on_rank_0_only_is_told_how_to_say_so_at_once(
     command_session: MakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_STEP_TOGETHER_S", 0.5)
+    monkeypatch.setattr(run, "_GRACE_SYNC_S", 0.5)
     session, began = command_session(RANK_0), time.monotonic()
     with pytest.raises(
         NoReportsError, match=r"worker-0 reports samples and worker-1 does not\. Set .*counts to job"
@@ -260,7 +260,7 @@ def test_what_has_ended_well_cannot_be_changed(command_session: MakeSession) -> 
     session = command_session(ENDS)
     session.scale(ONE)
     assert session.wait(10)
-    with pytest.raises(EngineError, match="has ended well"):
+    with pytest.raises(EngineError, match="has already finished"):
         session.scale(TWO)
 
 

@@ -5,25 +5,25 @@ import json
 import pytest
 
 from sizewright.spec import Allocation, Job, Resources, Role
-from sizewright.training.command.rendezvous import Seat, make_start
+from sizewright.training.command.rendezvous import ReplicaSlot, make_start
 
 
 def job(rendezvous: str, run: str = "python train.py", **command: object) -> Job:
     return Job.model_validate({"command": {"run": run, "rendezvous": rendezvous, **command}})
 
 
-def seats(**counts: int) -> list[Seat]:
-    found: list[Seat] = []
+def slots(**counts: int) -> list[ReplicaSlot]:
+    found: list[ReplicaSlot] = []
     for role, count in counts.items():
         for i in range(count):
             host = f"10.0.0.{i % 2 + 1}"
             known: Role = role  # type: ignore[assignment]
-            found.append(Seat(known, i, Resources(cpu=1.5, memory_bytes=0), host, 7000 + len(found)))
+            found.append(ReplicaSlot(known, i, Resources(cpu=1.5, memory_bytes=0), host, 7000 + len(found)))
     return found
 
 
 def test_torchruns_variables_tell_the_rank_and_where_rank_0_is() -> None:
-    workers = seats(worker=3)
+    workers = slots(worker=3)
     envs = [make_start(job("torchrun"), workers, me, 64).env for me in workers]
     assert [env["RANK"] for env in envs] == ["0", "1", "2"]
     assert {env["WORLD_SIZE"] for env in envs} == {"3"}
@@ -33,7 +33,7 @@ def test_torchruns_variables_tell_the_rank_and_where_rank_0_is() -> None:
 
 
 def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
-    all_seats = seats(worker=2, ps=1, chief=1, evaluator=1)
+    all_seats = slots(worker=2, ps=1, chief=1, evaluator=1)
     told = [json.loads(make_start(job("tf_config"), all_seats, me, 64).env["TF_CONFIG"]) for me in all_seats]
     assert all(
         each["cluster"]
@@ -50,7 +50,7 @@ def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
 
 
 def test_lists_of_hosts_are_told_by_role() -> None:
-    all_seats = seats(worker=2, ps=2)
+    all_seats = slots(worker=2, ps=2)
     env = make_start(job("hosts"), all_seats, all_seats[3], 64).env
     assert env["WORKER_HOSTS"] == "10.0.0.1:7000,10.0.0.2:7001"
     assert env["PS_HOSTS"] == "10.0.0.1:7002,10.0.0.2:7003"
@@ -60,7 +60,7 @@ def test_lists_of_hosts_are_told_by_role() -> None:
 
 def test_placeholders_are_filled_and_other_braces_left() -> None:
     told = job("hosts", run="run --b {batch_size} --j '{\"a\": 1}' {role}-{index}", env={"N": "{workers}/{ps}"})
-    all_seats = seats(worker=2, ps=1)
+    all_seats = slots(worker=2, ps=1)
     start = make_start(told, all_seats, all_seats[1], 96)
     assert start.words == ("run", "--b", "96", "--j", '{"a": 1}', "worker-1")
     assert start.env["N"] == "2/1"
@@ -108,7 +108,7 @@ def test_the_hash_is_of_what_is_run() -> None:
 
 
 def test_cluster_without_ps_names_none() -> None:
-    workers = seats(worker=2)
+    workers = slots(worker=2)
     told = json.loads(make_start(job("tf_config"), workers, workers[1], 64).env["TF_CONFIG"])
     assert told == {"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.2:7001"]}, "task": {"type": "worker", "index": 1}}
     assert make_start(job("hosts"), workers, workers[1], 64).env["PS_HOSTS"] == ""  # whatever it inherits

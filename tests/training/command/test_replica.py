@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from sizewright.spec import Job, Resources
-from sizewright.training.command.rendezvous import Seat, Start
+from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
 from sizewright.training.command.replica import CommandReplica
 
 PROGRAM = """
@@ -25,9 +25,9 @@ while True:
 
 def test_without_control_groups_its_processes_are_pinned_measured_and_ended(tmp_path: Path) -> None:
     job = Job.model_validate({"name": "own", "command": {"run": "x", "folder": str(tmp_path)}})
-    seat = Seat("worker", 0, Resources(cpu=1.0, memory_bytes=1 << 30))
-    replica = CommandReplica(job, seat, 32, None, tmp_path / "logs")
-    replica.start(Start((sys.executable, "-c", PROGRAM), {}))
+    slot = ReplicaSlot("worker", 0, Resources(cpu=1.0, memory_bytes=1 << 30))
+    replica = CommandReplica(job, slot, 32, None, tmp_path / "logs")
+    replica.start(ReplicaCommand((sys.executable, "-c", PROGRAM), {}))
     try:
         deadline = time.monotonic() + 30
         while not replica.look().metrics.samples:

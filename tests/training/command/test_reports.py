@@ -13,7 +13,7 @@ def reports(tmp_path: Path, **progress: object) -> Reports:
 
 
 def told(found: Reports) -> list[int]:
-    return [report.samples for report in found.told]
+    return [report.samples for report in found.history]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_pattern_counts_what_its_group_is_named(
     for i, line in enumerate(lines):
         found.line(line, float(i))
     assert told(found) == samples
-    assert found.told[-1].at_s == len(lines) - 1
+    assert found.history[-1].at_s == len(lines) - 1
     assert not found.nonsense
 
 

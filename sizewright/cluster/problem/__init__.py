@@ -1,0 +1,1 @@
+"""The allocation problem: candidates of jobs, their utilities, and solutions."""

@@ -1,0 +1,1 @@
+"""Click logs and synthetic clicks, read as batches of samples."""

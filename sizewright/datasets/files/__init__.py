@@ -1,0 +1,1 @@
+"""Files and databases of every kind: opened, checked, and written whole."""

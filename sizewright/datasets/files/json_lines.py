@@ -1,0 +1,76 @@
+"""Append-only files with one JSON record per line: where a writer dies, only the line that it wrote is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from sizewright.errors import StoreError
+from sizewright.spec._paths import absolute, private
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class JsonLines(Generic[R]):
+    """Records of one type at `path`; messages call them `what`.
+
+    Raises StoreError where they cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path, record: type[R], what: str) -> None:
+        self.path, self._record, self._what = Path(absolute(path)), record, what
+        self.passed_over = 0
+        """Number of invalid lines in the last read."""
+
+    def check(self) -> None:
+        """Raise StoreError where the file cannot be written, before anything depends on it."""
+        self._append(b"")
+
+    def append(self, record: R) -> None:
+        """Append one record; it is on disk when this returns."""
+        fields = record.model_dump(mode="json", exclude_defaults=True)
+        self._append(json.dumps(fields, ensure_ascii=False).encode() + b"\n")  # keeps NaN, unlike pydantic's own
+
+    def read(self) -> list[R]:
+        """Return all records; invalid lines are skipped and counted in `passed_over`."""
+        if not self.path.exists():
+            return []
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError as error:
+            raise self._store_error("read", "from", error) from None
+        records = list(self._records(lines))
+        self.passed_over = len(lines) - len(records)
+        return records
+
+    def _append(self, line: bytes) -> None:
+        try:
+            with open(self.path, "ab", opener=private) as file:
+                if line and file.tell() and not _ends_with_newline(self.path):
+                    file.write(b"\n")  # the line that was cut off stays separate
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._store_error("write", "to", error) from None
+
+    def _records(self, lines: list[bytes]) -> Iterator[R]:
+        for line in lines:
+            try:
+                yield self._record.model_validate_json(line)
+            except ValueError:
+                continue
+
+    def _store_error(self, verb: str, preposition: str, error: OSError) -> StoreError:
+        return StoreError(f"Cannot {verb} {self._what} {preposition} {self.path}: {error}.", "Name another file.")
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

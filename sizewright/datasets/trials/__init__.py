@@ -1,0 +1,1 @@
+"""Trials: their record, files of them, and the store that keeps them."""

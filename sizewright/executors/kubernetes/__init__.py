@@ -1,0 +1,1 @@
+"""Executors that write and apply Kubernetes manifests."""

@@ -1,0 +1,239 @@
+"""A client of a Kubernetes API server: server-side apply with our own field manager, pods, and their logs.
+
+Requests that are safe to repeat (reads, applies and deletes, which are idempotent) are retried if the server is busy,
+fails or does not answer. Any other error is raised at once, with the server's message about each field.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from sizewright.errors import EngineError, InputError, MissingExtraError, SizewrightError
+from sizewright.executors.kubernetes.objects import check_items, check_object, unusable_answer
+from sizewright.spec._json import loads
+
+MANAGER = "sizewright"
+T = TypeVar("T")
+_ATTEMPTS, _FIRST_WAIT_S = 4, 0.5
+_RETRIED_STATUS = (429, 500, 502, 503, 504)
+_INVALID_BODY = "failed to create typed patch object"
+"""How server-side apply words a body with invalid fields; it answers with status 500 then."""
+_CLIENT_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What the client library raises for answers that it does not expect."""
+
+
+class KubeApi:
+    """A client of one cluster.
+
+    The cluster is that of `context` in the kubeconfig, or of its current context, or, without a kubeconfig, the one
+    around this pod. Raises MissingExtraError without the `kubernetes` extra, and InputError if the kubeconfig cannot be
+    used.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        timeout_s: float = 20.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._dynamic = _connect(kubeconfig, context)
+        self._resources: dict[tuple[str, str], Any] = {}
+
+    @property
+    def host(self) -> str:
+        """The server's address."""
+        return str(self._dynamic.configuration.host)
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return the object, or None if it does not exist."""
+        resource = self._resource(api_version, kind)
+        request = f"read {kind} {namespace}/{name}"
+        answer = self._retry(request, lambda: resource.get(name=name, namespace=namespace, **self._timeout))
+        return None if answer is None else check_object(kind, _plain(answer), request)
+
+    def apply(self, document: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Apply the object on the server, and return the result. Fields that the kind does not have are refused.
+
+        Raises InputError if others own one of its fields (409), the server refuses it (422), or we may not apply it
+        (403); EngineError if the server does not answer.
+        """
+        kind, meta = str(document["kind"]), document["metadata"]
+        resource = self._resource(str(document["apiVersion"]), kind)
+        options: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
+        options |= {"field_manager": MANAGER, "query_params": [("fieldValidation", "Strict")]}
+        request = f"apply {kind} {meta['namespace']}/{meta['name']}"
+        answer = self._retry(
+            request, lambda: resource.server_side_apply(body=dict(document), **options, **self._timeout)
+        )
+        if answer is None:
+            raise InputError(
+                f"Cannot {request}: there is no namespace {meta['namespace']}.", "Create it, or use another one."
+            )
+        return check_object(kind, _plain(answer), request)
+
+    def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
+        """Delete the object with its pods. Do nothing if it does not exist."""
+        resource = self._resource(api_version, kind)
+        body = {"propagationPolicy": "Background"}
+        self._retry(
+            f"delete {kind} {namespace}/{name}",
+            lambda: resource.delete(name=name, namespace=namespace, body=body, **self._timeout),
+        )
+
+    def list(self, api_version: str, kind: str, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """Return the objects with these labels; empty if the cluster does not serve the kind."""
+        try:
+            resource = self._resource(api_version, kind)
+        except InputError:
+            return []
+        request = f"list {kind}s in {namespace}"
+        answer = self._retry(
+            request, lambda: resource.get(namespace=namespace, label_selector=selector, **self._timeout)
+        )
+        return [] if answer is None else check_items(kind, _plain(answer), request)
+
+    def watch(self, api_version: str, kind: str, namespace: str, name: str, for_s: float) -> Iterator[dict[str, Any]]:
+        """Yield the object whenever it changes, for `for_s` seconds or until it is deleted.
+
+        The iterator ends early if the server ends the watch or stops answering.
+        """
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.watch import Watch
+        from urllib3.exceptions import HTTPError
+
+        resource = self._resource(api_version, kind)
+        watcher = Watch()
+        timeout_s = max(1, round(for_s))
+        target = {"namespace": namespace, "field_selector": f"metadata.name={name}", "serialize": False}
+        timeouts = {"timeout_seconds": timeout_s, "_request_timeout": (self._timeout_s, timeout_s + 1.0)}
+        try:
+            for event in watcher.stream(resource.get, **target, **timeouts):
+                if event["type"] == "DELETED":
+                    return
+                yield check_object(kind, event["raw_object"], f"watch {kind} {namespace}/{name}")
+        except (ApiException, HTTPError, OSError, EngineError, *_CLIENT_ERRORS):
+            return  # the caller reads the object again
+        finally:
+            watcher.stop()
+
+    def log(self, namespace: str, pod: str, container: str, lines: int | None) -> str:
+        """Return the last lines of a container's log, or all of it; empty if the container has not started."""
+        params = [("container", container), *([("tailLines", lines)] if lines else [])]
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        options = {"query_params": params, "serialize": False, **self._timeout}
+        answer = self._retry(
+            f"read the log of {namespace}/{pod}", lambda: self._dynamic.request("GET", path, **options)
+        )
+        return answer.data.decode(errors="replace") if answer else ""
+
+    @property
+    def _timeout(self) -> dict[str, float]:
+        return {"_request_timeout": self._timeout_s}
+
+    def _resource(self, api_version: str, kind: str) -> Any:
+        """Return the client's handle of a kind. Raises InputError if the server does not serve it."""
+        if (api_version, kind) not in self._resources:
+            self._resources[api_version, kind] = self._discover(api_version, kind)
+        return self._resources[api_version, kind]
+
+    def _discover(self, api_version: str, kind: str) -> Any:
+        from kubernetes.dynamic.resource import Resource
+
+        group, _, version = api_version.rpartition("/")
+        prefix = "apis" if group else "api"
+        client, path = self._dynamic, f"/{prefix}/{api_version}"
+        request = f"list the kinds of {api_version}"
+        served = self._retry(request, lambda: client.request("GET", path, **self._timeout))
+        for each in [] if served is None else check_items(kind, _plain(served), request, "resources"):
+            if each["kind"] == kind and "/" not in each["name"]:
+                fields = {"namespaced": each["namespaced"], "verbs": each["verbs"], "name": each["name"]}
+                return Resource(prefix, group, version, kind, client=client, **fields)
+        raise InputError(
+            f"The cluster does not serve {kind} of {api_version}.", "Install its operator, or use another executor."
+        )
+
+    def _retry(self, request: str, call: Callable[[], T]) -> T | None:
+        """Return the server's answer, or None if it answers that the object does not exist (404)."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        for attempt in range(_ATTEMPTS):
+            is_last = attempt == _ATTEMPTS - 1
+            try:
+                return call()
+            except ApiException as error:
+                if error.status == 404:
+                    return None
+                may_retry = error.status in _RETRIED_STATUS and _INVALID_BODY not in str(error.body)
+                if is_last or not may_retry:
+                    raise _translate(request, error) from None
+            except (HTTPError, OSError) as error:
+                if is_last:
+                    message = f"The API server did not answer the request to {request}: {error}"
+                    remedy = "Check that it is reachable. The request may have been carried out: read before you retry."
+                    raise EngineError(f"{message.rstrip('.')}.", remedy) from None
+            except _CLIENT_ERRORS as error:
+                raise unusable_answer(request, f"{type(error).__name__}: {error}") from None
+            self._sleep(_FIRST_WAIT_S * 2**attempt)
+        return None
+
+
+def _plain(answer: Any) -> Any:
+    """Return an answer as plain JSON data; an answer that is not JSON stays a text."""
+    return answer.to_dict() if hasattr(answer, "to_dict") else answer
+
+
+def _translate(request: str, error: Any) -> SizewrightError:
+    """Return the error for an ApiException of a request, with the fields that the server names."""
+    try:
+        status = loads(error.body)
+        causes = (status.get("details") or {}).get("causes") or []
+        fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
+    except (TypeError, ValueError, AttributeError):
+        status, fields = {}, ""
+    message = str(status.get("message") or error.reason or error.status).rstrip(".")
+    if error.status == 409:
+        return InputError(
+            f"Cannot {request}: {message}.",
+            "Have the other owner give those fields up, or remove them from the manifest.",
+        )
+    if error.status in (401, 403):
+        return InputError(f"Not allowed to {request}: {message}.", "Ask for a role that may, or use another context.")
+    if _INVALID_BODY in message:
+        fields = message.partition("): ")[2]
+    if error.status in (400, 413, 415, 422) or _INVALID_BODY in message:
+        return InputError(f"The cluster refuses to {request}: {fields or message}.", "Correct this, and try again.")
+    return EngineError(
+        f"The API server failed to {request}: {message} ({error.status}).", "Check its state, and try again."
+    )
+
+
+def _connect(kubeconfig: str | None, context: str | None) -> Any:
+    try:
+        from kubernetes import client, config
+        from kubernetes.dynamic import DynamicClient
+    except ImportError:
+        raise MissingExtraError("kubernetes", "kubernetes") from None
+    configuration = client.Configuration()
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")  # the library reads it only once, when it is imported
+    try:
+        try:
+            config.load_kube_config(kubeconfig, context, configuration, persist_config=False)
+        except config.ConfigException:
+            if kubeconfig or context:
+                raise
+            config.load_incluster_config(configuration)
+    except (config.ConfigException, OSError, ValueError) as error:
+        reason = str(error).rstrip(".")
+        raise InputError(f"Cannot find a cluster: {reason}.", "Set KUBECONFIG, or pass a context.") from None
+    configuration.retries = False  # `_retry` knows which requests may be repeated
+    # Each API group is discovered on its own: not every user may list all of them, and the client library would cache
+    # the list in a folder that all users of this host share.
+    return DynamicClient(client.ApiClient(configuration), discoverer=lambda *_: None)

@@ -1,0 +1,370 @@
+"""The base of executors whose platform is an operator on Kubernetes: they apply manifests and observe pods."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.executors.difference import difference
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.live_object import LiveObject, seconds_of
+from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+from sizewright.executors.kubernetes.pods import PodLabels, Pods
+from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
+from sizewright.executors.registry import unsupported
+from sizewright.executors.time_to_first_step import TimeToFirstStep
+from sizewright.executors.yaml_documents import from_yaml, to_yaml
+from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec.outcome import Status
+
+_DELETE_TIMEOUT_S = 120.0
+_METRICS_API = "metrics.k8s.io/v1beta1"
+
+
+class ClusterExecutor(ManifestExecutor):
+    """Launch, change, observe and stop jobs on a Kubernetes cluster.
+
+    The cluster is that of the current kubeconfig, of `context`, or of `api`. Rendering plans needs no connection to it.
+    A launch or change returns once the cluster has accepted it, though its pods may wait in a queue. The numbers of the
+    roles that the platform `scales` change while the job runs. For any other change the job is deleted and restarted,
+    and resumes from its own checkpoints.
+    """
+
+    capabilities = Capabilities(launch=True, adjust=True, observe=True, stop=True, render=True)
+    labels: ClassVar[PodLabels]
+    scales: ClassVar[frozenset[Role]] = frozenset()
+    """The roles whose number of replicas the operator changes while the job runs."""
+    resizes: ClassVar[bool] = False
+    """True if the operator replaces pods whose size changed."""
+
+    def __init__(
+        self,
+        *,
+        base: str | Path | None = None,
+        roles: Mapping[str, str] | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        api: KubeApi | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(base=base, roles=roles)
+        self._connect: Callable[[], KubeApi] = lambda: KubeApi(kubeconfig=kubeconfig, context=context)
+        self._api = api
+        self._clock = clock
+        self._steps = TimeToFirstStep(self.change_costs, clock)
+        self._pods: dict[str, Pods] = {}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def end_status(self, document: Mapping[str, Any]) -> Status | None:
+        """Return how a job ended, by the status of its object; None while it runs."""
+        raise NotImplementedError
+
+    def launch(self, plan: Plan) -> Handle:
+        """Apply the plan's manifest. If the cluster has the job of this very plan already, return its handle.
+
+        Raises InputError if another job has its name, and the API server's errors.
+        """
+        if plan.kind != "launch":
+            raise InputError(
+                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
+                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
+            )
+        document = self._document(plan)
+        since_s = self._clock()
+        handle = self._handle(document, plan)
+        existing = self._get(handle)
+        if existing and _is_being_deleted(existing):
+            self._delete(handle)
+            existing = None
+        if existing and not LiveObject(existing, self).was_applied_by(plan):
+            raise InputError(
+                f"There is a {self.kind} {handle.id} already.", "Make a plan that adjusts it, or rename the job."
+            )
+        if not existing:
+            self.api.apply(document)
+            self._time_first_step(handle, plan, since_s, 0)
+        self._outcomes.pop(handle.id, None)
+        return handle
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Bring the job to the plan's target. Do nothing if this very plan was carried out already.
+
+        Raises InputError if the plan was made for another job or for other sizes, or during the cool-down.
+        """
+        if plan.migrate or plan.rebalance:
+            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
+        job_object = self._known(handle)
+        live = LiveObject(self.sized_object(job_object), self, job_object)
+        if plan.kind == "launch" or plan.job.name != handle.job:
+            raise InputError(
+                f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, but {handle.id} is running.",
+                "Make a plan that adjusts it.",
+            )
+        if _is_being_deleted(job_object):
+            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
+        if plan.kind == "keep" or live.was_applied_by(plan):
+            return
+        if self.end_status(job_object):
+            raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it again.")
+        live.check_current(plan)
+        if live.has(plan, plan.target):
+            return
+        live.check_cool_down(plan, self._clock())
+        self._check_base(job_object)
+        in_place = live.changes_in_place(plan, self.scales, self.resizes)
+        document = self._document(plan, complete=not in_place)
+        since_s = self._clock()
+        samples = self._samples_trained(handle)
+        if in_place:
+            self.api.apply(document)
+        else:
+            self._restart(handle, job_object, document)
+        self._time_first_step(handle, plan, since_s, samples)
+
+    def observe(self, handle: Handle) -> Metrics:
+        """Return the metrics of the pods that run; a job in a queue has none."""
+        job_object = self._known(handle)
+        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        namespace = job_object["metadata"]["namespace"]
+        selector = f"{self.labels.job}={self.job_label(job_object)}"
+        pod_objects = self.api.list("v1", "Pod", namespace, selector)
+        try:
+            usages = self.api.list(_METRICS_API, "PodMetrics", namespace, selector)
+        except SizewrightError:  # missing or forbidden; containers that call log_samples report their usage anyway
+            usages = []
+
+        def read_log(pod: str, container: str, lines: int | None) -> str:
+            try:
+                return self.api.log(namespace, pod, container, lines)
+            except (InputError, EngineError) as error:
+                if "Not allowed" in error.message:
+                    raise
+                return ""  # the container has not started, or its node does not answer: the next call reads it again
+
+        metrics = pods.read(pod_objects, usages, read_log)
+        self._steps.look(handle.id, metrics)
+        return metrics
+
+    def wait(self, handle: Handle, timeout_s: float) -> bool:
+        """Wait up to about `timeout_s` seconds for the job to end, and return whether it has ended."""
+        if handle.id in self._outcomes or self.end_status(self._known(handle)):
+            return True
+        name = handle.id.partition("/")[2]
+        deadline_s = time.monotonic() + timeout_s
+        while handle.id not in self._outcomes and (remaining_s := deadline_s - time.monotonic()) > 0:
+            if remaining_s >= 1:  # the shortest time-out of a watch
+                events = self.api.watch(self.api_version, self.kind, _namespace(handle), name, remaining_s)
+                if any(self.end_status(event) for event in events):
+                    return True
+            time.sleep(min(1.0, max(0.0, deadline_s - time.monotonic())))  # the server may end a watch at once
+        return handle.id in self._outcomes
+
+    def stop(self, handle: Handle) -> Outcome:
+        """Delete the job if it still runs. A second call returns the same outcome."""
+        if handle.id not in self._outcomes:
+            job_object = self._known(handle)
+            status = self.end_status(job_object)
+            samples = self._samples_trained(handle)
+            if status is None:
+                self._delete(handle)
+            self._steps.forget(handle.id)
+            created_s = seconds_of(job_object["metadata"].get("creationTimestamp"))
+            duration_s = max(0.0, self._clock() - created_s) if created_s else 0.0
+            self._outcomes[handle.id] = Outcome(status=status or "stopped", samples=samples or 0, duration_s=duration_s)
+        return self._outcomes[handle.id]
+
+    def find(self, plan: Plan) -> Handle | None:
+        """Return the handle of the plan's job, or None if the cluster does not have it."""
+        handle = self._handle(self._document(plan, complete=True), plan)
+        return handle if self._get(handle) else None
+
+    def difference(self, plan: Plan) -> str:
+        """Return what the plan would change on the cluster, as the lines of a diff.
+
+        Nothing is changed. Raises the errors that applying the plan would raise.
+        """
+        complete = self._document(plan, complete=True)
+        job_object = self._get(self._handle(complete, plan))
+        in_place = True
+        if job_object:
+            self._check_base(job_object)
+            live = LiveObject(self.sized_object(job_object), self, job_object)
+            in_place = live.changes_in_place(plan, self.scales, self.resizes)
+        if not in_place:
+            return difference(job_object, self._dry_run(complete)) + "The job is deleted and restarted.\n"
+        document = self._document(plan)
+        before = job_object if document["kind"] == self.kind else None
+        return difference(before, self.api.apply(document, dry_run=True))
+
+    def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
+        """Return the object that has the sizes of a job."""
+        return job_object
+
+    def job_label(self, document: Mapping[str, Any]) -> str:
+        """Return the value of the label by which the job's pods are selected."""
+        return str(document["metadata"]["name"])
+
+    @property
+    def where(self) -> str:
+        """The cluster's address, for the audit log."""
+        return self.api.host
+
+    @property
+    def api(self) -> KubeApi:
+        """The client of the cluster, which connects on first use."""
+        if self._api is None:
+            self._api = self._connect()
+        return self._api
+
+    def _document(self, plan: Plan, *, complete: bool = False) -> dict[str, Any]:
+        """Return the object to apply: the manifest with the annotations of its plan.
+
+        With `complete` it is always that of the job, even where the platform makes a change by another object.
+        """
+        documents = from_yaml(self.render(plan.model_copy(update={"kind": "launch"}) if complete else plan))
+        document = self.select_document(documents, "The manifest", plan.job.name)
+        meta = document.setdefault("metadata", {})
+        meta.pop("generateName", None)  # server-side apply needs the name
+        meta.setdefault("name", plan.job.name)
+        meta.setdefault("namespace", plan.job.deploy.namespace)
+        annotations = {**(meta.get("annotations") or {}), **plan_annotations(plan)}
+        annotations[APPLIED_AT] = datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
+        if self._base:
+            annotations[BASE_MARK] = "yes"
+        meta["annotations"] = annotations
+        return dict(document)
+
+    def _check_base(self, job_object: Mapping[str, Any]) -> None:
+        """Raise InputError if the job was made from a base manifest and this executor has none."""
+        if not self._base and (job_object["metadata"].get("annotations") or {}).get(BASE_MARK):
+            raise InputError(
+                f"{self.kind} {job_object['metadata']['name']} was made from a base manifest, which its changes need, "
+                "too.",
+                "Pass the same base manifest.",
+            )
+
+    def _handle(self, document: Mapping[str, Any], plan: Plan) -> Handle:
+        meta = document["metadata"]
+        name = document["spec"].get("ownerJob", meta["name"])  # of an object that only changes a job
+        return Handle(executor=self.name, id=f"{meta['namespace']}/{name}", job=plan.job.name)
+
+    def _get(self, handle: Handle) -> dict[str, Any] | None:
+        return self.api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
+
+    def _known(self, handle: Handle) -> dict[str, Any]:
+        """Return the job's object. Raises InputError if the cluster does not have it."""
+        job_object = None
+        if handle.executor == self.name and "/" in handle.id and handle.id not in self._outcomes:
+            job_object = self._get(handle)
+        if job_object is None:
+            raise InputError(f"The cluster has no {self.kind} {handle.id}.", "Launch it, or pass another handle.")
+        return job_object
+
+    def _restart(self, handle: Handle, job_object: dict[str, Any], document: dict[str, Any]) -> None:
+        """Delete the job and apply its new manifest.
+
+        A dry run first raises whatever the cluster refuses. If the cluster refuses the manifest after all, the previous
+        job is restored; if that fails, too, its object is kept in a file that the error names.
+        """
+        self._dry_run(document)
+        metadata = {
+            key: value
+            for key, value in job_object["metadata"].items()
+            if key in ("name", "namespace", "labels", "annotations")
+        }
+        previous = {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
+        try:
+            self._delete(handle)
+            self._await_pods(handle, job_object)
+            self.api.apply(document)
+        except SizewrightError as error:
+            self._restore(handle, previous, error)
+            raise
+
+    def _restore(self, handle: Handle, previous: dict[str, Any], cause: SizewrightError) -> None:
+        """Apply the previous object of a job. Raises EngineError with the file that keeps it, if that fails."""
+        try:
+            job_object = self._get(handle)
+            if job_object is None:
+                self.api.apply(previous)
+            if job_object is None or not _is_being_deleted(job_object):
+                return
+            state = "is being deleted"
+        except SizewrightError:
+            state = "may be gone"
+        path = Path(tempfile.mkdtemp(prefix="sizewright-")) / f"{handle.id.replace('/', '-')}.yaml"
+        path.write_text(to_yaml([f"{handle.id} before its change failed"], previous), encoding="utf-8")
+        raise EngineError(
+            f"{self.kind} {handle.id} {state}, and could not be restored after its change failed: {cause.message}",
+            f"Its object is in {path}: once the cluster answers, kubectl apply --server-side "
+            f"--field-manager=sizewright -f it, or launch the job again.",
+        ) from cause
+
+    def _await_pods(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
+        """Wait until all pods of the job are gone, since they write its checkpoints as they end."""
+        selector = f"{self.labels.job}={self.job_label(job_object)}"
+        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
+        while self.api.list("v1", "Pod", _namespace(handle), selector):
+            if time.monotonic() > deadline_s:
+                raise EngineError(
+                    f"Pods of {handle.id} still exist after {_DELETE_TIMEOUT_S:.0f} s.", "Check their finalizers."
+                )
+            time.sleep(0.5)
+
+    def _dry_run(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the object as the cluster would create it under a name that is not in use."""
+        name = document["metadata"]["name"]
+        renamed = {**document, "metadata": {**document["metadata"], "name": f"{name[:50]}-check"}}
+        created = self.api.apply(renamed, dry_run=True)
+        return {**created, "metadata": {**created["metadata"], "name": name}}
+
+    def _delete(self, handle: Handle) -> None:
+        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
+        self.api.delete(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
+        while self._get(handle):
+            if time.monotonic() > deadline_s:
+                raise EngineError(
+                    f"{self.kind} {handle.id} still exists after {_DELETE_TIMEOUT_S:.0f} s.", "Check its finalizers."
+                )
+            time.sleep(0.1)
+
+    def _time_first_step(self, handle: Handle, plan: Plan, since_s: float, samples: int | None) -> None:
+        """Measure the time until the first step after a change, if the `samples` before it are known."""
+        if samples is None:
+            return
+        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
+        self._steps.await_step(handle.id, plan, target, since_s, samples)
+
+    def _samples_trained(self, handle: Handle) -> int | None:
+        try:
+            return self.observe(handle).samples_trained
+        except SizewrightError:  # a change or stop goes on without this number
+            return None
+
+    def _new_pods(self, job_object: Mapping[str, Any], handle: Handle) -> Pods:
+        document = dict(job_object)
+        try:
+            job = read_plan(job_object).job
+        except InputError:
+            job = Job(name=handle.job)
+        # Pods may have other containers, which may come first.
+        try:
+            specs = [spec for role in self.roles for spec in self.container_specs(document, role)]
+            names = [str(spec.container.get("name")) for spec in specs]
+        except InputError:  # somebody has changed the object meanwhile
+            names = []
+        role_names = {**self.roles, **self.role_names(document)}
+        return Pods(job, self.labels, role_names, [*dict.fromkeys(names), *self.containers], self._clock)
+
+
+def _namespace(handle: Handle) -> str:
+    return handle.id.partition("/")[0]
+
+
+def _is_being_deleted(job_object: Mapping[str, Any]) -> bool:
+    return bool(job_object["metadata"].get("deletionTimestamp"))

@@ -1,0 +1,132 @@
+"""The sizes that a cluster's object asks for, and the plan by which it was applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sizewright.errors import InputError
+from sizewright.executors.kubernetes.container_spec import rounded
+from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, read_plan
+from sizewright.spec import ROLES, Allocation, Group, Plan, Role
+from sizewright.spec.units import format_count
+
+if TYPE_CHECKING:
+    from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+
+Sizes = dict[Role, tuple[Group, ...]]
+
+
+class LiveObject:
+    """An object on the cluster, read as the manifests of `executor` are.
+
+    `document` has the sizes. `job` has everything else, where a platform keeps sizes in an object of their own.
+    """
+
+    def __init__(
+        self, document: Mapping[str, Any], executor: ManifestExecutor, job: Mapping[str, Any] | None = None
+    ) -> None:
+        self._document = dict(document)
+        self._executor = executor
+        self._job = dict(job or document)
+        self._annotations: Mapping[str, str] = document["metadata"].get("annotations") or {}
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes that the object asks for."""
+        return self._executor.sizes_of(self._document)
+
+    def batch_size(self, default: int) -> int:
+        """Return the batch size that the workers read from their environment, or `default` if they read none."""
+        workers = self._executor.container_specs(self._job, "worker")
+        return workers[0].read_batch_size(default) if workers else default
+
+    def was_applied_by(self, plan: Plan) -> bool:
+        """Return whether this very plan was applied last.
+
+        Raises InputError if a plan with the same id was applied with other sizes.
+        """
+        if self._annotations.get(PLAN_ID) != plan.id:
+            return False
+        if self.sizes != self._executor.asks_for(plan):
+            raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
+        return True
+
+    def has(self, plan: Plan, target: Allocation) -> bool:
+        """Return whether the object asks already for the sizes that the plan would with this target."""
+        if self.batch_size(target.batch_size) != target.batch_size:
+            return False
+        sizes: dict[Role, list[Group]] = {}
+        for role, group in target.groups:
+            if group.replicas:
+                sizes.setdefault(role, []).append(rounded(group, self._executor.cpu_step_m))
+        if self.sizes == {role: tuple(groups) for role, groups in sizes.items()}:
+            return True
+        return self.sizes == self._executor.asks_for(plan.model_copy(update={"target": target}))
+
+    def check_current(self, plan: Plan) -> None:
+        """Raise InputError if the plan was made for other sizes than the object has."""
+        if plan.current is None or self.has(plan, plan.current):
+            return
+        sizes = [
+            f"{group.replicas} × {role} of {format_count(group.cpu, 'core')}"
+            for role, groups in self.sizes.items()
+            for group in groups
+        ]
+        batch = f"batch {self.batch_size(plan.current.batch_size)}"
+        raise InputError(
+            f"Plan {plan.id} was made for {plan.current.describe()}, but the cluster has {', '.join(sizes)}, {batch}.",
+            "Make a new plan from what runs now.",
+        )
+
+    def check_cool_down(self, plan: Plan, now_s: float) -> None:
+        """Raise InputError during the cool-down of the plan that was applied last."""
+        try:
+            cooldown_s = read_plan(self._document).cooldown_s
+        except InputError:  # the object was not applied by a plan
+            return
+        remaining_s = (seconds_of(self._annotations.get(APPLIED_AT)) or 0.0) + cooldown_s - now_s
+        if remaining_s > 0:
+            raise InputError(
+                f"Job {plan.job.name} is in the cool-down of its last plan for another {remaining_s:.0f} s.",
+                f"Apply plan {plan.id} after that.",
+            )
+
+    def changes_in_place(self, plan: Plan, scales: frozenset[Role], resizes: bool) -> bool:
+        """Return whether the job can run on while it changes to the plan's target.
+
+        It can if only the numbers of the roles in `scales` change, and sizes only where the platform `resizes` pods.
+        """
+        sizes, target_sizes = self.sizes, self._executor.asks_for(plan)
+        for role in ROLES:
+            before, after = sizes.get(role, ()), target_sizes.get(role, ())
+            if role not in scales and [group.replicas for group in before] != [group.replicas for group in after]:
+                return False
+            if not resizes and [_of_one_replica(each) for each in before] != [_of_one_replica(each) for each in after]:
+                return False
+        if self.batch_size(plan.target.batch_size) != plan.target.batch_size:
+            return False
+        return _commands(self._job, self._executor) == _commands(self._executor.document(plan), self._executor)
+
+
+def _commands(document: Mapping[str, Any], executor: ManifestExecutor) -> list[Any]:
+    """Return the commands and environments of a job's containers, which only new pods can change."""
+    commands = []
+    for role in ROLES:
+        for spec in executor.container_specs(dict(document), role):
+            variables = [each for each in spec.container.get("env") or [] if "value" in each]
+            commands.append([role, spec.container.get("command"), spec.container.get("args"), variables])
+    return commands
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Return a Kubernetes timestamp on the clock of `time.time`; None if it is not one."""
+    try:
+        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _of_one_replica(group: Group) -> Group:
+    return group.model_copy(update={"replicas": 1})

@@ -1,0 +1,514 @@
+"""The base of executors whose platform takes manifests.
+
+They write a complete manifest, or change the sizes in a manifest of the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from sizewright.errors import InputError
+from sizewright.executors._base import RenderOnlyExecutor
+from sizewright.executors.kubernetes.container_spec import (
+    ContainerSpec,
+    YamlMap,
+    all_containers,
+    expect_mapping,
+    rounded,
+    training_container,
+)
+from sizewright.executors.kubernetes.manifest_check import check_manifest
+from sizewright.executors.kubernetes.pod_command import (
+    ContainerCommand,
+    Discovery,
+    check_rendezvous,
+    container_command,
+    has_command,
+    secrets,
+)
+from sizewright.executors.kubernetes.pod_template import min_available, only_group
+from sizewright.executors.kubernetes.pods import PodLabels
+from sizewright.executors.kubernetes.repeated_sizes import SizeChange, repeated
+from sizewright.executors.kubernetes.totals import beyond_container
+from sizewright.executors.kubernetes.yaml_text import YamlText
+from sizewright.executors.plan_annotations import PLAN_ID, check_no_secrets, has_plan, plan_annotations, read_plan
+from sizewright.executors.yaml_documents import from_yaml, to_yaml
+from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
+from sizewright.spec._base import parse, validate
+from sizewright.spec._faults import explain_first
+from sizewright.spec._text_files import check_rendered
+
+_TARGET_FIELDS = (*ROLES, "batch_size")
+
+
+class ManifestExecutor(RenderOnlyExecutor):
+    """Render plans as manifests of one kind, in which one object is one job.
+
+    A subclass states the object's API version and kind and the path of its roles, and implements `minimal_manifest`. It
+    implements `adapt` if anything else in the manifest depends on the sizes.
+
+    With `base`, a file, only the sizes of that manifest are changed. `roles` maps roles to the names that its entries
+    have.
+    """
+
+    api_version: ClassVar[str]
+    kind: ClassVar[str]
+    roles_path: ClassVar[str]
+    """The path of the role entries: a mapping by name, or a list of entries whose `named_by` is their name."""
+    named_by: ClassVar[str] = ""
+    roles: ClassVar[Mapping[Role, str]]
+    """The platform's names for roles, in any case. In lists, the second group of a role is named such as `ps-2`."""
+    aliases: ClassVar[Mapping[Role, Sequence[str]]] = {}
+    """Other names for roles in users' manifests."""
+    platform_entries: ClassVar[tuple[str, ...]] = ()
+    """Names of entries that belong to the platform itself."""
+    labels: ClassVar[PodLabels]
+    discovery: ClassVar[Discovery]
+    containers: ClassVar[tuple[str, ...]] = ("main",)
+    """Names of the container that trains, where a pod has several."""
+    container_name_reason: ClassVar[str] = ""
+    """Why a pod must have a container of one of these names; empty if it need not."""
+    first_container_trains: ClassVar[bool] = False
+    """True if the platform starts replicas in the first container, whatever its name."""
+    cpu_step_m: ClassVar[int] = 1
+    max_name_length: ClassVar[int] = 63
+
+    def __init__(self, *, base: str | Path | None = None, roles: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._base = base
+        self._role_names: Mapping[str, str] = dict(roles or {})
+        if unknown := self._role_names.keys() - self.roles.keys():
+            raise InputError(
+                f"'{min(unknown)}' is not a role of a {self.kind}.", f"Its roles are: {', '.join(self.roles)}."
+            )
+
+    def render(self, plan: Plan) -> str:
+        """Return the manifest. Raises InputError if it cannot express the plan, or the base is not of its kind."""
+        return self._rendered(plan)[0]
+
+    def remarks(self, plan: Plan) -> list[str]:
+        """Return sentences on what a person has to check in the manifest of a plan.
+
+        These are settings that repeat a size and stay unchanged, entries that the plan does not know, and settings that
+        are still missing.
+        """
+        return list(dict.fromkeys(self._rendered(plan)[1]))
+
+    def _rendered(self, plan: Plan) -> tuple[str, list[str]]:
+        """Return the manifest and the remarks on it."""
+        check_no_secrets(plan)
+        if not self._base:
+            check_rendezvous(plan, self.discovery)
+        groups = self.groups(plan)
+        if self._base:
+            base = YamlText.load(self._base)
+            document = self.select_document(base.documents, str(self._base), plan.job.name)
+            remarks = self._write_sizes(document, plan, groups, str(self._base), base)
+            annotations = document["metadata"].get("annotations")
+            if isinstance(annotations, MutableMapping) and PLAN_ID in annotations:
+                annotations.update(plan_annotations(plan))  # the base was rendered from an earlier plan
+            return base.text, remarks
+        document = self.minimal_manifest(plan, groups)
+        self._write_sizes(document, plan, groups, "The manifest")
+        return to_yaml(self.header(plan, groups), document), list(self.open_points(plan))
+
+    def parse(self, text: str) -> Plan:
+        """Return the plan from which a manifest was rendered, with the sizes that the manifest has now.
+
+        For any other manifest, return the plan that launches it at its sizes. Raises InputError if the text is not a
+        manifest of this kind.
+        """
+        document = self.select_document(from_yaml(text), "The manifest")
+        plan = read_plan(document) if has_plan(document) else self._plan_of(document, text)
+        changed: dict[str, Any] = {}
+        for role in ROLES:
+            planned = tuple(group for group in getattr(plan.target, role) if group.replicas)
+            specs = [spec for spec in self.container_specs(document, role) if planned or spec.asks_for_cores]
+            groups = tuple(spec.read() for spec in specs)
+            if role == "worker" and specs:
+                changed["batch_size"] = specs[0].read_batch_size(plan.target.batch_size)
+            if groups != tuple(rounded(group, self.cpu_step_m) for group in planned):
+                changed[role] = groups
+        try:
+            target = validate(Allocation, {name: getattr(plan.target, name) for name in _TARGET_FIELDS} | changed)
+        except ValidationError as error:
+            raise InputError(f"The manifest's {explain_first(error)}.", "Correct the manifest.") from None
+        return plan.model_copy(update={"target": target})
+
+    def adopt(self, path: str | Path) -> Plan:
+        """Return the plan of a manifest file. The file becomes the base if it has more than that plan.
+
+        Raises InputError if the file is not a manifest of this kind.
+        """
+        text = YamlText.load(path).text
+        plan = self.parse(text)
+        if not self._base and from_yaml(self.render(plan)) != from_yaml(text):
+            self._base = path
+        return plan
+
+    def _plan_of(self, document: YamlMap, text: str) -> Plan:
+        """Return a plan that launches a manifest which carries no plan."""
+        meta = expect_mapping(document.get("metadata"), "metadata")
+        name = str(meta.get("name") or str(meta.get("generateName") or "job").rstrip("-"))
+        sizes = self.sizes_of(document)
+        if "worker" not in sizes:
+            self.container_specs(document, "worker")  # raises if the workers' entry is invalid
+            raise InputError(
+                f"The manifest does not say how many cores its workers request in {self.roles_path}.",
+                "Add their cpu requests, or map the workers' name: --role worker=NAME.",
+            )
+        settings = {"name": name, "deploy": {"namespace": meta.get("namespace") or "default"}}
+        job = parse(Job, settings, "The manifest's metadata")
+        job = job.with_batch_size(self.container_specs(document, "worker")[0].read_batch_size(job.training.batch_size))
+        slug = re.sub("[^a-z0-9-]", "-", name.lower()).strip("-")
+        plan_id = f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        target = Allocation(**sizes, batch_size=job.training.batch_size)
+        return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its manifest has these sizes.")
+
+    def asks_for(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
+        """Return all sizes that the plan's manifest asks for, including roles and GPUs that only a base has."""
+        return self.sizes_of(self.document(plan))
+
+    def document(self, plan: Plan) -> YamlMap:
+        """Return the manifest of the plan's job, whatever kind of plan it is."""
+        text = self.render(plan.model_copy(update={"kind": "launch"}))
+        return self.select_document(from_yaml(text), "The manifest", plan.job.name)
+
+    def sizes_of(self, document: YamlMap) -> dict[Role, tuple[Group, ...]]:
+        """Return the sizes that an object asks for, without roles that do not state their cores."""
+        sizes = {
+            role: tuple(spec.read() for spec in self.container_specs(document, role) if spec.asks_for_cores)
+            for role in ROLES
+        }
+        return {role: groups for role, groups in sizes.items() if groups}
+
+    def unsized(self, plan: Plan) -> list[Role]:
+        """Return the roles with replicas that do not state their cores, which only a base can have."""
+        document = self.document(plan)
+        return [
+            role
+            for role in ROLES
+            if any(spec.replicas and not spec.asks_for_cores for spec in self.container_specs(document, role))
+        ]
+
+    def as_rendered(self, plan: Plan) -> Plan:
+        """Return the plan as its manifest asks for it: rounded, with the additions and the priority of a base."""
+        document = from_yaml(self.render(plan.model_copy(update={"kind": "launch"})))
+        priority = next(_priorities(document), None)
+        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
+        deploy = plan.job.deploy.model_copy(update={"priority_class": priority} if priority is not None else {})
+        return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
+
+    def role_names(self, document: YamlMap) -> dict[Role, str]:
+        """Return the names that an object gives the roles that it has."""
+        names = {role: self._entry_names(document, role) for role in self.roles}
+        return {role: of_role[0] for role, of_role in names.items() if of_role}
+
+    def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
+        """Return the plan's groups that have replicas. Raises InputError if the manifest cannot express the plan."""
+        if plan.kind == "keep":
+            raise InputError(f"Plan {plan.id} keeps the job as it is.", "There is nothing to render.")
+        if len(plan.job.name) > self.max_name_length:
+            raise InputError(
+                f"The name '{plan.job.name}' is too long for {self.kind}s.",
+                f"Use at most {self.max_name_length} characters.",
+            )
+        groups_by_role: dict[Role, tuple[Group, ...]] = {}
+        for role in ROLES:
+            groups = tuple(group for group in getattr(plan.target, role) if group.replicas)
+            if groups and role not in self.roles:
+                raise InputError(f"A {self.kind} has no {role}, but plan {plan.id} has.", "Leave it out.")
+            if groups and not self.named_by:
+                only_group(plan.target, role)
+            if groups:
+                groups_by_role[role] = groups
+        return groups_by_role
+
+    def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
+        """Return a complete manifest, in which the sizes of the groups are not yet written."""
+        raise NotImplementedError
+
+    def adapt(self, document: YamlMap, plan: Plan, changes: Sequence[SizeChange]) -> Iterator[str]:
+        """Adapt other settings that depend on the sizes, and yield sentences on what a person has to check."""
+        yield from ()
+
+    def container_command(self, plan: Plan, role: Role, group: Group) -> ContainerCommand:
+        """Return what the containers of a role start. Raises InputError if the platform cannot start it."""
+        return container_command(plan, role, group, self.discovery, self.labels.number)
+
+    def min_available(self, document: YamlMap, plan: Plan) -> dict[str, int]:
+        """Return how many replicas of each entry must start together."""
+        counts = {
+            name: ContainerSpec(self._field(name), entry, {}).replicas for name, entry in self.entries(document).items()
+        }
+        for role in self.roles:
+            names = self._entry_names(document, role)
+            counts |= zip(names, min_available(plan, role, [counts[name] for name in names]), strict=True)
+        return counts
+
+    def header(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> list[str]:
+        """Return the comment lines above a manifest."""
+        lines = [
+            f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}",
+            f"Why: {plan.reason}",
+            "Apply it with: sizewright apply, or kubectl apply --server-side --field-manager=sizewright -f FILE",
+        ]
+        for role, role_groups in groups.items():
+            if any(not group.memory_bytes for group in role_groups):
+                lines.append(f"The memory of {role} is unknown: none is requested, and none is guaranteed.")
+            for kind in sorted({group.gpu.kind for group in role_groups if group.gpu} - {"gpu"}):
+                lines.append(f"GPUs of {role} are of kind {kind}: add a nodeSelector for nodes that have them.")
+        return [*lines, *self.open_points(plan)]
+
+    def open_points(self, plan: Plan) -> Iterator[str]:
+        """Yield sentences on what the user still has to do or to set before the manifest can run."""
+        if names := secrets(plan):
+            literals = " ".join(f"--from-literal={name}=..." for name in names)
+            yield (
+                f"Values of secrets are in no manifest ({', '.join(names)}): create them once with "
+                f"kubectl -n {plan.job.deploy.namespace} create secret generic {plan.job.name} {literals}"
+            )
+        placeholders = Deploy()
+        missing = []
+        if plan.job.deploy.image == placeholders.image:
+            missing.append(f"deploy.image ({placeholders.image})")
+        if not has_command(plan.job):
+            missing.append(f"deploy.command ({shlex.join(placeholders.command)})")
+        if missing:
+            they, have = ("them", "placeholders") if len(missing) > 1 else ("it", "a placeholder")
+            yield (
+                f"The job file does not set {' and '.join(missing)}: the manifest has {have} instead. Set {they} in "
+                "the job file, or start from your own manifest (--base)."
+            )
+
+    def container_specs(self, document: YamlMap, role: Role) -> list[ContainerSpec]:
+        """Return the places of a role's sizes, in order; empty if the manifest does not have the role."""
+        entries = self.entries(document)
+        names = self._entry_names(document, role)
+        return [self._container_spec(document, self._field(name), entries[name]) for name in names]
+
+    def _container_spec(self, document: YamlMap, field: str, entry: YamlMap) -> ContainerSpec:
+        pod = entry.get("template")
+        containers = all_containers(pod, field)
+        if self.first_container_trains:
+            return ContainerSpec(field, entry, containers[0])
+        if self.container_name_reason and not any(each.get("name") in self.containers for each in containers):
+            names = ", ".join(str(each.get("name")) for each in containers)
+            raise InputError(
+                f"{field} has no container named {self.containers[0]}, only {names}: {self.container_name_reason}.",
+                f"Name the container that trains {self.containers[0]}.",
+            )
+        entries = self.entries(document)
+        training = [entries[name] for role in ("worker", "ps", "chief") for name in self._entry_names(document, role)]
+        templates = [each["template"] for each in training if each is not entry and each.get("template")]
+        return ContainerSpec(field, entry, training_container(pod, self.containers, field, templates))
+
+    def _field(self, name: str) -> str:
+        return f"{self.roles_path}[{name}]" if self.named_by else f"{self.roles_path}.{name}"
+
+    def entries(self, document: YamlMap) -> dict[str, YamlMap]:
+        """Return all entries of an object that have replicas, by name."""
+        value: Any = document
+        for key in self.roles_path.split("."):
+            if key not in expect_mapping(value, self.roles_path):
+                raise InputError(f"The {self.kind} has no {self.roles_path}.", "Add it, or render without the base.")
+            value = value[key]
+        if not self.named_by:
+            roles = expect_mapping(value, self.roles_path)
+            return {name: expect_mapping(each, f"{self.roles_path}.{name}") for name, each in roles.items()}
+        if not isinstance(value, list):
+            raise InputError(f"{self.roles_path} must be a list, got {value!r:.60}.", "Correct the manifest.")
+        return {str(expect_mapping(each, self.roles_path).get(self.named_by)): each for each in value}
+
+    def _entry_names(self, document: YamlMap, role: Role) -> list[str]:
+        """Return the names of the entries that are a role's groups, in order.
+
+        An entry matches by the name that the user mapped, or else by the platform's name or an alias. The only entry of
+        a list is the workers', if its name is not that of another role.
+        """
+        names = list(self.entries(document))
+        if role not in self.roles:
+            return []
+        mapped = self._role_names.get(role)
+        for word in [mapped] if mapped is not None else [self.roles[role], *self.aliases.get(role, ())]:
+            candidates = group_names(word, len(names)) if self.named_by else [word]
+            if matches := [name for candidate in candidates for name in _matching(candidate, names)]:
+                return matches
+        known = {word.lower() for r in self.roles for word in (self.roles[r], *self.aliases.get(r, ()))}
+        is_only = self.named_by and len(names) == 1 and not self._role_names and names[0].lower() not in known
+        return names if role == "worker" and is_only else []
+
+    def select_document(self, documents: list[Any], name: str, job: str = "") -> YamlMap:
+        """Return the document of this kind; of several, the one with the job's name. Raises InputError."""
+        return find_document(documents, self.api_version, self.kind, name, job)
+
+    def _write_sizes(
+        self,
+        document: YamlMap,
+        plan: Plan,
+        groups: Mapping[Role, tuple[Group, ...]],
+        name: str,
+        base: YamlText | None = None,
+    ) -> list[str]:
+        """Write the plan's sizes into a manifest, and return the remarks on it if it is a base."""
+        changes: list[SizeChange] = []
+        for role, role_groups in groups.items():
+            specs = self.container_specs(document, role)
+            if len(specs) != len(role_groups):
+                raise self._wrong_number_of_entries(document, plan, role, name)
+            for i, group in enumerate(role_groups):
+                before = specs[i].sizes()
+                if base and not specs[i].has(group, self.cpu_step_m):
+                    self._separate(base, document, role, i)
+                spec = self.container_specs(document, role)[i]
+                spec.write(group, self.cpu_step_m)
+                spec.write_batch_size(plan.target.batch_size, plan.job.training.batch_size)
+                spec.write_counts(plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu)
+                changes.append(SizeChange(role, spec, before, spec.sizes()))
+        if "ps" not in groups and "ps" in self.roles and self.container_specs(document, "ps"):
+            raise InputError(f"{name} has PS, but plan {plan.id} has none.", "Remove them from the manifest.")
+        remarks = list(self.adapt(document, plan, changes))
+        check_manifest(document, (spec for role in groups for spec in self.container_specs(document, role)), name)
+        if not base:
+            return []
+        return [*self._base_remarks(document, groups), *remarks, *repeated(document, changes)]
+
+    def _wrong_number_of_entries(self, document: YamlMap, plan: Plan, role: Role, name: str) -> InputError:
+        """Return the error for a base that does not have one entry for each of the plan's groups."""
+        entries = self._entry_names(document, role)
+        sizes = len(getattr(plan.target, role))
+        word = self._role_names.get(role, self.roles[role])
+        names = list(self.entries(document))
+        unused = [name for name in names if not any(name in self._entry_names(document, other) for other in ROLES)]
+        add = f"dd the missing entries, named {', '.join(group_names(word, sizes))}"
+        remedy = f"Map the entry, for example --role {role}={unused[0]}, or a{add}" if unused else f"A{add}"
+        return InputError(
+            f"{name} has {len(entries) or 'no'} {word} in {self.roles_path} (there: {', '.join(names) or 'nothing'}), "
+            f"but plan {plan.id} has {sizes} {'sizes' if sizes > 1 else 'size'} of {role}.",
+            f"{remedy}. An entry of another name is mapped by --role {role}=NAME.",
+        )
+
+    def _separate(self, base: YamlText, document: YamlMap, role: Role, i: int) -> None:
+        """Copy what the i-th group of a role shares with other entries through YAML aliases, so that these keep it."""
+        name = self._entry_names(document, role)[i]
+        path: list[str | int] = [*self.roles_path.split(".")]
+        path.append(list(self.entries(document)).index(name) if self.named_by else name)
+        base.separate(document, *path)
+        spec = self.container_specs(document, role)[i]
+        containers = expect_mapping(spec.entry["template"], spec.field)["spec"]["containers"]
+        index = next(n for n, container in enumerate(containers) if container is spec.container)
+        container_path = [*path, "template", "spec", "containers", index]
+        for amounts in ("requests", "limits"):
+            base.separate(document, *container_path, "resources", amounts)
+        for n, variable in enumerate(spec.container.get("env") or []):
+            if isinstance(variable, Mapping) and str(variable.get("name")).startswith("SIZEWRIGHT_"):
+                base.separate(document, *container_path, "env", n)
+        base.separate(document, *path, "rayStartParams")
+
+    def _base_remarks(self, document: YamlMap, groups: Mapping[Role, tuple[Group, ...]]) -> Iterator[str]:
+        """Yield sentences on what the plan does not know of a base, and on names that were guessed."""
+        role_entries = {role: self._entry_names(document, role) for role in groups}
+        for role, names in role_entries.items():
+            expected = group_names(self.roles[role], len(names)) if self.named_by else [self.roles[role]]
+            for name in names:
+                if name.lower() not in map(str.lower, expected) and role not in self._role_names:
+                    yield f"{self._field(name)} is taken for {role}; map another entry by --role {role}=NAME."
+        sized = {name for names in role_entries.values() for name in names}
+        for name, entry in self.entries(document).items():
+            if name not in sized and name not in self.platform_entries:
+                count = entry.get("replicas", 1)
+                yield f"{self._field(name)} is not in the plan and stays unchanged ({count} × its current size)."
+        for role, role_groups in groups.items():
+            for spec, group in zip(self.container_specs(document, role), role_groups, strict=True):
+                containers = all_containers(spec.entry["template"], spec.field)
+                if len(containers) > 1 and spec.container.get("name") not in self.containers:
+                    yield f"{spec.field}: container {spec.container.get('name')} is taken for the one that trains."
+                yield from beyond_container(spec)
+                if spec.gpu_resource and not group.gpu:
+                    gpu = spec.read().gpu
+                    yield (
+                        f"{spec.field} keeps {gpu.count if gpu else 0} {spec.gpu_resource} per replica: "
+                        "the plan has no GPUs."
+                    )
+                if not group.memory_bytes:
+                    yield f"{spec.field}: the plan has no memory, so that of the manifest stays."
+
+
+def _priorities(value: Any) -> Iterator[str]:
+    """Yield the names of priority classes anywhere in documents."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key in ("priorityClassName", "priorityClass", "priority") and isinstance(inner, str):
+                yield str(inner)
+            yield from _priorities(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _priorities(inner)
+
+
+def find_document(documents: list[Any], api_version: str, kind: str, name: str, job: str = "") -> YamlMap:
+    """Return the only document of a kind, or of several the one named `job`. Items of a List count as documents.
+
+    Raises InputError that names the documents, if there is no such document.
+    """
+    documents = list(_without_lists(documents))
+    matches = [each for each in documents if _kind_of(each) == kind]
+    if len(matches) > 1 and job:
+        names = [str((each.get("metadata") or {}).get("name")) for each in matches]
+        matches = [each for each, each_name in zip(matches, names, strict=True) if each_name == job]
+        if len(matches) != 1:
+            raise InputError(
+                f"{name} has {len(names)} {kind}s ({', '.join(names)}), and {len(matches) or 'none'} of them "
+                f"{'are' if matches else 'is'} named {job} like the job.",
+                "Pass a file with only the one to size, or give the job its name.",
+            )
+    if len(matches) != 1:
+        kinds = ", ".join(map(_kind_of, documents)) or "nothing"
+        raise InputError(
+            f"{name} has {len(matches) or 'no'} {kind}{'s' if len(matches) > 1 else ''}; it holds: {kinds}.",
+            f"Pass a manifest with one {kind} of {api_version}.",
+        )
+    if matches[0].get("apiVersion") != api_version:
+        raise InputError(
+            f"{name} has apiVersion '{matches[0].get('apiVersion')}', which is another {kind}.", f"Use {api_version}."
+        )
+    check_rendered(matches[0], name)
+    return expect_mapping(matches[0], name)
+
+
+def _kind_of(document: Any) -> str:
+    if isinstance(document, Mapping):
+        return str(document.get("kind") or "a mapping without kind")
+    return "a list" if isinstance(document, list) else type(document).__name__
+
+
+def _without_lists(documents: list[Any]) -> Iterator[Any]:
+    """Yield the documents, with each List replaced by its items, and without empty documents."""
+    for each in documents:
+        if isinstance(each, Mapping) and str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list):
+            yield from _without_lists(each["items"])
+        elif each is not None:
+            yield each
+
+
+def _matching(word: str, names: Sequence[str]) -> list[str]:
+    """Return the name that equals the word, or else the first that does in another case."""
+    return [word] if word in names else [name for name in names if name.lower() == word.lower()][:1]
+
+
+def set_if_present(entry: YamlMap, name: str, value: int) -> None:
+    """Set a field that depends on the sizes, if the manifest has it."""
+    if name in entry:
+        entry[name] = value
+
+
+def group_names(word: str, count: int) -> list[str]:
+    """Return the names of a role's groups: `ps`, `ps-2`, `ps-3`."""
+    return [word, *(f"{word}-{number}" for number in range(2, count + 1))]

@@ -1,0 +1,128 @@
+"""Schemas of the objects in an API server's answers: the fields that are used. All other fields are kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from sizewright.errors import EngineError
+from sizewright.spec._faults import explain_first
+
+
+def _time(text: str) -> str:
+    datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return text
+
+
+Time = Annotated[str, AfterValidator(_time)]
+Strings = dict[str, str]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Meta(_Schema):
+    name: str = Field(min_length=1)
+    uid: str = ""
+    namespace: str | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    creationTimestamp: Time | None = None  # noqa: N815
+    deletionTimestamp: Time | None = None  # noqa: N815
+
+
+class _Status(_Schema):
+    phase: str | None = None
+    conditions: list[dict[str, Any]] | None = None
+
+
+class Object(_Schema):
+    """An object of any kind."""
+
+    metadata: _Meta
+    spec: dict[str, Any] | None = None
+    status: _Status | None = None
+
+
+class _Resources(_Schema):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Container(_Schema):
+    name: str = Field(min_length=1)
+    resources: _Resources | None = None
+    env: list[dict[str, Any]] | None = None
+
+
+class _PodSpec(_Schema):
+    containers: list[_Container] = Field(min_length=1)
+
+
+class Pod(Object):
+    """A pod, which is one replica."""
+
+    spec: _PodSpec  # type: ignore[assignment]
+
+
+class _Usage(_Schema):
+    cpu: str
+    memory: str
+
+
+class _ContainerUsage(_Schema):
+    name: str
+    usage: _Usage
+
+
+class PodMetrics(Object):
+    """The recent usage of a pod's containers, of `metrics.k8s.io`."""
+
+    timestamp: Time
+    window: str = "0s"
+    containers: list[_ContainerUsage] = []
+
+
+class Served(_Schema):
+    """A kind that the server serves."""
+
+    name: str
+    kind: str
+    namespaced: bool
+    verbs: list[str]
+
+
+_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics}
+
+
+def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:
+    """Return the answer to a request unchanged. Raises EngineError if it is not an object of the kind."""
+    return _check(_SCHEMAS.get(kind, Object), answer, request)
+
+
+def check_items(kind: str, answer: Any, request: str, key: str = "items") -> list[dict[str, Any]]:
+    """Return the objects of a list unchanged. Raises EngineError if the answer is not a list of such objects."""
+    items = answer.get(key) if isinstance(answer, dict) else answer
+    if not isinstance(items, list | None):
+        raise unusable_answer(request, f"{key} must be a list")
+    schema = Served if key == "resources" else _SCHEMAS.get(kind, Object)
+    return [_check(schema, each, request) for each in items or []]
+
+
+def _check(schema: type[_Schema], answer: Any, request: str) -> dict[str, Any]:
+    try:
+        schema.model_validate(answer)
+    except ValidationError as error:
+        raise unusable_answer(request, explain_first(error)) from None
+    return answer  # type: ignore[no-any-return]
+
+
+def unusable_answer(request: str, reason: str) -> EngineError:
+    """Return the error for an answer that cannot be used."""
+    return EngineError(
+        f"The API server's answer to the request to {request} cannot be used: {reason[:200]}.",
+        "Check which server the kubeconfig names, and whether a proxy stands in between.",
+    )

@@ -1,0 +1,234 @@
+"""Metrics of a job's replicas, read from its pods.
+
+Sizes are the pods' requests, and samples come from their logs. Memory and CPU come from the container's control group,
+which `log_samples` prints to the log, or else from the cluster's metrics.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizewright.executors.kubernetes.container_spec import ContainerSpec, main_container
+from sizewright.progress import ProgressLine, Reading, read_line
+from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaMetrics, Role
+from sizewright.spec.command import Progress
+from sizewright.spec.units import is_count, read_bytes, read_cores
+from sizewright.training.command.reports import Reports, add_up
+
+TAIL_LINES = 400
+_GROUP_STEP = 10_000
+"""The difference between the numbers of replicas in one group of a role and those in the next."""
+
+ReadLog = Callable[[str, str, "int | None"], str]
+"""Return the log of a pod's container: its last lines, or all of it."""
+
+
+class PodLabels(NamedTuple):
+    """The keys of the labels that a platform's operator gives its pods."""
+
+    job: str
+    role: str
+    number: str | None = None
+
+
+class _PodState(NamedTuple):
+    """What was read of one pod so far."""
+
+    role: Role
+    number: int
+    reading: Reading
+    earlier_samples: int = 0
+    """Samples of the pod's containers before the last restart."""
+    last_progress_at_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    usage_at: str = ""
+    """The timestamp of the PodMetrics that were counted last."""
+
+    @property
+    def samples(self) -> int:
+        """Samples of all containers that the pod has had."""
+        return self.earlier_samples + self.reading.samples
+
+
+class Pods:
+    """Reads the pods of one job repeatedly. Samples of pods that are gone stay counted."""
+
+    def __init__(
+        self,
+        job: Job,
+        labels: PodLabels,
+        role_names: Mapping[Role, str],
+        containers: Sequence[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._job = job
+        self._labels = labels
+        self._containers = containers
+        self._clock = clock
+        self._roles: dict[str, Role] = {name.lower(): role for role, name in role_names.items()}
+        self._progress = job.command.progress if job.command else Progress()
+        self._states: dict[str, _PodState] = {}
+
+    def read(self, pods: Sequence[dict[str, Any]], usages: Sequence[dict[str, Any]], log: ReadLog) -> Metrics:
+        """Return the metrics of the pods that run; `usages` are their PodMetrics."""
+        usage_of = {usage["metadata"]["name"]: usage for usage in usages}
+        running = []
+        for pod in filter(_is_running, sorted(pods, key=_age)):
+            if state := self._states.get(_uid(pod)) or self._new_state(pod):
+                running.append(pod)
+                self._states[_uid(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
+        samples = [state.samples for state in self._states.values() if state.role in ("worker", "chief")]
+        counts_job = self._progress.counts == "job" and self._progress.source != "log_samples"
+        trained = max(samples, default=0) if counts_job else sum(samples)
+        return Metrics(
+            replicas=tuple(self._metrics(self._states[_uid(pod)]) for pod in running),
+            samples_trained=trained,
+            samples_left=self._job.samples_left(trained),
+            allocation=self._allocation(running),
+        )
+
+    def _updated(self, state: _PodState, pod: dict[str, Any], usage: dict[str, Any] | None, log: ReadLog) -> _PodState:
+        name = pod["metadata"]["name"]
+        container = main_container({"spec": pod["spec"]}, self._containers, name)["name"]
+        # A pattern that counts increments needs all lines.
+        needs_all = self._progress.source != "log_samples" and "<more>" in (self._progress.pattern or "<more>")
+        lines = log(name, container, None if needs_all else TAIL_LINES).splitlines()
+        # The last line of each process in the container.
+        progress_lines = list({line.process: line for text in lines if (line := read_line(text))}.values())
+        batch_size = self._container_spec(pod).read_batch_size(self._job.training.batch_size)
+        if self._progress.source == "log_samples":
+            reading = add_up([line.reading for line in progress_lines]) if progress_lines else Reading()
+        else:
+            reports = Reports(self._progress, batch_size, Path(tempfile.gettempdir()))
+            for text in lines:
+                reports.line(text.strip(), self._clock())
+            reading = reports.last
+        return _with_usage(self._with_reading(state, reading), progress_lines, container, usage)
+
+    def _with_reading(self, state: _PodState, reading: Reading) -> _PodState:
+        """Return the state with a new reading. Without samples the earlier reading stays; fewer are a restart."""
+        last = state.reading.samples
+        if not reading.samples:
+            return state
+        if reading.samples == last:
+            return state._replace(reading=reading)
+        earlier_samples = state.earlier_samples + (last if reading.samples < last else 0)
+        return state._replace(
+            reading=reading, earlier_samples=earlier_samples, last_progress_at_s=reading.at_s or self._clock()
+        )
+
+    def _new_state(self, pod: dict[str, Any]) -> _PodState | None:
+        """Return the state of a new pod, or None if the pod is of no role of the job, such as a head.
+
+        Where the platform does not number its pods, they are numbered in the order in which they appear.
+        """
+        labels = pod["metadata"].get("labels") or {}
+        word = str(labels.get(self._labels.role, "")).lower()
+        group = 1
+        if word not in self._roles:  # such as ps-2
+            word, _, suffix = word.rpartition("-")
+            group = int(suffix) if is_count(suffix) else 1
+        if word not in self._roles:
+            return None
+        role = self._roles[word]
+        index = str(labels.get(self._labels.number or "", ""))
+        number = int(index) if is_count(index) else sum(state.role == role for state in self._states.values())
+        return _PodState(role, (group - 1) * _GROUP_STEP + number, Reading())
+
+    def _metrics(self, state: _PodState) -> ReplicaMetrics:
+        reading = state.reading
+        return ReplicaMetrics(
+            role=state.role,
+            index=state.number,
+            at_s=self._clock(),
+            cpu_s=state.cpu_s,
+            throttled_s=0.0,
+            memory_peak_bytes=state.memory_bytes,
+            limited_by="cgroup",
+            steps=reading.steps,
+            samples=state.samples,
+            last_step_at_s=state.last_progress_at_s,
+            data_s=reading.data_s,
+            pull_s=reading.pull_s,
+            compute_s=reading.compute_s,
+            push_s=reading.push_s,
+        )
+
+    def _allocation(self, running: Sequence[dict[str, Any]]) -> Allocation | None:
+        """Return the allocation by the requests of the running pods, or None if no worker runs."""
+        groups: dict[Role, list[Group]] = {}
+        for pod in running:
+            role = self._states[_uid(pod)].role
+            spec = self._container_spec(pod)
+            if not spec.asks_for_cores:
+                continue
+            size = spec.read()
+            of_role = groups.setdefault(role, [])
+            same = next((i for i, each in enumerate(of_role) if each.model_copy(update={"replicas": 1}) == size), None)
+            if same is None:
+                of_role.append(size)
+            else:
+                of_role[same] = size.model_copy(update={"replicas": of_role[same].replicas + 1})
+        if "worker" not in groups:
+            return None
+        worker = next(pod for pod in running if self._states[_uid(pod)].role == "worker")
+        batch_size = self._container_spec(worker).read_batch_size(self._job.training.batch_size)
+        return Allocation(**{role: tuple(of_role) for role, of_role in groups.items()}, batch_size=batch_size)
+
+    def _container_spec(self, pod: dict[str, Any]) -> ContainerSpec:
+        name = pod["metadata"]["name"]
+        container = main_container({"spec": pod["spec"]}, self._containers, name)
+        return ContainerSpec(name, {"replicas": 1}, container)
+
+
+def _with_usage(
+    state: _PodState, progress_lines: Sequence[ProgressLine], container: str, pod_metrics: dict[str, Any] | None
+) -> _PodState:
+    """Return the state with CPU and memory of the container's control group, else of the cluster's metrics.
+
+    The cluster's metrics give cores over a window, which are multiplied by the time since the last ones.
+    """
+    cgroup = max((line.usage for line in progress_lines), key=lambda usage: usage.cpu_s or 0.0, default=None)
+    if cgroup and cgroup.cpu_s is not None:
+        memory = max(state.memory_bytes, cgroup.memory_peak_bytes or cgroup.memory_bytes or 0)
+        return state._replace(cpu_s=max(state.cpu_s, cgroup.cpu_s), memory_bytes=memory)
+    if not pod_metrics or pod_metrics["timestamp"] == state.usage_at:
+        return state
+    usage = next((each["usage"] for each in pod_metrics.get("containers", []) if each["name"] == container), None)
+    if usage is None:
+        return state
+    timestamp = pod_metrics["timestamp"]
+    cores = read_cores(usage["cpu"], "cpu") if usage["cpu"].strip("0num") else 0.0
+    memory = read_bytes(usage["memory"], "memory") if usage["memory"].strip("0KMGTi") else 0
+    passed_s = _seconds_between(state.usage_at, timestamp) or _seconds(pod_metrics.get("window", "0s"))
+    return state._replace(
+        cpu_s=state.cpu_s + cores * passed_s, memory_bytes=max(state.memory_bytes, memory), usage_at=timestamp
+    )
+
+
+def _seconds_between(before: str, after: str) -> float:
+    times = [datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (before, after) if text]
+    return (times[1] - times[0]).total_seconds() if len(times) == 2 else 0.0
+
+
+def _seconds(duration: str) -> float:
+    """Return the seconds of a duration such as `15.4s`; 0 for any other format."""
+    number = duration.removesuffix("s")
+    return float(number) if is_count(number.replace(".", "", 1)) else 0.0
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _uid(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _age(pod: dict[str, Any]) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"]["name"])

@@ -1,0 +1,1 @@
+"""The default throughput model: a curve, its residual, and its parts."""

@@ -1,0 +1,1 @@
+"""Throughput models with one simple equation each, and black boxes."""

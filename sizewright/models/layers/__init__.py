@@ -1,0 +1,1 @@
+"""Decorators of throughput models, each of which adds one thing."""

@@ -1,0 +1,1 @@
+"""Memory models: bytes that a parameter server or a worker needs."""

@@ -1,0 +1,118 @@
+"""Memory of growing embedding tables per PS, and the probability that it exceeds a limit before training ends.
+
+The forecast is that of the fullest partition. When its rows exceed the reserved capacity, a PS copies its arrays into
+arrays of twice the size, and for a moment both exist. Fresh pages cost nothing until they are written, so the peak of
+growing beyond a capacity of C rows is C·(1 + share). `share` is the part of a row that lies in the larger of the
+arrays, which are copied one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from sizewright.errors import InputError
+from sizewright.models._base import check_share
+from sizewright.models.memory.memory_model import (
+    INDEX_BYTES_PER_ROW,
+    index_bytes,
+    largest_partition,
+    row_bytes,
+    state_floats,
+)
+from sizewright.models.memory.row_growth import RowGrowth
+from sizewright.spec import Job
+from sizewright.spec.units import format_count
+
+Floats = NDArray[np.float64]
+
+_MIN_SD = 0.01
+MIN_CAPACITY = 1024.0
+
+
+@dataclass(frozen=True)
+class EmbeddingMemory:
+    """Draws (d,) of the peak bytes of a PS up to some number of samples."""
+
+    draws: Floats
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return float(np.median(self.draws))
+
+    def interval(self, coverage: float = 0.9) -> tuple[float, float]:
+        """Return the interval in bytes that holds the peak with probability `coverage`."""
+        check_share("coverage", coverage)
+        low, high = np.quantile(self.draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
+        return float(low), float(high)
+
+    def oom_probability(self, limit_bytes: float) -> float:
+        """Return the probability that the peak exceeds a limit.
+
+        The logarithm of the peak counts as normal, so that the distribution has a tail beyond the draws.
+        """
+        if not limit_bytes > 0:
+            raise InputError(f"limit_bytes must be above 0, got {limit_bytes}.", "Give the memory limit in bytes.")
+        return exceeding(self.draws, limit_bytes)
+
+
+def forecast(
+    job: Job,
+    tables: Sequence[RowGrowth],
+    samples: float,
+    ps: int,
+    *,
+    base_bytes: float = 0.0,
+    reserved_rows: float = 0.0,
+) -> EmbeddingMemory:
+    """Return the peak of the fullest of `ps` PS after `samples`, from the growth of each table.
+
+    Capacity for `reserved_rows` over all PS is allocated beforehand; beyond it, arrays are copied into larger ones.
+    Raises InputError for a wrong number of tables, or without PS.
+    """
+    if len(tables) != job.model.tables.count:
+        raise InputError(
+            f"The job has {format_count(job.model.tables.count, 'table')}, got the growth of {len(tables)}.",
+            "Give one RowGrowth for each table.",
+        )
+    if not ps >= 1:
+        raise InputError(f"ps must be 1 or more, got {ps}.", "Give the number of PS.")
+    return peak_of(job, np.sum([table.draw(samples) for table in tables], axis=0), ps, base_bytes, reserved_rows)
+
+
+def peak_of(job: Job, rows: Floats, ps: int, base_bytes: float, reserved_rows: float) -> EmbeddingMemory:
+    """Return the peak of the fullest of `ps` PS when all tables together have `rows` rows (d,)."""
+    fullest = largest_partition(rows, np.array(float(ps)))
+    width = job.model.row_width
+    state = state_floats(job.model.optimizer.name, width)
+    capacity = max(reserved_rows / ps, MIN_CAPACITY)
+    peak = peak_rows(fullest, capacity, max(width, state) / (width + state))
+    return EmbeddingMemory(base_bytes + peak * row_bytes(job) + index_peak_bytes(fullest, capacity))
+
+
+def peak_rows(rows: Floats, capacity: float, share: float = 1.0) -> Floats:
+    """Return the peak of arrays that grew from `capacity` to `rows` rows (d,), in rows."""
+    doublings = np.ceil(np.log2(np.maximum(rows / capacity, 1.0)))
+    copying = np.where(doublings > 0, capacity * 2.0 ** (doublings - 1) * (1 + share), 0.0)
+    return np.asarray(np.maximum(rows, copying))
+
+
+def index_peak_bytes(rows: Floats, capacity: float) -> Floats:
+    """Return the peak bytes of the hash index.
+
+    Beyond the first capacity it includes the index of half the size from before the last doubling.
+    """
+    index = index_bytes(np.maximum(rows, capacity)) - INDEX_BYTES_PER_ROW * np.maximum(capacity - rows, 0.0)
+    old_index = index - index_bytes(rows / 2)
+    return np.asarray(index + np.where(rows > capacity, old_index, 0.0))
+
+
+def exceeding(draws: Floats, limit: float) -> float:
+    """Return the probability that a positive quantity with these draws exceeds a limit."""
+    logs = np.log(draws)
+    return float(1 - ndtr((np.log(limit) - logs.mean()) / max(float(logs.std()), _MIN_SD)))

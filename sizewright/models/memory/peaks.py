@@ -1,0 +1,49 @@
+"""Measured peaks of memory: a line above all of them, and the probability that a limit is exceeded."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr
+
+Floats = NDArray[np.float64]
+
+# Standard deviation of log peaks before any measurement, and the smallest one afterwards.
+_UNKNOWN_SD, _MIN_SD = 0.15, 0.02
+
+
+def line_over(x: Floats, peaks: Floats) -> tuple[float, float]:
+    """Return base and slope, both at least 0, of a line over all peaks (n,), NaN where unknown.
+
+    The slope is 0 where all x (n,) with a peak are equal.
+    """
+    measured = np.isfinite(peaks)
+    if not measured.any():
+        return 0.0, 0.0
+    x, peaks = x[measured], peaks[measured]
+    if np.ptp(x) == 0:
+        return float(peaks.max()), 0.0
+    from scipy.optimize import nnls  # takes half a second to import
+
+    (base, slope), _ = nnls(np.column_stack([np.ones_like(x), x]), peaks)
+    return float(base + max(0.0, (peaks - base - slope * x).max())), float(slope)
+
+
+def log_errors(peaks: Floats, predicted: Floats) -> Floats:
+    """Return the logarithms of measured over predicted peaks, where a peak was measured."""
+    measured = np.isfinite(peaks) & (peaks > 0) & (predicted > 0)
+    return np.asarray(np.log(peaks[measured] / predicted[measured]))
+
+
+def oom_probability(limit_bytes: float, predicted_bytes: float, log_errors: Floats) -> float:
+    """Return the probability that a peak exceeds its limit, given the logarithms of measured over predicted peaks (n,).
+
+    The logarithm of another peak is Student's t around their mean (n − 1 degrees, the usual prediction interval);
+    with fewer than two, a standard deviation of 15 % is assumed.
+    """
+    count = len(log_errors)
+    log_margin = np.log(limit_bytes / predicted_bytes) - (float(log_errors.mean()) if count else 0.0)
+    if count < 2:
+        return float(1 - stdtr(3, log_margin / _UNKNOWN_SD))
+    deviation = max(float(log_errors.std(ddof=1)), _MIN_SD) * np.sqrt(1 + 1 / count)
+    return float(1 - stdtr(count - 1, log_margin / deviation))

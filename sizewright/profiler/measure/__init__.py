@@ -1,0 +1,1 @@
+"""Measurement of one trial."""

@@ -1,0 +1,152 @@
+"""Measure one trial of a user's command from its reports and control groups; return a row of the trial table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from sizewright.datasets.trials.trial import Trial, now
+from sizewright.errors import TrialVoidError
+from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
+from sizewright.profiler.measure.measure import Timing, Trainer, check_quota, cores_used, memory_growth
+from sizewright.profiler.measure.steady_state import Series, SteadyState, block_rates, find_steady
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.spec import Job, Metrics
+
+_MAX_TRIAL_S = 45.0
+_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
+
+
+class CommandTrainer(Trainer, Protocol):
+    """A trainer whose replicas report at times of their own."""
+
+    def reports(self) -> Sequence[Series]:
+        """Return the reports of each replica since the last `scale`, on the clock of `time.monotonic`."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the command has exited successfully."""
+
+
+class _Observation(NamedTuple):
+    at_s: float
+    metrics: Metrics
+    busy_s: float
+    """Core seconds that other processes on this host have used."""
+
+
+def measure_command(
+    trainer: CommandTrainer,
+    point: TrialPoint,
+    timing: Timing = Timing(),  # noqa: B008 (a frozen record)
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    longest_s: float = _MAX_TRIAL_S,
+) -> Trial:
+    """Start the command at the point, wait until its reports are steady, and measure.
+
+    Raises TrialError (or a subclass) if the command ends without a measurement, and TrialVoidError if it does not get
+    steady within `longest_s`.
+    """
+    started_at, began = now(), clock()
+    trainer.scale(point.allocation)
+    start = clock()
+    observations = [_Observation(clock(), trainer.observe(), others_busy_s())]
+    while True:
+        sleep(timing.block_s)
+        series = trainer.reports()
+        if not trainer.finished:
+            observations.append(_Observation(clock(), trainer.observe(), others_busy_s()))
+        steady = find_steady(series, start)
+        if steady and _is_long_enough(steady, timing):
+            break
+        if trainer.finished or clock() - start > longest_s:
+            if steady is None or len(observations) < 2:
+                raise _not_steady_error(series, start, clock() - start, trainer.finished)
+            break
+    before_steady = [one for one in observations if one.at_s <= steady.since_s]
+    first = max(before_steady, default=observations[0], key=lambda one: one.at_s)
+    last = observations[-1]
+    check_quota(point.allocation, first.metrics, last.metrics)
+    row = _row(trainer.job, point, steady, first.metrics, last.metrics)
+    row = row.model_copy(update={"started_at": started_at, "watched_s": clock() - began})
+    others = other_cores(trainer.host, last.busy_s - first.busy_s, first.metrics, last.metrics)
+    return widened(row, others, starved_share(point.allocation, first.metrics, last.metrics, others))
+
+
+def _is_long_enough(steady: SteadyState, timing: Timing) -> bool:
+    duration_s = steady.until_s - steady.since_s
+    precise = steady.rate_se <= timing.target_se * steady.rate
+    return duration_s >= timing.least_s and (precise or duration_s >= timing.greatest_s)
+
+
+def _not_steady_error(series: Sequence[Series], start_s: float, lasted_s: float, finished: bool) -> TrialVoidError:
+    blocks = block_rates(series, start_s)
+    if finished:
+        return TrialVoidError(
+            f"The command exited after {lasted_s:.1f} s, before its throughput was steady.",
+            "Train longer: SIZEWRIGHT_TRIAL is set in its environment during trials.",
+        )
+    silent_s = max((start_s + lasted_s - reports[-1][0] for reports in series if reports), default=0.0)
+    if blocks is None and silent_s > lasted_s / 2:
+        return TrialVoidError(
+            f"A replica reported no samples in the last {silent_s:.0f} of {lasted_s:.0f} s.",
+            "Run the job at this allocation (sizewright run) and read its logs.",
+        )
+    if blocks is None:
+        return TrialVoidError(
+            f"The command reported too rarely to measure its throughput within {lasted_s:.0f} s.",
+            "Report every few steps.",
+        )
+    rates = blocks[1]
+    return TrialVoidError(
+        f"The throughput of the command was not steady within {lasted_s:.0f} s: it changed from "
+        f"{rates[: len(rates) // 4 + 1].mean():,.0f} to {rates[-len(rates) // 4 :].mean():,.0f} samples/s, between "
+        f"{rates.min():,.0f} and {rates.max():,.0f}.",
+        "Look for what varies: evaluation, checkpoints, data of different sizes, or other work on this host.",
+    )
+
+
+def _row(job: Job, point: TrialPoint, steady: SteadyState, first: Metrics, last: Metrics) -> Trial:
+    allocation = point.allocation
+    workers = list(zip(first.of("worker"), last.of("worker"), strict=True))
+    servers = list(zip(first.of("ps"), last.of("ps"), strict=True))
+    reporting = [(a, b) for role in ("chief", "worker") for a, b in zip(first.of(role), last.of(role), strict=True)]
+    assert job.command is not None
+    total = max if job.command.progress.counts == "job" else sum
+    samples = max(1, total(b.samples - a.samples for a, b in reporting))
+    step = samples / allocation.batch_size
+
+    def per_step(name: str) -> float | None:
+        spent = sum(getattr(b, name) - getattr(a, name) for a, b in reporting)
+        return spent / step if spent > 0 else None
+
+    replicas = list(zip(first.replicas, last.replicas, strict=True))
+    return Trial(
+        workers=len(workers),
+        ps=len(servers),
+        throughput=steady.rate,
+        throughput_raw=steady.rate,
+        throughput_se=steady.rate_se,
+        job=job.name,
+        job_hash=job.hash,
+        worker_cpu=allocation.worker[0].cpu,
+        ps_cpu=allocation.ps[0].cpu if servers else None,
+        batch_size=allocation.batch_size,
+        sync=job.training.sync,
+        worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
+        ps_memory_bytes=max((b.memory_peak_bytes for _, b in servers), default=None),
+        worker_memory_growth=memory_growth(workers),
+        ps_memory_growth=memory_growth(servers) if servers else None,
+        worker_cpu_used=cores_used(workers),
+        ps_cpu_used=cores_used(servers) if servers else None,
+        throttled_s=sum(b.throttled_s - a.throttled_s for a, b in replicas),
+        duration_s=steady.until_s - steady.since_s,
+        steps=round(step),
+        limited_by=last.limited_by,
+        cfs_period_ms=last.replicas[0].cfs_period_ms,
+        device=job.training.device,
+        **{f"phase_{name}": per_step(name) for name in _PHASES},
+    )

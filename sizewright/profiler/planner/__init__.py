@@ -1,0 +1,1 @@
+"""The planner: it chooses which allocation to measure next."""

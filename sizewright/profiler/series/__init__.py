@@ -1,0 +1,1 @@
+"""Series of trials: which points they measure, and in which order."""

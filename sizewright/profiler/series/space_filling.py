@@ -1,0 +1,220 @@
+"""A fixed space-filling plan: allocations far apart, tables at three scales, the first point again at the end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import JobError
+from sizewright.models.memory.memory_model import MemoryModel
+from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, fastest
+from sizewright.spec import Allocation, Job, Role
+from sizewright.spec.units import format_bytes
+
+SMALLER_SCALES = (1 / 4, 1 / 16)
+_MIN_CORES = 0.1
+_MEMORY_FACTOR = 2.0  # memory of a trial over the predicted peak
+_MIN_MEMORY_FACTOR = 1.15  # where the host has less
+_EPSILON = 1e-9  # instead of 0 PS, which has no logarithm
+_SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+
+
+class QueuePlanner(SeriesPlanner):
+    """A fixed list of points, measured one after the other."""
+
+    def __init__(self, points: Iterable[TrialPoint], full_scale: float = 1.0) -> None:
+        self._queue = deque(points)
+        self._trials: list[tuple[TrialPoint, Trial]] = []
+        self._full_scale = full_scale
+
+    @property
+    def points(self) -> list[TrialPoint]:
+        """The remaining points, in order."""
+        return list(self._queue)
+
+    def most(self, role: Role) -> int:
+        """Return the maximum number of replicas of a role over the remaining points."""
+        return max((point.allocation.replicas(role) for point in self._queue), default=0)
+
+    def left(self) -> int:  # noqa: D102
+        return len(self._queue)
+
+    def ask(self) -> TrialPoint:  # noqa: D102
+        if self.done():
+            raise StopIteration
+        return self._queue[0]
+
+    def tell(self, point: TrialPoint, trial: Trial) -> None:  # noqa: D102
+        self._trials.append((point, trial))
+        if self._queue and self._queue[0] == point:
+            self._queue.popleft()
+
+    def done(self) -> bool:  # noqa: D102
+        return not self._queue
+
+    def best(self) -> Trial | None:  # noqa: D102
+        return fastest(self._trials, self._full_scale)
+
+
+class SpaceFillingPlanner(QueuePlanner):
+    """Measure `count` allocations within `host_cores`, far apart in the logarithm of every axis.
+
+    The anchor is measured first and last, and right after the first time at table scales of 1/4 and 1/16. The other
+    allocations are sorted by decreasing PS, then workers: going to fewer replicas is cheap, and rows need not be
+    redistributed.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        host_cores: float,
+        host_memory_bytes: float = math.inf,
+        *,
+        count: int = 8,
+        full_scale: float = 1.0,
+        whole_cores: bool = False,
+    ) -> None:
+        allocations = space_filling_allocations(job, host_cores, count, whole_cores=whole_cores)
+        allocations = fit_memory(allocations, MemoryModel(job), full_scale, host_memory_bytes)
+        anchor = TrialPoint(allocations[0], full_scale)
+        smaller = [TrialPoint(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
+        others = [TrialPoint(allocation, full_scale) for allocation in allocations[1:]]
+        super().__init__([anchor, *smaller, *others, anchor], full_scale)
+
+
+def with_memory(allocation: Allocation, memory: MemoryModel, table_scale: float = 1.0) -> Allocation:
+    """Return the allocation with twice the predicted memory, so that a trial measures the need and not the limit."""
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    worker_bytes = memory.worker_bytes(np.array([float(allocation.batch_size)]))[0]
+    ps_bytes = memory.ps_bytes(np.array([float(ps)]), np.array([float(workers)]), table_scale)[0]
+    return Allocation.of(
+        workers,
+        ps,
+        allocation.worker[0].cpu,
+        allocation.ps[0].cpu,
+        allocation.batch_size,
+        int(_MEMORY_FACTOR * worker_bytes),
+        int(_MEMORY_FACTOR * ps_bytes),
+    )
+
+
+def fit_memory(
+    allocations: Sequence[Allocation], memory: MemoryModel, table_scale: float, host_memory_bytes: float
+) -> list[Allocation]:
+    """Return the allocations that fit the host at a table scale, with up to twice their predicted memory.
+
+    Raises JobError if none fits.
+    """
+    sized = [with_memory(allocation, memory, table_scale) for allocation in allocations]
+    fitting = [a for a in sized if a.memory_bytes() / _MEMORY_FACTOR * _MIN_MEMORY_FACTOR <= host_memory_bytes]
+    if not fitting:
+        smallest = min(a.memory_bytes() for a in sized) / _MEMORY_FACTOR
+        raise JobError(
+            f"A trial with {table_scale:.2g} of the tables' rows needs {format_bytes(smallest)} of memory, but only "
+            f"{format_bytes(host_memory_bytes)} are free on this host.",
+            "Free memory, or profile on a larger host.",
+        )
+    return [_limit_memory(allocation, host_memory_bytes) for allocation in fitting]
+
+
+def _limit_memory(allocation: Allocation, host_memory_bytes: float) -> Allocation:
+    share = min(1.0, host_memory_bytes / allocation.memory_bytes())
+    groups = {
+        role: tuple(
+            group.model_copy(update={"memory_bytes": int(group.memory_bytes * share)})
+            for group in getattr(allocation, role)
+        )
+        for role in ("worker", "ps")
+    }
+    return allocation.model_copy(update=groups)
+
+
+def space_filling_allocations(
+    job: Job, host_cores: float, count: int, *, whole_cores: bool = False
+) -> list[Allocation]:
+    """Return allocations within the job's bounds that fit the host, each as far as possible from those before it.
+
+    Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
+    a core. Raises JobError if nothing fits.
+    """
+    candidates = _all_candidates(job, host_cores, whole_cores)
+    logs = np.log(np.maximum(np.array(candidates), _EPSILON))
+    width = np.ptp(logs, axis=0)
+    scaled = logs / np.where(width > 0, width, 1.0)
+    anchor, *others = (candidates[i] for i in _farthest_first(scaled, min(count, len(candidates))))
+    others.sort(key=lambda candidate: (candidate[1], candidate[0]), reverse=True)
+    return [_allocation(job, candidate) for candidate in (anchor, *others)]
+
+
+def host_allocations(job: Job, host_cores: float, *, whole_cores: bool = False) -> list[Allocation]:
+    """Return all allocations within the job's bounds that fit the host. Raises JobError if none does."""
+    return [_allocation(job, c) for c in _all_candidates(job, host_cores, whole_cores)]
+
+
+def _allocation(job: Job, candidate: tuple[float, float, float, float]) -> Allocation:
+    workers, ps, worker_cpu, ps_cpu = candidate
+    return Allocation.of(int(workers), int(ps), worker_cpu, ps_cpu, job.training.batch_size)
+
+
+def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
+    for role, bounds in (("worker", job.bounds.worker), *([("ps", job.bounds.ps)] if job.has_ps else [])):
+        if bounds.cpu[1] < _MIN_CORES:
+            raise JobError(
+                f"The maximum of bounds.{role}.cpu is {bounds.cpu[1]:g}, and limits below {_MIN_CORES:g} cores "
+                "cannot be enforced.",
+                f"Raise it to {_MIN_CORES:g} or more.",
+            )
+    candidates = _candidates(job, host_cores, whole_cores)
+    if not candidates:
+        raise JobError(
+            f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
+            "Lower the minimum replicas of worker and ps, or profile on a larger host.",
+        )
+    return candidates
+
+
+def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
+    worker, ps = job.bounds.worker, job.bounds.ps
+    max_workers = max(4, min(16, int(host_cores)), worker.replicas[0])
+    max_ps = max(3, min(8, int(host_cores / 2)), ps.replicas[0])
+    workers = range(worker.replicas[0], min(worker.replicas[1], max_workers) + 1)
+    servers = range(ps.replicas[0], min(ps.replicas[1], max_ps) + 1)
+    if not job.has_ps:
+        servers = range(1)
+    if whole_cores:
+        worker_sizes = ps_sizes = [size for size in _SIZES if size == int(size)]
+    else:
+        min_replicas = workers[0] + servers[0]
+        available = max(0.0, (host_cores - _MIN_CORES * min_replicas) / min_replicas + _MIN_CORES)  # per replica
+        worker_sizes = _sizes_within(worker.cpu, available)
+        ps_sizes = _sizes_within(ps.cpu, available)
+    if not job.has_ps:
+        ps_sizes = [1.0]
+    combinations = itertools.product(workers, servers, worker_sizes, ps_sizes)
+    return [c for c in combinations if c[0] * c[2] + c[1] * c[3] <= host_cores + 1e-9]
+
+
+def _sizes_within(bounds: tuple[float, float], available: float) -> list[float]:
+    """Return sizes within the bounds; smaller ones too if the minimum exceeds the available cores."""
+    low = bounds[0] if bounds[0] <= available else _MIN_CORES
+    sizes = {size for size in _SIZES if low <= size <= bounds[1]}
+    if bounds[0] <= available:
+        sizes |= {end for end in bounds if end >= _MIN_CORES}
+    return sorted(sizes)
+
+
+def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:
+    """Return indices of points: first the nearest to the centre, then each farthest from those before it."""
+    centre = (points.max(axis=0) + points.min(axis=0)) / 2
+    chosen = [int(np.argmin(np.linalg.norm(points - centre, axis=1)))]
+    nearest = np.full(len(points), math.inf)
+    while len(chosen) < count:
+        nearest = np.minimum(nearest, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        chosen.append(int(np.argmax(nearest)))
+    return chosen

@@ -1,0 +1,1 @@
+"""The control loop of a running job: observe, refit, stabilize, scale."""

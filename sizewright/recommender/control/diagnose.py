@@ -1,0 +1,105 @@
+"""Diagnose why a replica is slower than its peers, and choose the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal, NamedTuple
+
+from sizewright.recommender.control.stragglers import Straggler
+from sizewright.recommender.control.windows import ReplicaWindow, Window
+
+Cause = Literal[
+    "cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "too_few_samples", "unknown"
+]  # fmt: skip
+Remedy = Literal["migrate", "rebalance", "wait"]
+
+_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
+_MIN_EXTRA_THROTTLING = 0.15
+"""Share of the time that the CPU quota throttles a replica, beyond the median of its peers."""
+_MIN_LOOKUP_RATIO = 1.3
+_MAX_CORE_RATIO = 0.8
+"""Cores used while busy, relative to the peers: below this, the replica waits for cores that the peers have."""
+_MAIN_SHARE = 0.5
+_MIN_STEPS = 50
+"""With fewer steps or exchanges, an unknown cause may still show up in the measurements."""
+_REMEDIES: dict[Cause, Remedy] = {
+    "cpu_cut": "migrate",
+    "busy_host": "migrate",
+    "slow_network": "migrate",
+    "skewed_keys": "rebalance",
+    "starved_input": "wait",
+    "too_few_samples": "wait",
+    "unknown": "wait",
+}
+_UNKNOWN: tuple[Cause, str] = ("unknown", "no measurement explains it")
+
+
+class Finding(NamedTuple):
+    """A straggler with its cause, the remedy, and a sentence with the evidence."""
+
+    slow: Straggler
+    cause: Cause
+    remedy: Remedy
+    reason: str
+
+
+def diagnose(slow: Straggler, window: Window) -> Finding:
+    """Compare a straggler with the median of the other replicas of its role, over the window in which it was slow."""
+    peers = window.of(slow.role)
+    replica = next(peer for peer in peers if peer.name == slow.name)
+    others = [peer for peer in peers if peer.name != slow.name]
+    if slow.role == "ps":
+        cause, evidence = _ps_cause(replica, others)
+        count, unit = replica.exchanges, "exchange"
+    else:
+        cause, evidence = _worker_cause(replica, others)
+        count, unit = replica.steps, "step"
+    if cause == "unknown" and count < _MIN_STEPS:
+        cause, evidence = "too_few_samples", f"{count} are too few for a diagnosis"
+    reason = f"{slow.name} takes {slow.ratio:.1f} times as long as its peers per {unit}: {evidence}."
+    return Finding(slow, cause, _REMEDIES[cause], reason)
+
+
+def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str]:
+    lookups = replica.lookups / max(median(other.lookups for other in others), 1)
+    if lookups > _MIN_LOOKUP_RATIO:
+        return "skewed_keys", f"it serves {lookups:.1f} times as many look-ups as the others"
+    return _cpu_cause(replica, others) or _UNKNOWN
+
+
+def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str]:
+    extra_s = {
+        name: _seconds_per_step(replica, name) - median(_seconds_per_step(other, name) for other in others)
+        for name in _PHASES
+    }
+    slowest = max(extra_s, key=lambda name: extra_s[name])
+    share = extra_s[slowest] / max(sum(seconds for seconds in extra_s.values() if seconds > 0), 1e-9)
+    cpu_cause = _cpu_cause(replica, others)
+    if slowest == "data_s" and share > _MAIN_SHARE and (cpu_cause is None or cpu_cause[0] != "cpu_cut"):
+        return "starved_input", "most of the extra time is spent waiting for samples"
+    if cpu_cause:
+        return cpu_cause
+    if slowest in ("pull_s", "push_s") and share > _MAIN_SHARE:
+        return "slow_network", "most of the extra time is spent sending and receiving rows"
+    return _UNKNOWN
+
+
+def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str] | None:
+    throttled = replica.throttled_s / replica.seconds
+    others_throttled = median(other.throttled_s / other.seconds for other in others)
+    if throttled - others_throttled > _MIN_EXTRA_THROTTLING:
+        return "cpu_cut", f"its CPU quota throttles it {throttled:.0%} of the time, the others {others_throttled:.0%}"
+    cores, others_cores = _cores_while_busy(replica), median(_cores_while_busy(other) for other in others)
+    if cores < _MAX_CORE_RATIO * others_cores:
+        return "busy_host", f"it gets {cores:.2f} cores while it works, the others {others_cores:.2f}"
+    return None
+
+
+def _cores_while_busy(replica: ReplicaWindow) -> float:
+    busy_s = replica.busy_s if replica.role == "ps" else sum(getattr(replica, name) for name in _PHASES)
+    return replica.cpu_s / max(busy_s, 1e-9)
+
+
+def _seconds_per_step(replica: ReplicaWindow, phase: str) -> float:
+    return float(getattr(replica, phase)) / max(replica.steps, 1)

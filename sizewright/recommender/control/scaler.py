@@ -1,0 +1,173 @@
+"""The scale step of a running job: refit the throughput model and compare every allocation with staying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.default.predictor import ThroughputModel
+from sizewright.models.layers.prior import PriorModel
+from sizewright.models.prior import JobCurve
+from sizewright.recommender.control.action import Action, Choice
+from sizewright.recommender.control.auto_scale import CurrentState, Scaling, choose_change
+from sizewright.recommender.control.runtime_limits import with_runtime_limits
+from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
+from sizewright.recommender.sizing.quality import untested_workers_warning
+from sizewright.recommender.sizing.scoring import Scored
+from sizewright.spec import Allocation, Cluster, Job
+from sizewright.spec.objective import allocation_price
+
+_PRIOR_WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
+"""Throughputs of one run share the state of its hosts; trials of several days differ by more."""
+
+
+class _Fitted(NamedTuple):
+    model: ThroughputModel | PriorModel
+    grid: GridEvaluation
+
+
+class AutoScaler:
+    """Choose the next allocation of one running job.
+
+    `trials` are those known before the run, `foretold` is the job's curve under a learned prior.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        trials: Sequence[Trial] = (),
+        foretold: JobCurve | None = None,
+        *,
+        cluster: Cluster | None = None,
+        scaling: Scaling = Scaling(),  # noqa: B008
+        seed: int = 0,
+    ) -> None:
+        self.job, self.scaling = job, scaling
+        self._prior_trials = [with_defaults(job, trial) for trial in trials if trial.usable]
+        self._foretold, self._cluster = foretold, cluster
+        self._rng = np.random.default_rng(seed)
+        self._fitted: _Fitted | None = None
+        self._prior_trials_model: ThroughputModel | None = None
+
+    def refit(self, evidence: Sequence[Trial], workers: int | None = None) -> str:
+        """Fit to the trials of the run, too; return why the data do not suffice, or an empty string.
+
+        Where the current number of `workers` is known, only allocations within one legal step are scored.
+        """
+        run_trials = [with_defaults(self.job, trial) for trial in evidence if trial.usable]
+        trials = [*self._rescaled_prior_trials(run_trials), *run_trials]
+        prior = _PRIOR_WITHIN_RUN if run_trials else None
+        model: ThroughputModel | PriorModel = ThroughputModel(prior, foretold=self._foretold)
+        if not trials and self._foretold:
+            model = PriorModel(self._foretold)
+        try:
+            fitted: BaseThroughputModel = model.fit(trials)
+        except NotEnoughDataError as error:
+            self._fitted = None
+            return error.message
+        job = self.job if workers is None else _within_step(self.job, workers, self.scaling.most_workers_more)
+        grid = evaluate_grid(job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
+        self._fitted = _Fitted(model, grid)
+        return ""
+
+    def _rescaled_prior_trials(self, run_trials: Sequence[Trial]) -> list[Trial]:
+        """Return the trials from before the run, rescaled to the run's speed: only their ratios carry over."""
+        if not run_trials or not self._prior_trials:
+            return self._prior_trials
+        if self._prior_trials_model is None:
+            try:
+                self._prior_trials_model = ThroughputModel(foretold=self._foretold).fit(self._prior_trials)
+            except NotEnoughDataError:
+                return []
+        observed = np.log([trial.throughput or 1.0 for trial in run_trials])
+        scale = float(np.exp(np.median(observed - np.log(self._prior_trials_model.predict(run_trials)))))
+        return [
+            trial.model_copy(update={"throughput": (trial.throughput or 0.0) * scale}) for trial in self._prior_trials
+        ]
+
+    def act(
+        self,
+        allocation: Allocation,
+        rate: float,
+        rate_sd: float,
+        samples_left: int,
+        change_s: float,
+        resize_s: float | None = None,
+        ps_needs: Callable[[int], float | None] = lambda _: None,
+        changes: int = 0,
+    ) -> Action:
+        """Return the allocation to move to, or why to stay, for a job at `allocation` after `changes` changes.
+
+        `rate` is the observed throughput in samples/s, `rate_sd` the standard deviation of its logarithm. A change
+        takes `change_s` seconds, or `resize_s` where the same replicas stay with other limits. `ps_needs(ps)` returns
+        the bytes that each of `ps` servers needs by the run's own measurements, or None where that is unknown.
+        """
+        if self._fitted is None:
+            return Action("Too little is known about other allocations.")
+        scored, within_memory = with_runtime_limits(self.job, self._fitted.grid.scored, allocation, ps_needs)
+        axes = _axes(allocation)
+        row = _nearest(scored, axes)
+        off_grid = {
+            axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
+        }
+        price = allocation_price(allocation, self.job.prices)
+        state = CurrentState(row, off_grid, rate, rate_sd, samples_left, price, changes)
+        same_replicas = (scored.grid.workers == axes["workers"]) & (scored.grid.ps == axes["ps"])
+        takes_s = np.where(same_replicas, change_s if resize_s is None else resize_s, change_s)
+        allowed = self._fitted.grid.allowed & within_memory
+        choice = choose_change(self.job, self._fitted.model, scored, allowed, state, takes_s, self.scaling, self._rng)
+        choices = tuple(
+            Choice(
+                allocation=_allocation_at(scored, point.row),
+                throughput_times=point.throughput_times,
+                price_times=point.price_times,
+            )
+            for point in choice.front
+        )
+        if choice.kind == "keep":
+            return Action(f"The allocation is kept: {choice.reason}.", choices=choices)
+        target = _allocation_at(scored, choice.row)
+        warning = untested_workers_warning(self.job, target.replicas("worker"))
+        reason = " ".join(filter(None, (f"{target.describe()}: {choice.reason}.", warning)))
+        return Action(reason, target=self.job.with_sides(target), choices=choices)
+
+
+def _within_step(job: Job, workers: int, step: int) -> Job:
+    """Return the job with bounds that allow at most `step` workers more or fewer than `workers`."""
+    low, high = job.bounds.worker.replicas
+    nearest = min(max(workers, low), high)
+    replicas = max(low, nearest - step), min(high, nearest + step)
+    bounds = job.bounds.model_copy(update={"worker": job.bounds.worker.model_copy(update={"replicas": replicas})})
+    return job.model_copy(update={"bounds": bounds})
+
+
+def _allocation_at(scored: Scored, row: int) -> Allocation:
+    return scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
+
+
+def _axes(allocation: Allocation) -> dict[str, float]:
+    """Return an allocation's values on the axes of the grid."""
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    worker_axes = {
+        "workers": float(workers),
+        "worker_cpu": allocation.cores("worker") / workers,
+        "worker_gpu": allocation.gpus("worker") / workers,
+    }
+    ps_axes = {"ps": float(ps), "ps_cpu": allocation.cores("ps") / ps} if ps else {"ps": 0.0}
+    return worker_axes | ps_axes | {"batch_size": float(allocation.batch_size)}
+
+
+def _nearest(scored: Scored, axes: Mapping[str, float]) -> int:
+    """Return the row of the grid that is nearest to an allocation in the logarithms of its axes."""
+    grid = scored.grid
+    distance: NDArray[np.float64] = np.zeros(len(grid))
+    for axis, value in axes.items():
+        column = getattr(grid, axis)
+        distance += np.log(np.maximum(column, 1e-9) / max(value, 1e-9)) ** 2 if value else (column > 0) * 1e3
+    return int(np.argmin(distance))

@@ -1,0 +1,218 @@
+"""Keep a running job within its memory limits and free of stragglers: what to change, or why not to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, deque
+from typing import NamedTuple
+
+from sizewright.models.memory._base import rounded_up
+from sizewright.recommender.control.action import Action
+from sizewright.recommender.control.decisions import Forecast
+from sizewright.recommender.control.diagnose import Finding, diagnose
+from sizewright.recommender.control.memory_watch import MemoryWatch
+from sizewright.recommender.control.missing import MissingReplicas
+from sizewright.recommender.control.stragglers import Straggler, StragglerDetector
+from sizewright.recommender.control.windows import Window, merged
+from sizewright.spec import Allocation, Capabilities, ChangeCost, Job, Role
+from sizewright.spec.units import format_bytes, format_count
+
+OOM_RISK = 0.01
+"""A PS is enlarged where it is likelier than this to exceed its limit before the next turn could enlarge it."""
+_LIVE_CHANGE_LOSS = 0.1
+"""Share of the training that a live change costs: cores for loading and copying."""
+_MAX_WINDOWS = 20
+"""Causes are diagnosed over at most this many windows."""
+_MAX_TRIES = 3
+"""A remedy is tried this often until no replica is slow for long; migration once per replica, if more: the first
+rebalancing may use look-ups from before the keys were skewed, and a new replica may come to the same busy host."""
+_MIN_SPEEDUP = 1.03
+"""A straggler does not matter where the job would be less than this many times as fast without it."""
+_ALL_REMEDIES = Capabilities(live=True, migrate=True, rebalance=True)
+
+
+class _Remedy(NamedTuple):
+    """A remedy as messages name it, how many times as fast the job would be, and the change."""
+
+    name: str
+    speedup: float
+    action: Action
+
+
+class Stabilizer:
+    """Watch memory, missing replicas and stragglers of one job; `capabilities` are those of its executor."""
+
+    def __init__(self, job: Job, capabilities: Capabilities = _ALL_REMEDIES) -> None:
+        self._job, self._capabilities = job, capabilities
+        self._lockstep = job.training.sync == "sync" or job.training.max_staleness is not None
+        self._tries = Counter[tuple[str, Role]]()
+        """Number of tries of each remedy for a role, since no replica was slow."""
+        self._proposed: tuple[str, Role] | None = None
+        self.memory, self.missing = MemoryWatch(job), MissingReplicas(job)
+        self._windows = deque[Window](maxlen=_MAX_WINDOWS)
+        self._detector = StragglerDetector()
+        self.findings: tuple[Finding, ...] = ()
+        self.slowed_by_straggler = False
+
+    def add(self, window: Window, allocation: Allocation, *, complete: bool = True) -> None:
+        """Add a window; where replicas are missing (not `complete`), it counts for memory only."""
+        self.memory.add(window, _ps_limit_bytes(allocation))
+        if not complete:
+            self._forget_stragglers()
+            return
+        self._windows.append(window)
+        stragglers = [(slow, self._slow_window(slow)) for slow in self._detector.add(window)]
+        self.findings = tuple(diagnose(slow, slow_window) for slow, slow_window in stragglers)
+        self.slowed_by_straggler = any(
+            _speedup_without(slow, slow_window, lockstep=self._lockstep) >= _MIN_SPEEDUP
+            for slow, slow_window in stragglers
+        )
+        if not stragglers and len(self._windows) == _MAX_WINDOWS:
+            self._tries.clear()
+
+    def _slow_window(self, slow: Straggler) -> Window:
+        """Merge the windows in which the replica was slow: a short one may hold hardly any samples."""
+        return merged(list(self._windows)[-slow.windows :])
+
+    def remedy_applied(self) -> None:
+        """Count the last remedy that `act` proposed as tried, so that one that does not help is given up."""
+        if self._proposed:
+            self._tries[self._proposed] += 1
+
+    def forecast(self, window: Window, allocation: Allocation) -> Forecast:
+        """Return the forecast of the memory of the PS."""
+        ps, fullest = allocation.replicas("ps"), self.memory.fullest
+        at_end = self.memory.needed_bytes(_samples_at_end(window), ps) if window.samples_left is not None else None
+        return Forecast(
+            ps_peak_bytes=fullest.peak_bytes if fullest else None,
+            ps_peak_at_end_bytes=None if at_end is None else round(at_end),
+            ps_limit_bytes=_ps_limit_bytes(allocation),
+        )
+
+    def forget(self) -> None:
+        """Forget stragglers and missing replicas, after a change."""
+        self._forget_stragglers()
+        self.missing.forget()
+
+    def _forget_stragglers(self) -> None:
+        self._detector.forget()
+        self._windows.clear()
+        self.findings, self.slowed_by_straggler = (), False
+
+    def act(
+        self,
+        window: Window,
+        allocation: Allocation,
+        cost: ChangeCost,
+        turn_s: float,
+        rebalance_cost: ChangeCost | None = None,
+    ) -> Action | None:
+        """Return the most urgent action, memory first, or None where nothing is wrong."""
+        self._proposed = None
+        return (
+            self._enlarge_ps(window, allocation, cost, turn_s)
+            or self.missing.act(allocation, cost)
+            or self._treat_straggler(window, allocation, cost, rebalance_cost or cost)
+        )
+
+    def _enlarge_ps(self, window: Window, allocation: Allocation, cost: ChangeCost, turn_s: float) -> Action | None:
+        limit, ps = _ps_limit_bytes(allocation), allocation.replicas("ps")
+        end = _samples_at_end(window)
+        soon_s = turn_s + 2 * cost.upper  # a change at the next turn is done by then
+        samples = window.samples_trained + math.ceil(window.throughput * soon_s)
+        forecast = self.memory.forecast(min(samples, end), ps)
+        if not limit or forecast is None or (risk := forecast.oom_probability(limit)) <= OOM_RISK:
+            return None
+        reason = f"A PS exceeds its limit of {format_bytes(limit)} within {soon_s:.0f} s with probability {risk:.0%}."
+        bounds = self._job.bounds.ps
+        for count in range(ps, bounds.replicas[1] + 1):
+            needed = self.memory.needed_bytes(end, count)
+            memory = rounded_up(needed or 0.0)
+            if needed is not None and memory <= bounds.memory_bytes[1]:
+                memory = max(memory, limit) if count == ps else memory
+                reason = f"{reason} {count} PS of {format_bytes(memory)} suffice until the end."
+                return Action(reason, target=_with_ps(allocation, count, memory))
+        return Action(f"{reason} The bounds of the job allow no more memory, so nothing is changed.")
+
+    def _treat_straggler(
+        self, window: Window, allocation: Allocation, cost: ChangeCost, rebalance_cost: ChangeCost
+    ) -> Action | None:
+        if not self.findings:
+            return None
+        worst = max(self.findings, key=lambda finding: finding.slow.ratio)
+        role = worst.slow.role
+        slow_window = self._slow_window(worst.slow)
+        remedy = self._remedy(worst, slow_window, allocation)
+        if isinstance(remedy, str):
+            return Action(f"{worst.reason} {remedy}, so nothing is changed.")
+        max_tries = max(_MAX_TRIES, len(window.of(role))) if remedy.action.migrate else _MAX_TRIES
+        if (tries := self._tries[remedy.name, role]) >= max_tries:
+            tried = f"{remedy.name} was tried {format_count(tries, 'time')} and does not help"
+            return Action(f"{worst.reason} {tried}, so nothing is changed.")
+        samples_left = math.inf if window.samples_left is None else window.samples_left
+        remaining_s = samples_left / max(slow_window.throughput, 1e-9)
+        takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
+        lost_s = takes_s * (_LIVE_CHANGE_LOSS if self._capabilities.live else 1.0)
+        saved_s = max(remaining_s - takes_s * self._capabilities.live, 0.0) * (1 - 1 / remedy.speedup)
+        if saved_s <= lost_s:
+            costs = f"{remedy.name} may take {takes_s:.0f} s and cost {lost_s:.0f} s of training"
+            return Action(f"{worst.reason} {costs}, but would save only {saved_s:.0f} s.")
+        self._proposed = remedy.name, role
+        saved = f"{saved_s:.0f} s" if math.isfinite(saved_s) else "time for as long as the job runs"
+        return remedy.action._replace(reason=f"{worst.reason} {remedy.name} saves {saved}.")
+
+    def _remedy(self, finding: Finding, window: Window, allocation: Allocation) -> _Remedy | str:
+        """Return what helps a straggler, or why nothing does."""
+        slow = finding.slow
+        if finding.remedy == "wait":
+            return "No known remedy would help"
+        speedup = _speedup_without(slow, window, lockstep=self._lockstep)
+        if finding.remedy == "migrate" and self._capabilities.migrate:
+            return _Remedy("Replacing it", speedup, Action("", migrate=(slow.name,)))
+        if finding.remedy == "rebalance" and self._capabilities.rebalance:
+            return _Remedy("Rebalancing the look-ups", speedup, Action("", rebalance=True))
+        if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
+            first, *rest = allocation.worker
+            larger = first.model_copy(update={"replicas": first.replicas + 1})
+            target = allocation.model_copy(update={"worker": (larger, *rest)})
+            return _Remedy("Adding a worker", speedup, Action("", target=target))
+        return f"The executor cannot {finding.remedy}"
+
+
+def _samples_at_end(window: Window) -> int:
+    """Return the expected number of samples trained when the job ends."""
+    return window.samples_trained + window.expected_left
+
+
+def _speedup_without(slow: Straggler, window: Window, *, lockstep: bool) -> float:
+    """Return how many times as fast the job would be were the replica as fast as its peers.
+
+    In `lockstep` all workers wait for a slow one. Otherwise a slow worker only makes fewer steps; where PS are the
+    limit, hardly fewer, so that nothing would be gained.
+    """
+    workers = window.of("worker")
+    if slow.role == "worker" and lockstep:
+        return len(workers) / (len(workers) - 1 + 1 / slow.ratio)
+    if slow.role == "worker":
+        steps = {worker.name: worker.steps for worker in workers}
+        lost = statistics.median(n for name, n in steps.items() if name != slow.name) - steps[slow.name]
+        return 1 + max(lost, 0) / max(sum(steps.values()), 1)
+    wait_s = float(sum(worker.wait_s for worker in workers))
+    wait_share = min(1.0, wait_s / max(sum(worker.seconds for worker in workers), 1e-9))
+    return 1 / (1 - wait_share * (1 - 1 / slow.ratio))
+
+
+def _ps_limit_bytes(allocation: Allocation) -> int:
+    """Return the memory limit of the smallest PS; 0 where there is none."""
+    return min((group.memory_bytes for group in allocation.ps), default=0)
+
+
+def _with_ps(allocation: Allocation, count: int, memory_bytes: int) -> Allocation:
+    """Return the allocation with `count` PS of equal memory; other PS get the cores of the largest current ones."""
+    if count == allocation.replicas("ps"):
+        groups = tuple(group.model_copy(update={"memory_bytes": memory_bytes}) for group in allocation.ps)
+    else:
+        largest = max(allocation.ps, key=lambda group: group.cpu)
+        groups = (largest.model_copy(update={"replicas": count, "memory_bytes": memory_bytes}),)
+    return allocation.model_copy(update={"ps": groups})

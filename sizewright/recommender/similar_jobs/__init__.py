@@ -1,0 +1,1 @@
+"""Finished jobs that are similar to a new one, as evidence for its throughput and memory."""

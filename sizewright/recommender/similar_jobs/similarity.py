@@ -1,0 +1,127 @@
+"""Finished jobs that are similar to a new one, and how their runs deviated from the prediction of the prior.
+
+The distance of two jobs is that of their features in the learned prior (logarithms of sizes in standard deviations over
+the measured jobs, family and mode; `models/prior/job_effects.py`). A run with r samples/s at an allocation where f is
+predicted has the residual log r − log f. Runs of one job at one allocation are averaged; the weight of a run halves
+with each half-life of its age.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from sizewright.datasets.runs.finished_job import FinishedJob, Segment
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models.prior import JobCurve, LearnedPrior
+from sizewright.spec import Allocation, Job
+
+REACH = 2.5
+"""Distance, in standard deviations, up to which the throughput of one job is evidence for another."""
+RUN_SD = 0.05
+"""Standard deviation of the log throughput of a segment around that of its job."""
+HALF_LIFE_DAYS = 60.0
+_MAX_JOBS = 20
+_MAX_RESIDUALS = 8
+"""Per job."""
+_MAX_LOG_RESIDUAL = np.log(20.0)
+_MAX_LOG_DEVIATION = np.log(4.0)
+"""From the median of all residuals, used from `_MIN_JOBS_FOR_MEDIAN` jobs on."""
+_MIN_JOBS_FOR_MEDIAN = 3
+
+
+class RunResidual(NamedTuple):
+    """How much faster runs were at an allocation than predicted: a log ratio, and its standard deviation."""
+
+    allocation: Trial
+    residual: float
+    sd: float
+
+
+class Neighbour(NamedTuple):
+    """A finished job that is similar to the new one."""
+
+    job: Job
+    distance: float
+    runs: list[FinishedJob]
+    residuals: list[RunResidual]
+    """The most certain first; empty if no run has a usable throughput, or the job is out of reach."""
+
+
+def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: datetime) -> list[Neighbour]:
+    """Return the finished jobs nearest to a job, the nearest first.
+
+    The job's own earlier runs have distance 0. Jobs beyond the limit that the prior supports are not returned.
+    """
+    runs_of: dict[str, list[FinishedJob]] = defaultdict(list)
+    job_of: dict[str, Job] = {}
+    for run in runs:
+        if run.job is not None and run.job.model.tables.known:
+            runs_of[run.job.hash].append(run)
+            job_of[run.job.hash] = run.job
+    neighbours = []
+    for key, other in job_of.items():
+        try:
+            curve = prior.curve(other)
+        except NotEnoughDataError:
+            continue
+        distance = prior.experience.distance(job, other)
+        if distance <= prior.experience.limit:
+            residuals = _residuals(other, runs_of[key], curve, now) if distance <= REACH else []
+            neighbours.append(Neighbour(other, distance, runs_of[key], residuals))
+    return sorted(_without_outliers(neighbours), key=lambda neighbour: neighbour.distance)[:_MAX_JOBS]
+
+
+def _residuals(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: datetime) -> list[RunResidual]:
+    """Return one residual for each allocation of the runs, the most certain first."""
+    at_allocation: dict[tuple[float | None, ...], list[tuple[Trial, float, float]]] = defaultdict(list)
+    for run in runs:
+        weight = 0.5 ** (_age_days(run, now) / HALF_LIFE_DAYS)
+        for segment in _usable_segments(run):
+            row = _as_row(segment.allocation, job)
+            residual = np.log(segment.throughput or 1.0) - float(curve.log_rates([row])[0])
+            at_allocation[row.workers, row.ps, row.worker_cpu, row.ps_cpu].append((row, residual, weight))
+    residuals = []
+    for observations in at_allocation.values():
+        (row, *_), values, weights = zip(*observations, strict=True)
+        sd = np.hypot(RUN_SD / np.sqrt(sum(weights)), float(curve.beyond_sd([row])[0]))
+        residuals.append(RunResidual(row, float(np.average(values, weights=weights)), float(sd)))
+    return sorted(residuals, key=lambda each: each.sd)[:_MAX_RESIDUALS]
+
+
+def _usable_segments(run: FinishedJob) -> list[Segment]:
+    """Return the segments with a throughput; none after an OOM kill, since restarts then slow a run down."""
+    segments = [] if run.ran_out_of_memory else run.stretches
+    return [segment for segment in segments if segment.tells_speed and segment.allocation.replicas("ps")]
+
+
+def _age_days(run: FinishedJob, now: datetime) -> float:
+    return max(0.0, (now - run.started_at).total_seconds() / 86_400) if run.started_at else HALF_LIFE_DAYS
+
+
+def _as_row(allocation: Allocation, job: Job) -> Trial:
+    workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
+    return Trial(
+        workers=workers,
+        ps=ps,
+        worker_cpu=allocation.cores("worker") / workers,
+        ps_cpu=allocation.cores("ps") / ps,
+        batch_size=allocation.batch_size,
+        sync=job.training.sync,
+    )
+
+
+def _without_outliers(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
+    """Drop implausible residuals: hosts differ by a smaller factor, and so does one job from all the others."""
+    median, limit = 0.0, _MAX_LOG_RESIDUAL
+    if sum(bool(neighbour.residuals) for neighbour in neighbours) >= _MIN_JOBS_FOR_MEDIAN:
+        median = float(np.median([each.residual for neighbour in neighbours for each in neighbour.residuals]))
+        limit = _MAX_LOG_DEVIATION
+    for neighbour in neighbours:
+        plausible = [each for each in neighbour.residuals if abs(each.residual - median) <= limit]
+        yield neighbour._replace(residuals=plausible)

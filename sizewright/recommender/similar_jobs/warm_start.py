@@ -1,0 +1,141 @@
+"""Warm start: combine the prediction of a learned prior with the runs of similar finished jobs.
+
+The level of a job is how much faster it is than the mechanistic model predicts. The prior's prediction of it deviates
+from the truth; the deviations of similar jobs correlate, as the prior has learned (`JobEffects.together`), and those of
+all jobs on the same hosts do. So do the shapes of their curves around their levels, at allocations that are near. With
+the residuals g of runs, the prediction is corrected by kriging:
+
+    level += kᵀ C⁻¹ g      shape(a) = fᵀ(a) C⁻¹ g      C = levels of the jobs + shapes + variance of the runs
+
+This weighs each run by its evidence: the part that is specific to a job is in all of its runs, so many runs of one job
+count hardly more than a few. Stage one of DLRover-RM smooths the allocations of similar jobs instead; these were often
+requested wrongly, and jobs of one shape with other batch sizes need others. Runs make the predicted throughput and
+memory much more certain; the choice by time × cost hardly changes (`make bench NAME=warm_start`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+import numpy as np
+
+from sizewright.datasets.runs.finished_job import FinishedJob
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.default.residual_process import matern
+from sizewright.models.prior import JobCurve, LearnedPrior
+from sizewright.models.prior.curve import WarmCurve, log_allocations
+from sizewright.recommender.similar_jobs.memory import NONE, SimilarMemory, similar_memory
+from sizewright.recommender.similar_jobs.similarity import Neighbour, similar_jobs
+from sizewright.spec import Job, SimilarJob
+from sizewright.spec.units import format_count
+
+_HOSTS_SD = 0.3
+"""Standard deviation of the log speed of hosts relative to those that the prior was learned on."""
+_SHAPE_CORRELATION = 0.5
+"""Share of the variance of shapes that similar jobs have in common: their correlation over the bank's jobs."""
+_MAX_DEVIATION = 3.0
+"""Of the corrected curve from the job's own trials, in standard deviations."""
+_MAX_NAMED = 5
+
+
+class WarmStart(NamedTuple):
+    """What runs of similar jobs add to the prior; empty if there are none."""
+
+    curve: JobCurve | None = None
+    similar: tuple[SimilarJob, ...] = ()
+    memory: SimilarMemory = NONE
+    doubts: tuple[str, ...] = ()
+
+    def reasons(self, own_trials: int) -> Iterator[str]:
+        """Yield which jobs were used and their weights, or that it is a cold start if the job has no trials either."""
+        yield from self.doubts
+        if self.similar:
+            runs = format_count(sum(job.runs for job in self.similar), "run")
+            jobs = format_count(len(self.similar), "similar job")
+            by_weight = sorted(self.similar, key=lambda job: -job.weight)
+            names = ", ".join(f"{job.name} ({job.weight:.0%})" for job in by_weight[:_MAX_NAMED])
+            more = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
+            yield f"Warm start from {runs} of {jobs}: {names}{more}."
+        elif not own_trials:
+            yield "Cold start: no run of a similar job has a usable throughput, so the prediction is that of the prior."
+
+    def without_memory(self) -> WarmStart:
+        """Return the warm start without the memory evidence, because no allocation has as much memory."""
+        doubt = "The memory of similar jobs is ignored: the bounds do not allow as much as they took."
+        return self._replace(memory=NONE, doubts=(*self.doubts, doubt))
+
+
+def warm_start(
+    job: Job,
+    history: Sequence[FinishedJob],
+    prior: LearnedPrior,
+    curve: JobCurve,
+    trials: Sequence[Trial],
+    now: datetime | None = None,
+) -> WarmStart:
+    """Correct the `curve` that a prior predicts for a job by the runs in `history`, which may be of any jobs.
+
+    Runs that contradict the job's own `trials` are ignored; the result says so. Trials have their cores and batch size.
+    """
+    neighbours = similar_jobs(job, history, prior, now or datetime.now(timezone.utc))
+    memory = similar_memory(job, neighbours)
+    with_residuals = [neighbour for neighbour in neighbours if neighbour.residuals]
+    if not with_residuals:
+        return WarmStart(memory=memory)
+    warm_curve, weights = _corrected(job, with_residuals, prior, curve)
+    contradiction = _contradiction(trials, warm_curve, curve)
+    if contradiction:
+        return WarmStart(memory=memory, doubts=(contradiction,))
+    similar = tuple(
+        SimilarJob(name=each.job.name, runs=len(each.runs), distance=each.distance, weight=weight)
+        for each, weight in zip(with_residuals, weights, strict=True)
+    )
+    return WarmStart(warm_curve, similar, memory)
+
+
+def _corrected(
+    job: Job, neighbours: Sequence[Neighbour], prior: LearnedPrior, curve: JobCurve
+) -> tuple[WarmCurve, list[float]]:
+    """Return the curve corrected by kriging, and the weight (j,) of each neighbour in the correction of its level."""
+    observations = [each for neighbour in neighbours for each in neighbour.residuals]
+    residuals = np.array([each.residual for each in observations])
+    # Row 0 of the matrices is the new job; observation i belongs to row job_of[i].
+    job_of = np.repeat(np.arange(1, len(neighbours) + 1), [len(each.residuals) for each in neighbours])
+    similarity, covariance = prior.experience.together([job, *(each.job for each in neighbours)])
+    levels = prior.widen**2 * covariance + _HOSTS_SD**2
+    shared = _SHAPE_CORRELATION * similarity + (1 - _SHAPE_CORRELATION) * np.eye(len(similarity))
+    shapes = (prior.widen * prior.form_sd) ** 2 * shared
+    at = log_allocations([each.allocation for each in observations])
+    noise = np.diag([each.sd**2 for each in observations])
+    of_pair = np.ix_(job_of, job_of)
+    total = levels[of_pair] + shapes[of_pair] * matern(at, at) + noise
+
+    level_weights, shape_weights = np.linalg.solve(total, np.column_stack([levels[0, job_of], residuals])).T
+    variance = levels[0, 0] - float(level_weights @ levels[0, job_of])
+    guess = curve.guess._replace(
+        level=curve.guess.level + float(level_weights @ residuals),
+        sd=float(np.sqrt(max(variance, 0.0)) / prior.widen),
+    )
+    unchanged = {field.name: getattr(curve, field.name) for field in fields(curve)}
+    warm_curve = WarmCurve(**unchanged | {"guess": guess}, seen=at, pull=shapes[0, job_of] * shape_weights)
+    shares = np.maximum(np.bincount(job_of, level_weights)[1:], 0.0)
+    return warm_curve, list(shares / shares.sum())
+
+
+def _contradiction(trials: Sequence[Trial], warm_curve: JobCurve, curve: JobCurve) -> str:
+    """Return a sentence if the job's own trials contradict the corrected curve more than the original one, else ""."""
+    measured = [trial for trial in trials if trial.throughput]
+    if not measured:
+        return ""
+    logs = np.log([trial.throughput or 1.0 for trial in measured])
+    deviation = float(np.median(logs - warm_curve.log_rates(measured)))
+    deviation_before = float(np.median(logs - curve.log_rates(measured)))
+    if abs(deviation) <= max(_MAX_DEVIATION * float(np.median(warm_curve.sd(measured))), abs(deviation_before)):
+        return ""
+    return (
+        f"Runs of similar jobs are ignored: the throughput of the job's own {format_count(len(measured), 'trial')} is "
+        f"{np.exp(deviation):.2g} times what they predict."
+    )

@@ -1,0 +1,231 @@
+"""Build the recommendation: a target with its prediction and evidence, or numbered remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models._base import BaseThroughputModel
+from sizewright.recommender.sizing.caps import AXIS_WORDS, Ruling, beyond_measured
+from sizewright.recommender.sizing.reasons import assumptions, next_trials, predicted_bytes, reasons
+from sizewright.recommender.sizing.result import Selection
+from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
+from sizewright.spec.objective import cost_of
+from sizewright.spec.units import format_count
+
+_MAX_ALTERNATIVES = 12
+_DEFAULT_TRIALS = 9  # of `sizewright profile`
+
+
+def build_recommendation(selection: Selection) -> Recommendation:
+    """Return a recommendation with its target."""
+    lower, upper = _range(selection)
+    return Recommendation(
+        status="ok",
+        job=selection.job.name,
+        objective=selection.job.objective,
+        target=_allocation(selection, selection.chosen),
+        lower=lower,
+        upper=upper,
+        uncapped=_allocation(selection, selection.scored.best()),
+        predicted=_prediction(selection),
+        alternatives=_alternatives(selection),
+        evidence=_evidence(selection),
+        reasons=tuple(reasons(selection)),
+    )
+
+
+def not_enough_data(
+    job: Job,
+    trials: Sequence[Trial],
+    model: BaseThroughputModel | None,
+    reason: str,
+    remedy: str = "",
+    *,
+    missing: int = _DEFAULT_TRIALS,
+    prior_refused: bool = False,
+) -> Recommendation:
+    """Return "not enough data", with remedies that say how many more trials are enough.
+
+    A fitted `model` overrides the number of `missing` distinct allocations. With `prior_refused`, the prior is not
+    among the remedies.
+    """
+    account = model.explain() if model else None
+    distinct = account.distinct_allocations if account else 0
+    if account:
+        missing = max(1, account.needed - distinct)
+    remedies = [remedy] if remedy else []
+    if any(trial.limited_by in ("affinity", "none") for trial in trials):
+        remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
+    more = ""
+    if trials and not (account and account.enough):
+        more = f" ({format_count(missing, 'more distinct allocation')}; existing trials are kept)"
+    remedies.append(f"Run: sizewright profile JOB --trials {max(_DEFAULT_TRIALS, distinct + missing)}{more}.")
+    if not trials and not job.command and not prior_refused:
+        remedies.append("Or use the prior learned from other jobs: sizewright recommend JOB --prior shipped.")
+    remedies.append("Or import measurements of your own: sizewright trials import FILE --job JOB.")
+    if trials and (unvaried := _unvaried_axes(job, trials)):
+        remedies.append(f"Vary {' and '.join(unvaried)}: all trials have the same.")
+    return Recommendation(
+        status="not_enough_data",
+        job=job.name,
+        evidence=_trial_evidence(trials, distinct, account.model if account else ""),
+        reasons=(f"Not enough data: {reason}.",),
+        remedies=Remedy.numbered(remedies),
+    )
+
+
+def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
+    """Return the names of the axes that the bounds leave open and in which no two trials differ."""
+    bounds = {
+        "workers": job.bounds.worker.replicas,
+        "worker_cpu": job.bounds.worker.cpu,
+        "batch_size": job.bounds.batch_size or (0, 0),
+    }
+    if job.has_ps:
+        bounds |= {"ps": job.bounds.ps.replicas, "ps_cpu": job.bounds.ps.cpu}
+    return [
+        AXIS_WORDS[axis]
+        for axis, (low, high) in bounds.items()
+        if low < high and len({getattr(trial, axis) for trial in trials}) == 1
+    ]
+
+
+def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, rulings: list[Ruling]) -> Recommendation:
+    """Return "infeasible": nothing within the bounds can run. The remedies lift the caps, the last one first."""
+    account = model.explain()
+    last = rulings[-1]
+    remedies = []
+    for ruling in reversed(rulings):
+        others = [other.result.allowed for other in rulings if other is not ruling]
+        if ruling.ruled_out and np.all(others, axis=0).any():  # lifting this cap alone is enough
+            remedies.append(ruling.result.remedy)
+    return Recommendation(
+        status="infeasible",
+        job=job.name,
+        evidence=_trial_evidence(trials, account.distinct_allocations, account.model),
+        reasons=(f"Infeasible: {last.result.reason}.",),
+        remedies=Remedy.numbered(remedies or [last.result.remedy]),
+    )
+
+
+def _allocation(selection: Selection, row: int) -> Allocation:
+    scored = selection.scored
+    allocation = scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
+    return selection.job.with_sides(allocation)
+
+
+def _range(selection: Selection) -> tuple[Allocation, Allocation]:
+    """Return the cheapest and the most expensive allocation that the evidence cannot distinguish from the target.
+
+    These are allowed allocations whose interval of the objective overlaps the target's; prices are per hour.
+    """
+    scored, chosen = selection.scored, selection.chosen
+    overlaps = selection.allowed & (scored.objective_lower <= scored.objective_upper[chosen])
+    rows = np.flatnonzero(overlaps & (scored.objective_upper >= scored.objective_lower[chosen]))
+    best_first = rows[np.lexsort((-scored.throughput[rows], scored.objective[rows]))]
+    price = scored.price_per_hour[best_first]
+    lower, upper = best_first[np.argmin(price)], best_first[np.argmax(price)]
+    return _allocation(selection, lower), _allocation(selection, upper)
+
+
+def _estimate(value: float, lower: float, upper: float) -> Estimate:
+    return Estimate(value=float(value), lower=float(lower), upper=float(upper))
+
+
+def _prediction(selection: Selection) -> Prediction:
+    scored, row = selection.scored, selection.chosen
+    value, lower, upper = scored.throughput[row], scored.lower[row], scored.upper[row]
+    hourly = float(scored.price_per_hour[row])
+    time = cost = None
+    if samples := selection.job.samples:
+        time = _estimate(samples / value, samples / upper, samples / lower)
+        cost = _estimate(cost_of(time.value, hourly), cost_of(time.lower, hourly), cost_of(time.upper, hourly))
+    memory = selection.evaluation.memory
+    worker_bytes = predicted_bytes(memory, scored, row, "worker")
+    ps_bytes = predicted_bytes(memory, scored, row, "ps")
+    return Prediction(
+        throughput=_estimate(value, lower, upper),
+        completion_time_s=time,
+        cost=cost,
+        price_per_hour=hourly,
+        worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
+        ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
+        worker_oom_probability=_oom_probability(selection, "worker", worker_bytes),
+        ps_oom_probability=_oom_probability(selection, "ps", ps_bytes),
+        worker_utilization=_utilization(selection, "worker"),
+        ps_utilization=_utilization(selection, "ps"),
+    )
+
+
+def _oom_probability(selection: Selection, role: Role, predicted: float | None) -> float | None:
+    limit = float(getattr(selection.scored, f"{role}_memory_bytes")[selection.chosen])
+    if limit <= 0 or not predicted:
+        return None
+    return selection.evaluation.memory.oom_probability(role, limit, predicted)
+
+
+def _utilization(selection: Selection, role: Role) -> float | None:
+    """Return the busy share of a role's cores: measured CPU seconds per sample times predicted samples/s, over cores.
+
+    None if no trial records its CPU use, or the role has no cores.
+    """
+    grid, row, trials = selection.scored.grid, selection.chosen, selection.trials
+    if role == "worker":
+        cores = float(grid.workers[row] * grid.worker_cpu[row])
+        used = [(trial.workers, trial.worker_cpu_used, trial.throughput) for trial in trials]
+    else:
+        cores = float(grid.ps[row] * grid.ps_cpu[row])
+        used = [(trial.ps, trial.ps_cpu_used, trial.throughput) for trial in trials]
+    cpu_s_per_sample = [n * cpu / throughput for n, cpu, throughput in used if throughput and cpu is not None]
+    if not cores or not cpu_s_per_sample:
+        return None
+    return min(1.0, float(np.median(cpu_s_per_sample)) * float(selection.scored.throughput[row]) / cores)
+
+
+def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
+    """Return the Pareto set, thinned evenly if it is long, and always with the chosen row."""
+    scored, front, samples = selection.scored, selection.front, selection.job.samples
+    if len(front) > _MAX_ALTERNATIVES:
+        front = front[np.unique(np.linspace(0, len(front) - 1, _MAX_ALTERNATIVES).round().astype(int))]
+    rows = sorted({*front.tolist(), selection.chosen}, key=lambda row: float(scored.throughput[row]))
+    return tuple(
+        Alternative(
+            allocation=_allocation(selection, row),
+            throughput=_estimate(scored.throughput[row], scored.lower[row], scored.upper[row]),
+            completion_time_s=float(samples / scored.throughput[row]) if samples else None,
+            cost=float(scored.cost[row]) if samples else None,
+            price_per_hour=float(scored.price_per_hour[row]),
+            chosen=row == selection.chosen,
+        )
+        for row in rows
+    )
+
+
+def _evidence(selection: Selection) -> Evidence:
+    account = selection.model.explain()
+    prior = selection.prior
+    refusal = (f"{prior.refusal}.",) if prior.refusal else ()
+    return _trial_evidence(selection.trials, account.distinct_allocations, account.model).model_copy(
+        update={
+            "extrapolated": bool(beyond_measured(selection.evaluation.candidates, selection.chosen)),
+            "parameters": account.parameters,
+            "pinned": account.pinned,
+            "prior": prior.curve.source if prior.curve else "",
+            "similar": prior.warm_start.similar,
+            "assumptions": (*refusal, *assumptions(selection)),
+            "to_be_surer": tuple(next_trials(selection)),
+        }
+    )
+
+
+def _trial_evidence(trials: Sequence[Trial], distinct: int, model: str) -> Evidence:
+    return Evidence(
+        trials=len(trials),
+        distinct_allocations=distinct,
+        model=model,
+        limited_by=tuple(sorted({trial.limited_by for trial in trials if trial.limited_by})),
+        host=tuple(sorted({trial.host for trial in trials if trial.host})),
+    )

@@ -1,0 +1,316 @@
+"""Caps: an ordered list of rules, each of which excludes allocations and gives the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.recommender.sizing.grid import Grid, choosable_range
+from sizewright.spec import Cluster, Job
+from sizewright.spec.units import format_bytes, format_count, format_seconds, write_bytes, write_seconds
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+AXIS_WORDS = {
+    "workers": "workers",
+    "ps": "PS",
+    "worker_cpu": "cores per worker",
+    "ps_cpu": "cores per PS",
+    "worker_gpu": "GPUs per worker",
+    "batch_size": "batch size",
+    "embedding_bytes": "size of the tables",
+}
+"""How messages name an axis."""
+_ROUNDING = 1 + 1e-9
+_LOWER_OR_ADD_HOSTS = "Lower the minimum replicas and sizes in the bounds, or add hosts."
+_MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which trials support a trend
+
+
+@dataclass(frozen=True)
+class CapInput:
+    """What caps decide by: the grid, the needs of each allocation, and the measured ranges."""
+
+    job: Job
+    cluster: Cluster | None
+    grid: Grid
+    worker_memory_bytes: Floats
+    ps_memory_bytes: Floats
+    embedding_bytes: float
+    measured: dict[str, tuple[float, float]]
+    latest_time_s: Floats
+    extrapolate: bool = False
+
+
+class CapResult(NamedTuple):
+    """The allocations that a cap allows (n,), why it excludes the others, and what would lift it."""
+
+    allowed: Mask
+    reason: str
+    remedy: str
+
+
+class Ruling(NamedTuple):
+    """A cap that was applied, and how many allocations it excluded that earlier caps had allowed."""
+
+    cap: str
+    ruled_out: int
+    result: CapResult
+
+
+# The mask holds the allocations that the caps before it allow, at least one.
+Cap = Callable[[CapInput, Mask], CapResult]
+
+
+def within_memory_bounds(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that the memory of a replica fits the bounds of its role."""
+    worker_limit = c.job.bounds.worker.memory_bytes[1]
+    ps_limit = c.job.bounds.ps.memory_bytes[1]
+    allowed = (c.worker_memory_bytes <= worker_limit) & (c.ps_memory_bytes <= ps_limit)
+    need = f"at least {format_bytes(c.ps_memory_bytes.min())} per PS and {format_bytes(c.worker_memory_bytes.min())}"
+    limits = f"{format_bytes(ps_limit)} and {format_bytes(worker_limit)}"
+    # The remedy names the smallest need where none fits the bound, else the largest.
+    raises = []
+    for role, needs, limit in (("ps", c.ps_memory_bytes, ps_limit), ("worker", c.worker_memory_bytes, worker_limit)):
+        if needs.max() > limit:
+            enough = needs.min() if needs.min() > limit else needs.max()
+            raises.append(f"bounds.{role}.memory to {write_bytes(enough)}")
+    more_ps = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps_limit else ""
+    return CapResult(
+        allowed,
+        f"the tables need {need} per worker; the bounds allow {limits}",
+        f"Raise {' and '.join(raises)}{more_ps}." if raises else "",
+    )
+
+
+def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that every replica fits one host, and that all replicas fit the hosts of the cluster."""
+    if c.cluster is None:
+        return CapResult(np.ones(len(c.grid), bool), "", "")
+    name = c.cluster.name
+    hosts = [host for host in c.cluster.hosts if host.count]
+    if not hosts:
+        return CapResult(np.zeros(len(c.grid), bool), f"cluster {name} has no host", "Give its hosts a count above 0.")
+    workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
+    servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
+    allowed = np.asarray(_can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers))
+    host_sizes = np.array([(host.cpu, host.memory_bytes, host.gpu.count if host.gpu else 0) for host in hosts], float)
+
+    one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
+    if (allowed & remaining).any():
+        reason = f"the hosts of {name} (the largest has {one_host.limits()}) cannot hold them"
+        return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
+    smallest = one_host.nearest_to_fit(remaining)
+    if exceeded := one_host.exceeded(smallest):
+        need = one_host.needs(smallest, exceeded)
+        reason = f"no host of {name} has more than {one_host.limits(exceeded)}, and one replica asks for {need}"
+        return CapResult(allowed, reason, f"Lower the minimum sizes in the bounds, or add hosts with {need}.")
+
+    all_hosts = _Capacity(_total_resources(c), np.array([host.count for host in hosts]) @ host_sizes)
+    smallest = all_hosts.nearest_to_fit(remaining)
+    if exceeded := all_hosts.exceeded(smallest):
+        need = all_hosts.needs(smallest, exceeded)
+        limits = all_hosts.limits(exceeded)
+        reason = f"the hosts of {name} have {limits} in total, and the smallest allocation asks for {need}"
+        return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
+    allocation = c.grid.allocation(smallest, c.worker_memory_bytes[smallest], c.ps_memory_bytes[smallest])
+    reason = f"the replicas of the smallest allocation ({allocation.describe()}) do not fit the hosts of {name}"
+    return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
+
+
+def within_quota(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that the whole job stays within the quota."""
+    if c.cluster is None:
+        return CapResult(np.ones(len(c.grid), bool), "", "")
+    quota = c.cluster.quota
+    limits = [np.inf if limit is None else limit for limit in (quota.cpu, quota.memory_bytes, quota.gpu)]
+    capacity = _Capacity(_total_resources(c), np.array(limits, float))
+    allowed = np.asarray(capacity.fits.all(axis=0))
+    reason = f"the quota of {c.cluster.name} is {capacity.limits()}"
+    if (allowed & remaining).any():
+        return CapResult(allowed, reason, "Raise the quota.")
+    smallest = capacity.nearest_to_fit(remaining)
+    need = capacity.needs(smallest, capacity.exceeded(smallest))
+    return CapResult(
+        allowed,
+        f"{reason}, and the smallest allocation asks for {need}",
+        f"Lower the minimum replicas and sizes in the bounds, or raise the quota to {need}.",
+    )
+
+
+def within_deadline(c: CapInput, remaining: Mask) -> CapResult:
+    """Require, with objective deadline, that the deadline is met with probability 0.9."""
+    if c.job.objective != "deadline" or c.job.deadline is None:
+        return CapResult(np.ones(len(c.grid), bool), "", "")
+    earliest = float(c.latest_time_s[remaining].min())
+    return CapResult(
+        c.latest_time_s <= c.job.deadline,
+        f"the deadline is {format_seconds(c.job.deadline)}; the earliest completion with 90 % probability takes "
+        f"{format_seconds(earliest)}",
+        f"Set the deadline to {write_seconds(earliest)} or later, or raise the maximum replicas and cpu in the bounds.",
+    )
+
+
+def within_measured_range(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that no axis is beyond twice its measured range, unless the user allows extrapolation.
+
+    The tables of a job may be larger than any host can hold: trials at several sizes support extrapolation along them.
+    """
+    log_excess = np.zeros(len(c.grid))
+    ranges = []
+    for axis, excess in _excesses(c):
+        low, high = c.measured[axis]
+        if axis == "embedding_bytes" and high >= _MIN_TREND_RATIO * low:
+            continue
+        if excess.max() > _ROUNDING:
+            ranges.append(f"{AXIS_WORDS[axis]} {_format_value(axis, low)} to {_format_value(axis, high)}")
+        log_excess += np.log(np.maximum(excess, 1.0))
+    nearest = c.grid.allocation(int(np.flatnonzero(remaining)[np.argmin(log_excess[remaining])])).describe()
+    return CapResult(
+        (log_excess <= np.log(_ROUNDING)) | c.extrapolate,
+        f"trials measured {', '.join(ranges)}; allocations beyond twice that range are not chosen",
+        f"Measure {nearest} (on a larger host, or import a trial), or allow extrapolation (--extrapolate).",
+    )
+
+
+def beyond_measured(c: CapInput, row: int) -> list[str]:
+    """Return the axes on which a row lies beyond twice the measured range, with that range."""
+    columns = c.grid.columns(c.embedding_bytes)
+    phrases = []
+    for axis, excess in _excesses(c):
+        if excess[row] > _ROUNDING:
+            measured = " to ".join(_format_value(axis, end) for end in c.measured[axis])
+            phrases.append(f"{AXIS_WORDS[axis]}: {_format_value(axis, columns[axis][row])} (measured: {measured})")
+    return phrases
+
+
+def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
+    """Yield the factor (n,) by which each axis exceeds the range it may be chosen from; 1 and less is inside."""
+    columns = c.grid.columns(c.embedding_bytes)
+    for axis, measured in c.measured.items():
+        low, high = choosable_range(axis, measured)
+        yield axis, np.maximum(low / np.maximum(columns[axis], 1e-9), columns[axis] / high)
+
+
+def _format_value(axis: str, value: float) -> str:
+    return format_bytes(value) if axis == "embedding_bytes" else f"{value:g}"
+
+
+# Order matters: rules about what can never run come before those about what was only not measured.
+CAPS: tuple[tuple[str, Cap], ...] = (
+    ("memory bounds", within_memory_bounds),
+    ("hosts", within_hosts),
+    ("quota", within_quota),
+    ("measured range", within_measured_range),
+    ("deadline", within_deadline),
+)
+
+
+def apply_caps(candidates: CapInput, caps: Sequence[tuple[str, Cap]] = CAPS) -> tuple[Mask, list[Ruling]]:
+    """Apply the caps in order; return the allowed allocations (n,) and a ruling for each cap that was applied.
+
+    Stops at the cap that excludes the last allocation.
+    """
+    allowed = np.ones(len(candidates.grid), bool)
+    rulings = []
+    for name, cap in caps:
+        result = cap(candidates, allowed)
+        rulings.append(Ruling(name, int((allowed & ~result.allowed).sum()), result))
+        allowed = allowed & result.allowed
+        if not allowed.any():
+            break
+    return allowed, rulings
+
+
+_RESOURCE_FORMATS: tuple[Callable[[float], str], ...] = (
+    lambda cores: format_count(float(cores), "core"),
+    write_bytes,
+    lambda gpus: format_count(round(gpus), "GPU"),
+)
+
+
+@dataclass(frozen=True)
+class _Capacity:
+    """Cores, bytes and GPUs that allocations ask for (3, n), and the limits (3,); inf for no limit."""
+
+    needed: Floats
+    limit: Floats
+
+    @property
+    def fits(self) -> Mask:
+        """Which allocations stay within each limit (3, n)."""
+        return self.needed <= self.limit[:, None] + 1e-9
+
+    def nearest_to_fit(self, remaining: Mask) -> int:
+        """Return the remaining row whose largest share of a limit is smallest."""
+        share = (self.needed / np.maximum(self.limit[:, None], 1e-9)).max(axis=0)
+        return int(np.flatnonzero(remaining)[np.argmin(share[remaining])])
+
+    def exceeded(self, row: int) -> list[int]:
+        """Return the resources whose limit a row exceeds."""
+        return np.flatnonzero(~self.fits[:, row]).tolist()
+
+    def limits(self, resources: Sequence[int] | None = None) -> str:
+        """Format the limits of some resources, or of all that are limited and asked for."""
+        if resources is None:
+            resources = np.flatnonzero(np.isfinite(self.limit) & self.needed.any(axis=1)).tolist()
+        return " and ".join(_RESOURCE_FORMATS[i](self.limit[i]) for i in resources)
+
+    def needs(self, row: int, resources: Sequence[int]) -> str:
+        """Format the amounts of some resources that a row asks for."""
+        return " and ".join(_RESOURCE_FORMATS[i](self.needed[i, row]) for i in resources)
+
+
+def _total_resources(c: CapInput) -> Floats:
+    """Return the cores, bytes and GPUs of all replicas together (3, n)."""
+    return np.array([c.grid.cores, c.grid.memory_bytes(c.worker_memory_bytes, c.ps_memory_bytes), c.grid.gpus])
+
+
+class _Replicas(NamedTuple):
+    """The replicas of a role in columns (n,): their number, and the size of one."""
+
+    number: Floats
+    cpu: Floats
+    memory_bytes: Floats
+    gpu: Floats
+
+    @property
+    def resources(self) -> Floats:
+        """Cores, bytes and GPUs of one replica (3, n); 0 where the role has no replicas."""
+        return np.asarray(np.array([self.cpu, self.memory_bytes, self.gpu]) * (self.number > 0))
+
+
+def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mask:
+    """Return whether the `second` role fits next to the `first`, which is packed densely host by host (n,).
+
+    What passes can be placed. On one host the converse holds too; on several, better packings may exist.
+    """
+    to_place = first.number
+    room = np.zeros(len(first.number))  # for replicas of the second role
+    for host in cluster.hosts:
+        gpus = float(host.gpu.count if host.gpu else 0)
+        per_host = _replicas_per_host(host.cpu, host.memory_bytes, gpus, first)
+        full_hosts = np.minimum(host.count, np.where(per_host > 0, to_place // np.maximum(per_host, 1), 0))
+        on_partial = np.where((full_hosts < host.count) & (per_host > 0), to_place - full_hosts * per_host, 0.0)
+        empty_hosts = host.count - full_hosts - (on_partial > 0)
+        for hosts, placed in ((full_hosts, per_host), (on_partial > 0, on_partial), (empty_hosts, 0.0)):
+            free_cpu = host.cpu - placed * first.cpu
+            free_memory = host.memory_bytes - placed * first.memory_bytes
+            free_gpus = gpus - placed * first.gpu
+            room = room + hosts * _replicas_per_host(free_cpu, free_memory, free_gpus, second)
+        to_place = to_place - full_hosts * per_host - on_partial
+    return np.asarray((to_place <= 0) & (room >= second.number))
+
+
+def _replicas_per_host(
+    cpu: Floats | float, memory_bytes: Floats | float, gpus: Floats | float, replicas: _Replicas
+) -> Floats:
+    """Return how many replicas of a role fit into the free resources of one host (n,)."""
+    by_cpu = (cpu + 1e-9) / replicas.cpu
+    by_memory = memory_bytes / np.maximum(replicas.memory_bytes, 1)
+    by_gpus = np.where(replicas.gpu > 0, gpus / np.maximum(replicas.gpu, 1), np.inf)
+    return np.maximum(np.floor(np.minimum(np.minimum(by_cpu, by_memory), by_gpus)), 0.0)

@@ -1,0 +1,143 @@
+"""Evaluate the allocations within the bounds: score them with a fitted model and apply the caps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.runs.finished_job import FinishedJob
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.default.predictor import ThroughputModel
+from sizewright.models.layers.ceiling import CeilingModel
+from sizewright.models.memory._base import MemoryForecast
+from sizewright.models.memory.command import CommandMemory
+from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
+from sizewright.models.prior import JobCurve
+from sizewright.models.table import AXES, as_columns
+from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
+from sizewright.recommender.sizing.grid import finer
+from sizewright.recommender.sizing.run_peaks import run_peaks
+from sizewright.recommender.sizing.scoring import Scored, Scorer
+from sizewright.spec import Cluster, Job
+
+_MAX_REFINEMENTS = 4
+_MAX_STARTS = 16  # rows that one refinement starts from
+
+
+class GridEvaluation(NamedTuple):
+    """A scored grid of allocations, and which of its rows the caps allow."""
+
+    memory: MemoryForecast
+    scored: Scored
+    candidates: CapInput
+    allowed: NDArray[np.bool_]
+    rulings: list[Ruling]
+    peaks: int
+    """Number of runs of the job whose memory peaks the forecast uses."""
+
+
+def evaluate_grid(
+    job: Job,
+    model: BaseThroughputModel,
+    trials: Sequence[Trial],
+    *,
+    foretold: JobCurve | None = None,
+    cluster: Cluster | None = None,
+    extrapolate: bool = False,
+    runs: Sequence[FinishedJob] = (),
+    counts_only: bool = False,
+    bases: Bases = DEFAULT_BASES,
+) -> GridEvaluation:
+    """Score the allocations within the bounds of a job, and apply the caps.
+
+    `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Without a memory
+    peak of the job, the memory forecast uses `bases`.
+
+    The grid is refined around the best allocations until its steps are a few per cent. So wider bounds, whose first
+    grid is coarser, lead to the same target as narrower ones.
+    """
+    peaks = list(run_peaks(runs))
+    observations = [*trials, *peaks]
+    memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
+    embedding_bytes = 0.0 if job.command else float(table_bytes(job))
+    measured = _with_prior_ranges(measured_ranges(trials), foretold)
+    scorer = Scorer(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
+
+    def evaluate(scored: Scored) -> GridEvaluation:
+        candidates = CapInput(
+            job=job,
+            cluster=cluster,
+            grid=scored.grid,
+            worker_memory_bytes=scored.worker_memory_bytes,
+            ps_memory_bytes=scored.ps_memory_bytes,
+            embedding_bytes=embedding_bytes,
+            measured=measured,
+            latest_time_s=scored.latest_time_s,
+            extrapolate=extrapolate,
+        )
+        return GridEvaluation(memory, scored, candidates, *apply_caps(candidates), len(peaks))
+
+    evaluation = evaluate(scorer.score(scorer.grid(trials, measured)))
+    for _ in range(_MAX_REFINEMENTS):
+        new_rows = finer(evaluation.scored.grid, _starts(evaluation.scored, evaluation.allowed))
+        if not len(new_rows):
+            break
+        evaluation = evaluate(evaluation.scored.joined(scorer.score(new_rows)))
+    return evaluation
+
+
+def _starts(scored: Scored, allowed: NDArray[np.bool_]) -> list[int]:
+    """Return the best row of each of the best replica counts, and the best row without caps."""
+    rows = np.flatnonzero(allowed)
+    rows = rows[np.argsort(scored.objective[rows], kind="stable")]
+    counts = np.column_stack([scored.grid.workers[rows], scored.grid.ps[rows]])
+    _, first = np.unique(counts, axis=0, return_index=True)
+    return [*rows[np.sort(first)[:_MAX_STARTS]].tolist(), scored.best()]
+
+
+def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:
+    """Return the default model; for a user's command with a ceiling, since its input pipeline may limit it."""
+    model = ThroughputModel(foretold=foretold)
+    return CeilingModel(model) if job.command else model
+
+
+def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
+    """Return the minimum and maximum of every axis that the trials record."""
+    columns = as_columns(trials, AXES)
+    return {
+        axis: (float(np.nanmin(column)), float(np.nanmax(column)))
+        for axis, column in columns.items()
+        if np.isfinite(column).any() and np.nanmax(column) > 0
+    }
+
+
+def with_defaults(job: Job, trial: Trial) -> Trial:
+    """Return the trial with defaults for missing values.
+
+    These are the job's batch size and tables, and 1 core or the nearest number of cores within the bounds.
+    """
+    bounds = job.bounds
+    known: dict[str, object] = {
+        "batch_size": trial.batch_size or job.training.batch_size,
+        "worker_cpu": trial.worker_cpu or float(np.clip(1.0, *bounds.worker.cpu)),
+    }
+    if job.has_ps:
+        known["ps_cpu"] = trial.ps_cpu or float(np.clip(1.0, *bounds.ps.cpu))
+    if job.command is None:
+        known["embedding_bytes"] = trial.embedding_bytes or round((trial.table_scale or 1.0) * table_bytes(job))
+    return trial.model_copy(update=known)
+
+
+def _with_prior_ranges(
+    measured: dict[str, tuple[float, float]], prior_curve: JobCurve | None
+) -> dict[str, tuple[float, float]]:
+    """Return the ranges measured on this job, widened to those of the jobs that the prior was learned from."""
+    ranges = dict(prior_curve.ranges) if prior_curve else {}
+    for axis, (low, high) in measured.items():
+        prior_low, prior_high = ranges.get(axis, (low, high))
+        ranges[axis] = (min(low, prior_low), max(high, prior_high))
+    return ranges

@@ -1,0 +1,77 @@
+"""Check a job's trials against each other, and against the prediction of a learned prior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.axes import COUNTS, SIZES
+from sizewright.models.prior import JobCurve
+from sizewright.recommender.sizing.caps import AXIS_WORDS
+from sizewright.spec.units import format_count
+
+_MAX_LOG_OFFSET = np.log(20.0)
+"""Of all trials from the prior: no host is faster than another by a larger factor."""
+_MAX_LOG_DEVIATION = np.log(4.0)
+"""Of one trial from the others of its job."""
+_MIN_TRIALS_AGAINST_PRIOR = 3
+"""Number of trials from which their median is trusted more than the prior."""
+_MAX_REPEAT_RATIO = 1.5
+"""Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
+
+
+class PriorCheck(NamedTuple):
+    """Which trials (n,) are believed, why the others are not, and why the prior is not, if it is rejected."""
+
+    believed: NDArray[np.bool_]
+    doubts: tuple[str, ...] = ()
+    against_prior: str = ""
+
+
+def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
+    """Compare trials, which have their cores and batch size, with the curve that a prior predicts."""
+    if not trials:
+        return PriorCheck(np.ones(0, bool))
+    rates = np.array([trial.throughput or np.nan for trial in trials])
+    residuals = np.log(rates) - curve.log_rates(trials)
+    many = len(trials) >= _MIN_TRIALS_AGAINST_PRIOR
+    median = float(np.median(residuals)) if many else 0.0
+    if abs(median) > _MAX_LOG_OFFSET:
+        count = format_count(len(trials), "trial")
+        reason = f"The prior is ignored: the throughput of the job's {count} is {_times(median)} the prediction"
+        return PriorCheck(np.ones(len(trials), bool), against_prior=reason)
+    limit = _MAX_LOG_DEVIATION if many else _MAX_LOG_OFFSET
+    outliers = np.abs(residuals - median) > np.maximum(limit, 4 * curve.sd(trials))
+    return PriorCheck(
+        ~outliers, tuple(_doubt(trials[i], float(residuals[i])) for i in np.flatnonzero(outliers).tolist())
+    )
+
+
+def _doubt(trial: Trial, residual: float) -> str:
+    return (
+        f"A trial with {trial.throughput:,.0f} samples/s at {format_count(trial.workers, 'worker')} and {trial.ps} PS "
+        f"is ignored: its throughput is {_times(residual)} the prediction from other jobs. Measure it again."
+    )
+
+
+def _times(log_ratio: float) -> str:
+    factor = np.exp(abs(log_ratio))
+    return f"{factor:,.0f} times" if log_ratio > 0 else f"1/{factor:,.0f} of"
+
+
+def contradictions(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a phrase for each allocation whose repeated trials contradict each other."""
+    axes = (*COUNTS, *SIZES)
+    repeats: dict[tuple[object, ...], list[float]] = {}
+    for trial in trials:
+        repeats.setdefault(tuple(getattr(trial, axis) for axis in axes), []).append(trial.throughput or 0.0)
+    for allocation, rates in repeats.items():
+        if max(rates) > _MAX_REPEAT_RATIO * min(rates):
+            named = ", ".join(
+                f"{AXIS_WORDS[axis]} {value}" for axis, value in zip(axes, allocation, strict=True) if value is not None
+            )
+            yield f"({named}) measured {' and '.join(f'{rate:,.0f}' for rate in sorted(rates))} samples/s"

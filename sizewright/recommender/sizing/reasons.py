@@ -1,0 +1,253 @@
+"""The sentences of a recommendation: why this allocation, what it assumes, and which trials would narrow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.memory._base import MemoryForecast
+from sizewright.models.prior import JobCurve
+from sizewright.models.table import ALLOCATION_AXES
+from sizewright.recommender.sizing.caps import AXIS_WORDS, beyond_measured
+from sizewright.recommender.sizing.quality import untested_workers_warning
+from sizewright.recommender.sizing.result import Selection
+from sizewright.recommender.sizing.scoring import Scored
+from sizewright.spec import Job, Role
+from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
+
+_OBJECTIVES = {
+    "balanced": "completion time × cost",
+    "cost": "cost",
+    "time": "completion time",
+    "deadline": "cost within the deadline",
+}
+_MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned
+_MIN_GROWTH_PER_HOUR = 64 * MIB  # slower growth of a replica's memory is not mentioned
+
+
+def reasons(selection: Selection) -> Iterator[str]:
+    """Yield why the target was chosen, and what the choice is based on."""
+    job, prior = selection.job, selection.prior
+    scored, allowed = selection.scored, selection.allowed
+    chosen, uncapped = selection.chosen, scored.best()
+    if prior.curve:
+        yield _prior_reason(prior.curve, len(selection.trials))
+        yield from prior.warm_start.reasons(len(selection.trials))
+    yield from prior.doubts
+    in_bounds = "" if allowed.all() else f" ({len(allowed):,} within the bounds were scored)"
+    count = format_count(int(allowed.sum()), "allocation")
+    yield f"The target has the lowest {_OBJECTIVES[job.objective]} of {count}{in_bounds}."
+    if warning := untested_workers_warning(job, scored.grid.workers[chosen]):
+        yield warning
+    if job.deadline is not None and job.objective != "deadline":
+        yield f"The deadline of {format_seconds(job.deadline)} is not used: the objective is {job.objective}."
+    for ruling in selection.evaluation.rulings:
+        if ruling.ruled_out:
+            count = format_count(ruling.ruled_out, "allocation")
+            yield f"The {ruling.cap} cap ruled out {count}: {ruling.result.reason}."
+    if uncapped != chosen and not allowed[uncapped]:
+        yield f"Without caps the target would be {scored.grid.allocation(uncapped).describe()}."
+    yield from _ceiling_reason(job, selection.model, selection.trials)
+    yield from _one_more_worker(scored, chosen)
+    for axis in beyond_measured(selection.evaluation.candidates, chosen):
+        yield f"The target is extrapolated in {axis}."
+    yield _memory_reason(selection)
+
+
+def _prior_reason(curve: JobCurve, trials: int) -> str:
+    own = format_count(trials, "trial")
+    learned_from = format_count(curve.trials, "trial")
+    if curve.guess.known:
+        others = f", and {own} given for this job" if trials else "; no other trials of this job were given"
+        return f"Predicted from {learned_from} of several jobs, this one among them{others}."
+    others = f" and {own} of this job" if trials else "; this job has none yet"
+    return (
+        f"Predicted from {learned_from} of other jobs{others}. Most similar job: {curve.guess.nearest} "
+        f"(distance {curve.guess.distance:.1f}; supported up to {curve.limit:.1f})."
+    )
+
+
+def _ceiling_reason(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> Iterator[str]:
+    """Say that the input pipeline limits the throughput, if the model has such a ceiling."""
+    ceiling = model.explain().ceiling
+    if ceiling is None:
+        return
+    phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
+    seen = ""
+    if phases:
+        reading = sum(data > compute for data, compute in phases)
+        seen = f" {reading} of {format_count(len(phases), 'trial')} spent more time on data than on computing."
+    replicas = "workers or PS" if job.has_ps else "workers"
+    yield (
+        f"The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
+        f"{replicas}, whose cores are idle.{seen} More workers are not recommended: read faster first (more reader "
+        "threads or files, a faster store, less to parse)."
+    )
+
+
+def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
+    """Compare the target with the allocation that has one more worker, if the grid contains it."""
+    grid = scored.grid
+    alike = grid.workers == grid.workers[chosen] + 1
+    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size):
+        alike &= column == column[chosen]
+    if not alike.any() or not scored.price_per_hour[chosen]:
+        return
+    larger = int(np.argmax(alike))
+    throughput = scored.throughput[larger] / scored.throughput[chosen] - 1
+    price = scored.price_per_hour[larger] / scored.price_per_hour[chosen] - 1
+    yield f"One more worker would change the throughput by {throughput:+.1%} and the price per hour by {price:+.1%}."
+
+
+def _memory_reason(selection: Selection) -> str:
+    """Say how much memory is requested, and whether it was predicted."""
+    scored, row = selection.scored, selection.chosen
+    roles: list[Role] = ["worker", "ps"] if scored.grid.ps[row] else ["worker"]
+    parts = []
+    for role in roles:
+        word = {"worker": "worker", "ps": "PS"}[role]
+        requested = float(getattr(scored, f"{role}_memory_bytes")[row])
+        predicted = predicted_bytes(selection.evaluation.memory, scored, row, role)
+        if predicted is not None:
+            margin = f"predicted peak {format_bytes(predicted)} + {requested / predicted - 1:.0%}"
+            parts.append(f"{format_bytes(requested)} per {word} ({margin})")
+        elif requested:
+            parts.append(f"{format_bytes(requested)} per {word} (its need is unknown: the maximum of the bounds)")
+        else:
+            parts.append(f"none per {word} (its need is unknown: measure it, or set bounds.{role}.memory)")
+    return f"Memory requested: {', '.join(parts)}."
+
+
+def predicted_bytes(memory: MemoryForecast, scored: Scored, row: int, role: Role) -> float | None:
+    """Return the predicted memory peak of a replica of the role at a row, or None if it is unknown."""
+    if not memory.known(role):
+        return None
+    grid = scored.grid
+    if role == "worker":
+        return float(memory.worker_bytes(grid.batch_size[[row]])[0])
+    return float(memory.ps_bytes(grid.ps[[row]], grid.workers[[row]], batch_size=grid.batch_size[[row]])[0])
+
+
+def assumptions(selection: Selection) -> Iterator[str]:
+    """Yield what the recommendation assumes without evidence."""
+    job, trials, cluster = selection.job, selection.trials, selection.evaluation.candidates.cluster
+    throughput = float(selection.scored.throughput[selection.chosen])
+    if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
+        yield (
+            "The model's quality does not depend on the number of asynchronous workers; set bounds.tested_workers to "
+            "be warned beyond a tested number."
+        )
+    if job.samples is None:
+        yield "The number of samples to train is unknown (set training.samples); the choice does not depend on it."
+    elif job.training.samples is None:
+        yield f"The job sets no training.samples: those of Criteo Kaggle, {job.samples:,}, are assumed."
+    yield "Production hosts are as fast per core as the host of the trials."
+    if cluster is None:
+        yield "No cluster file was given, so capacity and host sizes were not checked."
+    links_declared = cluster is not None and any(host.network_gbps for host in cluster.hosts)
+    links_used = links_declared and any(trial.network_bytes for trial in trials)
+    if links_used:
+        yield "Workers fill one host before the next and share its link, whose bandwidth the cluster file declares."
+    elif links_declared:
+        yield "The prediction ignores the bandwidth in the cluster file: no trial measured its network traffic."
+    yield from _trial_assumptions(job, trials)
+    if not links_used and any(trial.host for trial in trials):
+        replicas = "Workers and PS" if job.has_ps else "Workers"
+        yield f"{replicas} communicated over one host's loopback; the prediction ignores a slower network."
+    yield from _memory_assumptions(selection, throughput)
+    fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
+    if fastest and throughput > 2 * fastest:
+        yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
+    yield from _gpu_assumptions(job, trials)
+    yield from sorted({f"{t.message} Intervals are widened accordingly." for t in trials if t.message})
+    if any(trial.sync not in (None, job.training.sync) for trial in trials):
+        yield f"Some trials did not train in {job.training.sync} mode, as the job does."
+
+
+def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
+    count = format_count(len(trials), "trial")
+    unlimited = sum(trial.limited_by in ("affinity", "none") for trial in trials)
+    if unlimited:
+        yield f"{unlimited} of {count} ran without a control group that limits their cores; taken as written."
+    unrecorded = sum(trial.limited_by is None for trial in trials)
+    if unrecorded:
+        verb = "does" if unrecorded == 1 else "do"
+        yield f"{unrecorded} of {count} {verb} not record what limited their cores; taken as written."
+    without_cores = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
+    if without_cores:
+        verb = "does" if without_cores == 1 else "do"
+        yield f"{without_cores} of {count} {verb} not record their cores; assumed is 1, or the nearest in the bounds."
+    if any(trial.batch_size is None for trial in trials):
+        yield f"Trials without a batch size had {job.training.batch_size}."
+
+
+def _memory_assumptions(selection: Selection, throughput: float) -> Iterator[str]:
+    job, trials = selection.job, selection.trials
+    own_runs, similar = selection.evaluation.peaks, selection.prior.warm_start.memory
+    peak_measured = any(trial.ps_memory_bytes is not None for trial in trials)
+    if own_runs:
+        runs = format_count(own_runs, "run")
+        yield f"Memory uses the peaks of {runs} of this job; a peak that ended in an OOM kill is raised by 20 %."
+    elif similar.runs and not peak_measured:
+        runs = format_count(similar.runs, "run")
+        jobs = format_count(similar.jobs, "similar job")
+        yield f"Memory uses the largest of the peaks of {runs} of {jobs}."
+    elif job.command is None and not peak_measured:
+        yield "Memory is calculated from the tables; no memory peak of this job was measured."
+    elif job.command:
+        yield from _command_memory(trials, job.samples / throughput if job.samples and throughput else None)
+
+
+def _command_memory(trials: Sequence[Trial], run_s: float | None) -> Iterator[str]:
+    """Say how long the memory of a command was observed, how fast it grew at the end, and what a run may need."""
+    observed = [t.watched_s or t.duration_s or 0.0 for t in trials if t.worker_memory_bytes]
+    if max(observed, default=0.0) > 0:
+        yield f"Memory is based on trials of at most {format_seconds(max(observed))}; a longer run may need more."
+    for word, role in (("worker", "worker"), ("PS", "ps")):
+        growths = [getattr(trial, f"{role}_memory_growth") or 0.0 for trial in trials]
+        peaks = [getattr(trial, f"{role}_memory_bytes") or 0 for trial in trials]
+        growth = max(growths, default=0.0)
+        if growth * 3600 <= _MIN_GROWTH_PER_HOUR:
+            continue
+        text = f"The memory of a {word} still grew by {format_bytes(growth * 3600)} per hour when trials ended"
+        if run_s is None:
+            yield f"{text}. This growth is not included; the peaks of later runs will be."
+        else:
+            yield (
+                f"{text}: at this rate it would need {format_bytes(max(peaks) + growth * run_s)} after the "
+                f"{format_seconds(run_s)} of the run. This growth is not included: raise the minimum of "
+                f"bounds.{role}.memory, or run the job once, so that its peak is included."
+            )
+
+
+def _gpu_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
+    """Say which GPU counts are assumed; only those of the trials are searched."""
+    counts = sorted({trial.worker_gpu for trial in trials if trial.worker_gpu is not None})
+    if len(counts) > 1:
+        yield f"Workers get {' or '.join(map(str, counts))} GPUs, as in the trials."
+    elif counts and counts[0]:
+        yield f"Every worker gets {format_count(counts[0], 'GPU')}, as in the trials."
+    elif not counts and job.training.device != "cpu":
+        yield "No trial records the GPUs of a worker (worker_gpu): the plan requests none, and the price includes none."
+
+
+def next_trials(selection: Selection) -> Iterator[str]:
+    """Yield which trials would narrow the interval of the target, or may find a better one."""
+    scored, chosen = selection.scored, selection.chosen
+    half_width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
+    if half_width > _MAX_HALF_WIDTH:
+        target = scored.grid.allocation(chosen).describe()
+        yield f"The interval is ±{half_width:.0%} wide: measure the target itself ({target})."
+    uncapped = scored.best()
+    if uncapped != chosen:
+        yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be even better."
+    unvaried = [
+        AXIS_WORDS[axis]
+        for axis in ALLOCATION_AXES
+        if len({getattr(trial, axis) for trial in selection.trials}) == 1 and np.ptp(scored.columns[axis]) > 0
+    ]
+    if unvaried:
+        yield f"No two trials differ in {' or '.join(unvaried)}: measure allocations that do."

@@ -1,0 +1,182 @@
+"""Score allocations inside the bounds: predict throughput, memory, price and objective of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.memory._base import MemoryForecast, round_within_bounds
+from sizewright.models.table import Columns
+from sizewright.recommender.sizing.grid import Grid, Ranges, make_grid
+from sizewright.spec import Bounds, Cluster, Job, Prices, Role, RoleBounds
+from sizewright.spec.objective import (
+    DEADLINE_COVERAGE,
+    REPLICA_HOUR,
+    completion_time_s,
+    cost_of,
+    hourly_price,
+    objective_value,
+    sides_price,
+)
+
+Floats = NDArray[np.float64]
+COVERAGE = 0.9
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Allocations and their predictions, as columns (n,)."""
+
+    grid: Grid
+    columns: Columns
+    """The columns that the model predicted from."""
+    throughput: Floats
+    lower: Floats
+    upper: Floats
+    latest_time_s: Floats
+    """Seconds within which the job completes with probability 0.9."""
+    price_per_hour: Floats
+    cost: Floats
+    worker_memory_bytes: Floats
+    ps_memory_bytes: Floats
+    objective: Floats
+    objective_lower: Floats
+    objective_upper: Floats
+
+    def best(self, among: NDArray[np.int64] | None = None) -> int:
+        """Return the row with the lowest objective, of all rows or of some.
+
+        Of rows that differ by rounding only (with prices of 0, say), the fastest is returned.
+        """
+        rows = np.arange(len(self.objective)) if among is None else among
+        tied = rows[self.objective[rows] <= self.objective[rows].min() * (1 + _ROUNDING)]
+        return int(tied[np.argmax(self.throughput[tied])])
+
+    def joined(self, other: Scored) -> Scored:
+        """Return the rows of both."""
+
+        def concatenate(a: Any, b: Any) -> Any:
+            if isinstance(a, Grid):
+                return Grid(**concatenate(vars(a), vars(b)))
+            if isinstance(a, dict):
+                return {name: concatenate(a[name], b[name]) for name in a}
+            return np.concatenate([a, b])
+
+        return Scored(**concatenate(vars(self), vars(other)))
+
+
+class Scorer:
+    """Predict throughput, memory, price and objective of allocations with a fitted model.
+
+    The model sees the links that `cluster` declares. `counts_only` says that no trial records its cores: replicas then
+    have one core, and cost 1 an hour unless the job sets prices.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        model: BaseThroughputModel,
+        memory: MemoryForecast,
+        embedding_bytes: float,
+        *,
+        counts_only: bool = False,
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.job = job
+        self.model = model
+        self.memory = memory
+        self.embedding_bytes = embedding_bytes
+        self.counts_only = counts_only
+        self.cluster = cluster
+
+    def grid(self, trials: Sequence[Trial], measured: Ranges) -> Grid:
+        """Return the allocations within the job's bounds, with fine steps around the measured ranges."""
+        bounds = _with_fixed_cores(self.job) if self.counts_only else self.job.bounds
+        batch_size = self.job.training.batch_size
+        return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, measured=measured)
+
+    def score(self, grid: Grid) -> Scored:
+        """Return the allocations with their predictions."""
+        job = self.job
+        columns = _with_links(grid.columns(self.embedding_bytes), self.cluster)
+        throughput, lower, upper = self.model.predict_with_interval(columns, COVERAGE)
+        slowest = lower
+        if job.objective == "deadline":
+            slowest, _ = self.model.predict_interval(columns, DEADLINE_COVERAGE)
+        worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size))
+        ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size))
+        price = self._price(grid, worker_memory, ps_memory)
+        samples = job.samples or 1  # where the number is unknown, times of one sample rank in the same order
+
+        def objective(rates: Floats) -> Floats:
+            time = completion_time_s(samples, rates)
+            return objective_value(job.objective, time, cost_of(time, price))
+
+        return Scored(
+            grid=grid,
+            columns=columns,
+            throughput=throughput,
+            lower=lower,
+            upper=upper,
+            latest_time_s=completion_time_s(samples, slowest),
+            price_per_hour=price,
+            cost=cost_of(completion_time_s(samples, throughput), price),
+            worker_memory_bytes=worker_memory,
+            ps_memory_bytes=ps_memory,
+            objective=objective(throughput),
+            objective_lower=objective(upper),
+            objective_upper=objective(lower),
+        )
+
+    def _request(self, role: Role, predicted: Floats) -> Floats:
+        bounds: RoleBounds = getattr(self.job.bounds, role)
+        if self.memory.known(role):
+            return round_within_bounds(predicted, bounds.memory_bytes)
+        unset = bounds.memory_bytes == RoleBounds().memory_bytes
+        return np.full_like(predicted, 0.0 if unset else float(bounds.memory_bytes[1]))
+
+    def _price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> Floats:
+        if self.counts_only and self.job.prices == Prices() and not grid.worker_gpu.any():
+            return (grid.workers + grid.ps) * REPLICA_HOUR
+        return grid_price(self.job, grid, worker_memory, ps_memory)
+
+
+def grid_price(job: Job, grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Floats) -> Floats:
+    """Return the price per hour of each allocation (n,), given the bytes of one replica of each role."""
+    memory_bytes = grid.memory_bytes(worker_memory_bytes, ps_memory_bytes)
+    return hourly_price(job.prices, cores=grid.cores, memory_bytes=memory_bytes, gpus=grid.gpus) + sides_price(job)
+
+
+def _with_links(columns: Columns, cluster: Cluster | None) -> Columns:
+    """Add the bandwidth of the slowest link that the cluster declares, and the number of workers that share one.
+
+    Workers are assumed to fill one host before the next, which is the worst case for a link.
+    """
+    declared = [(host.network_gbps, -host.cpu) for host in cluster.hosts if host.network_gbps] if cluster else []
+    if not declared:
+        return columns
+    gbps, cpu = min(declared)
+    workers = columns["workers"]
+    workers_per_host = np.maximum(np.floor(-cpu / columns["worker_cpu"] + 1e-9), 1.0)
+    return {
+        **columns,
+        "network_gbps": np.full(len(workers), gbps),
+        "workers_per_host": np.minimum(workers, workers_per_host),
+    }
+
+
+def _with_fixed_cores(job: Job) -> Bounds:
+    """Return the bounds with the cores that trials without any are assumed to have: 1, or the nearest bound."""
+
+    def fixed(role: RoleBounds) -> RoleBounds:
+        cores = float(np.clip(1.0, *role.cpu))
+        return role.model_copy(update={"cpu": (cores, cores)})
+
+    return job.bounds.model_copy(update={"worker": fixed(job.bounds.worker), "ps": fixed(job.bounds.ps)})

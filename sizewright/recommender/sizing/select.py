@@ -1,0 +1,166 @@
+"""Recommend an allocation: fit a model, score every allocation within the bounds, choose by the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from itertools import compress
+
+import numpy as np
+
+from sizewright.datasets.runs.finished_job import FinishedJob
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel
+from sizewright.models.layers.prior import PriorModel
+from sizewright.models.prior import JobCurve, LearnedPrior
+from sizewright.recommender.similar_jobs.warm_start import warm_start
+from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
+from sizewright.recommender.sizing.caps import CapInput, beyond_measured
+from sizewright.recommender.sizing.evaluate_grid import default_model, evaluate_grid, with_defaults
+from sizewright.recommender.sizing.pareto import pareto_front
+from sizewright.recommender.sizing.prior_check import check_prior, contradictions
+from sizewright.recommender.sizing.result import PriorEvidence, Selection
+from sizewright.spec import Cluster, Job, Recommendation
+from sizewright.spec.units import format_count
+
+MAX_INTERVAL_RATIO = 10.0
+"""Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
+
+
+def recommend(
+    job: Job,
+    trials: Sequence[Trial],
+    *,
+    cluster: Cluster | None = None,
+    model: BaseThroughputModel | None = None,
+    extrapolate: bool = False,
+    prior: LearnedPrior | None = None,
+    runs: Sequence[FinishedJob] = (),
+    history: Sequence[FinishedJob] = (),
+    now: datetime | None = None,
+) -> Recommendation:
+    """Return what the job should ask for, given its trials, a learned prior, and the memory peaks of its own runs.
+
+    With a prior, runs of similar jobs in `history` count too; the more recent before `now`, the more. The answer may
+    be "not enough data" or "infeasible"; both carry numbered remedies.
+    """
+    selection = select(
+        job,
+        trials,
+        cluster=cluster,
+        model=model,
+        extrapolate=extrapolate,
+        prior=prior,
+        runs=runs,
+        history=history,
+        now=now,
+    )
+    return selection if isinstance(selection, Recommendation) else build_recommendation(selection)
+
+
+def select(
+    job: Job,
+    trials: Sequence[Trial],
+    *,
+    cluster: Cluster | None = None,
+    model: BaseThroughputModel | None = None,
+    extrapolate: bool = False,
+    prior: LearnedPrior | None = None,
+    runs: Sequence[FinishedJob] = (),
+    history: Sequence[FinishedJob] = (),
+    now: datetime | None = None,
+) -> Selection | Recommendation:
+    """Choose the target as `recommend` does, and return it with the fitted model and the evaluated grid.
+
+    Returns a Recommendation instead if there is no target.
+    """
+    usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
+    curve, refusal = _prior_curve(prior, job)
+    if not usable and curve is None:
+        reason = ". ".join(filter(None, (_why_no_trials(trials, job), refusal)))
+        return not_enough_data(job, trials, None, reason, prior_refused=bool(refusal))
+
+    complete = [with_defaults(job, trial) for trial in usable]
+    evidence = PriorEvidence(curve, refusal)
+    if prior and curve:
+        check = check_prior(complete, curve)
+        usable = list(compress(usable, check.believed))
+        complete = list(compress(complete, check.believed))
+        if check.against_prior:
+            evidence = PriorEvidence(None, check.against_prior, check.doubts)
+        else:
+            warm = warm_start(job, history, prior, curve, complete, now)
+            evidence = PriorEvidence(warm.curve or curve, "", check.doubts, warm)
+        curve = evidence.curve
+
+    model = model or (PriorModel(curve) if curve and not usable else default_model(job, curve))
+    try:
+        model.fit(complete)
+    except NotEnoughDataError as error:
+        return not_enough_data(job, usable, None, error.message.rstrip("."), missing=error.missing)
+    account = model.explain()
+    if not account.enough:
+        reason = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
+        return not_enough_data(job, usable, model, reason)
+
+    evaluate = partial(
+        evaluate_grid,
+        job,
+        model,
+        complete,
+        foretold=curve,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        runs=runs,
+        counts_only=bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable),
+    )
+    evaluation = evaluate(bases=evidence.warm_start.memory.bases)
+    if evidence.warm_start.memory.runs and not evaluation.allowed.any():
+        evidence = evidence._replace(warm_start=evidence.warm_start.without_memory())
+        evaluation = evaluate()
+    if not evaluation.allowed.any():
+        last = evaluation.rulings[-1]
+        if last.cap == "measured range":
+            return not_enough_data(job, usable, model, last.result.reason, last.result.remedy)
+        return infeasible(job, usable, model, evaluation.rulings)
+
+    scored = evaluation.scored
+    allowed_rows = np.flatnonzero(evaluation.allowed)
+    chosen = scored.best(allowed_rows)
+    ratio = float(scored.upper[chosen] / scored.lower[chosen])
+    if ratio > MAX_INTERVAL_RATIO:
+        return not_enough_data(job, usable, model, *_too_wide(ratio, usable, evaluation.candidates, chosen))
+    front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
+    return Selection(job, usable, model, evaluation, chosen, front, evidence)
+
+
+def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[str, str]:
+    """Return why an interval is too wide to decide by, and a remedy; name the trials that contradict each other."""
+    target = candidates.grid.allocation(chosen).describe()
+    extrapolated = " (which is extrapolated)" if beyond_measured(candidates, chosen) else ""
+    reason = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {ratio:,.0f}"
+    conflicts = list(contradictions(trials))
+    if not conflicts:
+        return reason, f"Measure {target}, or another allocation near it."
+    named = "; ".join(conflicts[:3]) + (f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else "")
+    return f"{reason}, since trials contradict each other: {named}", "Drop the wrong rows, or measure them again."
+
+
+def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, str]:
+    """Return the curve that a prior predicts for the job, or why it predicts none."""
+    try:
+        return (prior.curve(job) if prior else None), ""
+    except NotEnoughDataError as error:
+        return None, error.message.rstrip(".")
+
+
+def _why_no_trials(trials: Sequence[Trial], job: Job) -> str:
+    if not trials:
+        return "there are no trials of this job"
+    if any(trial.usable for trial in trials):
+        roles = "workers and PS" if job.has_ps else "workers and no PS"
+        return f"no successful trial has {roles}, as this job does"
+    last = trials[-1]
+    return f"none of {format_count(len(trials), 'trial')} succeeded (the last: {last.message or last.status})"

@@ -1,0 +1,88 @@
+"""Requests to a running job and its answers: one JSON object per line, over a socket in a private folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from sizewright import errors
+from sizewright.errors import EngineError, SizewrightError
+from sizewright.recommender.control.decisions import Decision
+from sizewright.spec import Allocation, Capabilities, Handle, Job, Plan
+from sizewright.spec._base import Record
+
+MAX_LINE_BYTES = 8 << 20
+
+
+class ControlRequest(Record):
+    """A request; `attach` makes its sender the only one that may change the job, for as long as it is connected."""
+
+    do: Literal["status", "observe", "change_cost", "adjust", "expect_memory", "attach", "pause", "resume"]
+    plan: Plan | None = None
+    ps_bytes: int = 0
+
+
+class ControlAnswer(Record):
+    """The requested value, or the error that was raised instead."""
+
+    value: Any = None
+    error: str = ""
+    message: str = ""
+    remedy: str = ""
+
+    @classmethod
+    def of(cls, error: SizewrightError) -> ControlAnswer:
+        """Return the answer that carries an error."""
+        return cls(error=type(error).__name__, message=error.message, remedy=error.remedy)
+
+    def result(self) -> Any:
+        """Return the value, or raise the error of the other process."""
+        if not self.error:
+            return self.value
+        kind = getattr(errors, self.error, SizewrightError)
+        raised = kind.__new__(kind, self.message)
+        raised.message, raised.remedy = self.message, self.remedy
+        raise raised
+
+
+class Status(Record):
+    """The state of a running job."""
+
+    job: Job
+    handle: Handle
+    allocation: Allocation
+    capabilities: Capabilities
+    tuned: bool
+    """Whether the process that runs the job also runs a control loop for it."""
+    paused: bool
+    attached: bool
+    """Whether the control loop of another process is attached."""
+    decision: Decision | None = None
+
+
+def line_of(record: Record) -> bytes:
+    """Encode a record for the socket; NaN stays NaN."""
+    return json.dumps(record.model_dump(mode="json", exclude_defaults=True)).encode() + b"\n"
+
+
+def folder() -> Path:
+    """Return the private folder of this user's sockets, created if needed.
+
+    Raises EngineError where it cannot be created or is open to other users.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(runtime) / "sizewright" if runtime else Path(tempfile.gettempdir()) / f"sizewright-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise EngineError(
+            f"Cannot create the folder {path} for the sockets of running jobs: {error.strerror}."
+        ) from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise EngineError(f"Other users can access {path}, the folder for the sockets of running jobs.", "Remove it.")
+    return path

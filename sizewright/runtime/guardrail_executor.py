@@ -1,0 +1,139 @@
+"""An executor behind guard rails: refuse plans that violate them, apply each plan once, and record everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sizewright.datasets.trials.trial import now
+from sizewright.errors import InputError, SizewrightError
+from sizewright.executors.change_costs import ChangeCosts, kind_of
+from sizewright.runtime.audit_log import AuditLog, Entry
+from sizewright.runtime.guardrails import check_rails, check_sized
+from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
+
+
+class GuardrailExecutor:
+    """`executor` behind `rails`; `ledger` records each plan, who requested it, and the seconds of each change.
+
+    `asked_by` is the requester of plans that name none. Without `once` a launch plan may be applied again, as when the
+    same file is trained twice. All other attributes are those of `executor`.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        rails: Rails = Rails(),  # noqa: B008
+        ledger: AuditLog | None = None,
+        asked_by: str = "",
+        once: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = now,
+    ) -> None:
+        self._executor, self._rails, self._ledger = executor, rails, ledger
+        self._asked_by, self._clock, self._now = asked_by, clock, now
+        self._once = once
+        self._share_costs(getattr(executor, "change_costs", None))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def launch(self, plan: Plan) -> Handle:
+        """Launch the plan; return the earlier handle where the plan was applied already.
+
+        Raises InputError for a plan that violates the guard rails.
+        """
+        if self._once and (before := self.before(plan)) and before.handle:
+            return before.handle
+        return self._apply(plan, lambda: self._executor.launch(plan))
+
+    def adjust(self, handle: Handle, plan: Plan) -> None:
+        """Apply the plan to a running job; do nothing where it was applied already.
+
+        Raises InputError for a plan that violates the guard rails.
+        """
+        if self.before(plan):
+            return
+
+        def adjust() -> Handle:
+            self._executor.adjust(handle, plan)
+            return handle
+
+        self._apply(plan, adjust)
+
+    def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
+        """Pass on the memory that a PS is forecast to need, for executors that restart PS that ran out of memory."""
+        if isinstance(self._executor, RestoresReplicas):
+            self._executor.expect_memory(handle, ps_bytes)
+
+    def before(self, plan: Plan) -> Entry | None:
+        """Return the entry of a plan that was applied already, or None.
+
+        Raises InputError where the plan had another target then.
+        """
+        before = self._ledger.applied(plan, self._executor.name, self._where) if self._ledger else None
+        if before and before.target != plan.target:
+            raise InputError(
+                f"Plan {plan.id} was already applied on {before.at:%Y-%m-%d %H:%M} with another target "
+                f"({before.target.describe()}).",
+                "Give the changed plan a new id.",
+            )
+        return before
+
+    def _share_costs(self, costs: ChangeCosts | None) -> None:
+        """Learn the costs that earlier processes recorded, and record those of this one."""
+        if self._ledger is None or costs is None or self._ledger.path in costs.recorded_in:
+            return
+        costs.recorded_in.add(self._ledger.path)
+        for kind, seconds in self._ledger.measured(self._executor.name):
+            costs.remember(kind, seconds)
+        costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
+
+    @property
+    def _where(self) -> str:
+        return str(getattr(self._executor, "where", ""))
+
+    def check(self, plan: Plan) -> None:
+        """Raise InputError, and record it, for a plan that violates the guard rails as the executor would apply it."""
+        as_rendered = getattr(self._executor, "as_rendered", None)
+        unsized = getattr(self._executor, "unsized", None)
+        try:
+            if unsized and self._rails != Rails() and plan.kind != "keep":
+                check_sized(plan, unsized(plan), self._rails)
+            check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
+        except SizewrightError as error:
+            self._record(plan, "refused", 0.0, why=error.message)
+            raise
+
+    def _apply(self, plan: Plan, apply: Callable[[], Handle]) -> Handle:
+        began = self._clock()
+        self.check(plan)
+        try:
+            handle = apply()
+        except SizewrightError as error:
+            self._record(plan, "refused", self._clock() - began, why=error.message)
+            raise
+        self._record(plan, "applied", self._clock() - began, handle=handle)
+        return handle
+
+    def _record(self, plan: Plan, became: Any, seconds: float, **fields: Any) -> None:
+        if self._ledger is None or plan.kind == "keep":
+            return
+        entry = Entry(
+            at=self._now(),
+            plan_id=plan.id,
+            kind=plan.kind,
+            job=plan.job.name,
+            executor=self._executor.name,
+            where=self._where,
+            asked_by=plan.asked_by or self._asked_by,
+            target=plan.target,
+            reason=plan.reason,
+            became=became,
+            seconds=max(seconds, 0.0),
+            **fields,
+        )
+        self._ledger.append(entry)

@@ -1,0 +1,227 @@
+"""Run a plan to its end: launch, observe at intervals, stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sizewright.datasets.runs.finished_job import FinishedJob, is_cpu_limited
+from sizewright.datasets.trials.trial import now
+from sizewright.errors import SizewrightError
+from sizewright.executors.registry import unsupported
+from sizewright.recommender.control.controller import Controller
+from sizewright.recommender.control.decisions import Decision
+from sizewright.runtime.recorder import Recorder
+from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome, Plan
+
+_LOG = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+MetricsCallback = Callable[[Metrics | None], None]
+"""A callback for each observation of a job; it receives None where the job could not be observed."""
+_REQUIRED = ("launch", "observe", "stop")
+
+
+class RunProgress(NamedTuple):
+    """The progress of a running job."""
+
+    samples: int
+    samples_per_s: float
+    workers: int
+    ps: int
+    samples_left: int | None = None
+    """Samples still to be trained; None where the executor does not know."""
+    paused: bool = False
+    """Whether the control loop is paused."""
+
+
+@dataclass
+class Running:
+    """A running job with its control loop, and the latest allocation and decision."""
+
+    executor: Executor
+    handle: Handle
+    job: Job
+    allocation: Allocation
+    clock: Clock = time.monotonic
+    tuner: Controller | None = None
+    decision: Decision | None = None
+    listeners: list[Callable[[Decision], None]] = field(default_factory=list)
+
+    def look(self, metrics: Metrics | None) -> None:
+        """Take in an observation."""
+        if metrics and metrics.allocation:
+            self.allocation = metrics.allocation
+
+    def turn(self, tuner: Controller, metrics: Metrics | None = None) -> None:
+        """Let the control loop take a turn, with an observation that was just made, if any, and call the listeners."""
+        self.decision = tuner.reconcile(metrics)
+        for listener in self.listeners:
+            listener(self.decision)
+
+
+Observer = Callable[[Running], MetricsCallback]
+"""An observer of a running job: it is given the job, and returns what is called with each observation."""
+
+
+def run_plan(
+    executor: Executor,
+    plan: Plan,
+    *,
+    progress: Callable[[RunProgress], None] | None = None,
+    record: Callable[[FinishedJob], None] | None = None,
+    tune: Callable[[Handle, Allocation], Controller] | None = None,
+    decided: Callable[[Decision], None] = lambda _: None,
+    companions: Sequence[Observer] = (),
+    every_s: float = 0.5,
+    clock: Clock = time.monotonic,
+) -> Outcome:
+    """Launch a plan, wait until all samples are trained, and return the outcome.
+
+    The job is observed every `every_s` seconds: `progress` and what `companions` return are called each time. `tune`
+    makes the control loop of the running job, which changes it where that pays; `decided` is called with each decision.
+    `record` is called with the finished run, however it ended. `clock` counts seconds.
+
+    An interrupt (Ctrl-C) stops the job, and the outcome says so. A failed job is an outcome, too.
+
+    Raises UnsupportedError for an executor that lacks a needed capability, and any error that kept the job from
+    training.
+    """
+    for capability in (*_REQUIRED, *(["adjust"] if tune else [])):
+        if not getattr(executor.capabilities, capability):
+            raise unsupported(executor.name, capability)
+    started_at = now()
+    handle = executor.launch(plan)
+    recorder = Recorder(plan, handle, clock, started_at)
+
+    def finish(outcome: Outcome) -> Outcome:
+        finished = recorder.finished(outcome)
+        if record:
+            record(finished)
+        return finished.outcome
+
+    try:
+        running = Running(executor, handle, plan.job, plan.target, clock, listeners=[decided])
+        callbacks: list[MetricsCallback] = [running.look, recorder.look, _limits_warning(running)]
+        if progress:
+            callbacks.append(progress_of(running, progress))
+        if tune:
+            running.tuner = tune(handle, plan.target)
+            callbacks.append(_turns(running, running.tuner))
+        callbacks += [companion(running) for companion in companions]
+        outcome = _observe_until_ended(executor, handle, [log_errors(callback) for callback in callbacks], every_s)
+    except BaseException:
+        with suppress(SizewrightError):  # the first error is the one to raise
+            finish(executor.stop(handle))
+        raise
+    return finish(outcome)
+
+
+def _observe_until_ended(
+    executor: Executor, handle: Handle, callbacks: Sequence[MetricsCallback], every_s: float
+) -> Outcome:
+    last_error = ""
+    try:
+        while not executor.wait(handle, every_s):
+            metrics = None
+            try:
+                metrics, last_error = executor.observe(handle), ""
+            except SizewrightError as error:  # `wait` says whether the job has ended
+                if error.message != last_error:  # warn once, not twice a second
+                    _LOG.warning("The job cannot be observed; it trains on: %s", error)
+                last_error = error.message
+            for callback in callbacks:
+                callback(metrics)
+    except KeyboardInterrupt:
+        return executor.stop(handle)
+    except SizewrightError as error:
+        outcome = executor.stop(handle)
+        if outcome.status != "failed":
+            raise
+        return outcome if outcome.message else outcome.model_copy(update={"message": str(error)})
+    return executor.stop(handle)
+
+
+def _limits_warning(running: Running) -> MetricsCallback:
+    """Warn once where the host does not limit the replicas to the cores of their allocation."""
+    warned = False
+
+    def look(metrics: Metrics | None) -> None:
+        nonlocal warned
+        if (
+            warned
+            or not metrics
+            or not metrics.samples_trained
+            or is_cpu_limited(running.allocation, metrics.limited_by)
+        ):
+            return
+        warned = True
+        _LOG.warning(
+            "This user may not create control groups: the memory of the replicas is not limited, and their CPU is %s. "
+            "Their speed is not that of %s, so no model is fitted to it. Run as root, or: %s",
+            "limited to whole cores" if metrics.limited_by == "affinity" else "not limited",
+            running.allocation.describe(),
+            "systemd-run --user --scope -p Delegate=yes sizewright …",
+        )
+
+    return look
+
+
+def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> MetricsCallback:
+    """Return a callback that passes the progress of the job, with the rate since the last observation."""
+    last: tuple[float, int] | None = None
+
+    def look(metrics: Metrics | None) -> None:
+        nonlocal last
+        if not metrics:
+            return
+        now_s, samples = running.clock(), metrics.samples_trained
+        last_s, last_samples = last or (now_s, samples)
+        last = now_s, samples
+        progress(
+            RunProgress(
+                samples=samples,
+                samples_per_s=(samples - last_samples) / (now_s - last_s) if now_s > last_s else 0.0,
+                workers=len(metrics.of("worker")),
+                ps=len(metrics.of("ps")),
+                samples_left=metrics.samples_left,
+                paused=running.tuner is not None and running.tuner.paused,
+            )
+        )
+
+    return look
+
+
+def _turns(running: Running, tuner: Controller) -> MetricsCallback:
+    """Return a callback that lets the control loop take a turn whenever one is due."""
+    due_s = running.clock()
+
+    def look(metrics: Metrics | None) -> None:
+        nonlocal due_s
+        if running.clock() >= due_s:
+            try:
+                running.turn(tuner, metrics)
+            finally:
+                due_s = running.clock() + tuner.turn_s
+
+    return look
+
+
+def log_errors(look: MetricsCallback) -> MetricsCallback:
+    """Return the callback with its errors logged instead of raised, so that the job trains on."""
+    last_error = ""
+
+    def forgiven(metrics: Metrics | None) -> None:
+        nonlocal last_error
+        try:
+            look(metrics)
+        except Exception as error:
+            if str(error) != last_error:  # warn once, not at every observation
+                _LOG.warning("A turn failed, and the job trains on: %s", error)
+            last_error = str(error)
+
+    return forgiven

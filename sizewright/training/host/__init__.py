@@ -1,0 +1,1 @@
+"""The host: its cores, memory and control groups."""

@@ -1,0 +1,357 @@
+"""Snapshots on disk, written atomically and verified when they are read.
+
+A snapshot is a folder of arrays with a file `snapshot.json`, which has the SHA-256 of every array and of itself, and
+the samples that were applied to each part of the weights. The first two formats lack these samples; they are read with
+a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.errors import EngineError, JobError
+from sizewright.spec import Job
+from sizewright.spec._paths import private
+from sizewright.training.leases.sample_ranges import Range, Reconciled, SampleRanges, reconcile
+from sizewright.training.ps.applied import AppliedGroup
+from sizewright.training.ps.routing import PARTS, Parts
+
+ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
+_VERSION = 3
+_SECOND_VERSION = 2
+_FIRST_VERSION_FIELDS = {"job_hash", "samples", "trained", "rows"}
+_META, _LOCK, _PREFIX = "snapshot.json", ".lock", "snapshot-"
+_MAX_KEPT = 2
+"""If the latest snapshot is damaged, the one before it can be resumed."""
+_CHUNK_BYTES = 1 << 20
+_LOG = logging.getLogger(__name__)
+
+
+class SnapshotInfo(NamedTuple):
+    """The content of a snapshot on disk: the samples that were applied to each part of its weights.
+
+    `updates_lost` and `samples_repeated` are the counts of the run that wrote it.
+    """
+
+    job_hash: str
+    rows: int
+    applied: list[AppliedGroup]
+    updates_lost: int = 0
+    samples_repeated: int = 0
+
+    @property
+    def trained(self) -> SampleRanges:
+        """The samples that were applied to all parts."""
+        return SampleRanges(self._reconciled.all)
+
+    @property
+    def partly_applied(self) -> list[Range]:
+        """The ranges of samples that were applied to some parts and not to others."""
+        return self._reconciled.some
+
+    @property
+    def _reconciled(self) -> Reconciled:
+        accounts = [group.samples for group in self.applied]
+        last = max((end for account in accounts for _, end in account), default=0)
+        return reconcile([(0, last)], accounts)
+
+
+class _DamagedError(Exception):
+    """A file of a snapshot has changed since it was written."""
+
+
+def write_snapshot(
+    folder: str | Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]], count: Callable[[int], None]
+) -> None:
+    """Write a snapshot into a new folder below `folder`, then remove all older ones except the previous.
+
+    `count` is called with the number of bytes of each write. Nothing is removed before the new snapshot is complete,
+    because the previous one may be damaged and the one before it may be what the run was resumed from.
+
+    Raise EngineError if the disk refuses; older snapshots then stay.
+    """
+    number = 1 + max([_number(path) for path in snapshots(folder)], default=0)
+    new = Path(folder) / f".{_PREFIX}{number:06d}"
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        new.mkdir(mode=0o700, exist_ok=True)
+        checksums = {name: _write_array(new / f"{name}.npy", arrays[name], count) for name in ARRAYS}
+        _write_meta(new / _META, info, checksums)
+        _sync(new)
+        os.replace(new, Path(folder) / new.name.removeprefix("."))
+        _sync(Path(folder))
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        reason = (error.strerror or f"it may be full ({error})").lower()  # numpy gives no reason, only a byte count
+        raise EngineError(
+            f"The snapshot could not be written to {folder}: {reason}.",
+            "Free space there or choose another folder. Training continues with the snapshot in memory.",
+        ) from None
+    for path in snapshots(folder)[:-_MAX_KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]]]:
+    """Return the latest snapshot below a folder, or the folder itself if it is one, with memory-mapped arrays.
+
+    Raise JobError if there is no snapshot, if it belongs to another job, or if one of its files has changed.
+    """
+    paths = snapshots(folder)
+    if not paths:
+        raise JobError(f"There is no snapshot in {folder}.", "Give the snapshot folder of an earlier run.")
+    path = paths[-1]
+    try:
+        info, checksums, exact = _read_meta(path / _META)
+        arrays = {name: _read_array(path / f"{name}.npy", checksums.get(name)) for name in ARRAYS}
+        _check_rows(path, info, arrays)
+    except _DamagedError as error:
+        remedy = "Resume another one, or start a new run in another folder."
+        if len(paths) > 1:
+            remedy = f"Go on from the previous one (resume {paths[-2]}), or start a new run in another folder."
+        raise JobError(f"The snapshot {path} is damaged: {error}.", remedy) from None
+    if info.job_hash not in job.hashes:
+        raise JobError(
+            f"The snapshot in {folder} belongs to another job: its model, data or training settings differ.",
+            "Resume it with the job file of that run, or start a new run in another folder.",
+        )
+    if not exact:
+        _LOG.warning(
+            "The snapshot %s has an older format, which does not record all trained samples exactly. Samples that were "
+            "trained while it was written may be trained twice.",
+            path,
+        )
+    return info, arrays
+
+
+def snapshots(folder: str | Path) -> list[Path]:
+    """Return the snapshots below a folder, the latest last, or the folder itself if it is one. They may be damaged."""
+    if _is_snapshot(Path(folder)):
+        return [Path(folder)]
+    return sorted(path for path in Path(folder).glob(_PREFIX + 6 * "[0-9]") if path.is_dir())
+
+
+def resumed_info(folder: str | Path | None, job: Job, samples: int | None) -> SnapshotInfo:
+    """Return the content of the latest snapshot below a folder, empty without a folder.
+
+    Raise JobError as `read_snapshot` does, and if the snapshot was trained beyond the job's `samples`.
+    """
+    if folder is None:
+        return SnapshotInfo("", 0, [])
+    info, _ = read_snapshot(folder, job)
+    last = max((end for group in info.applied for _, end in group.samples), default=0)
+    if samples is not None and last > samples:
+        raise JobError(
+            f"The snapshot in {folder} was trained up to sample {last:,}, but the job has only {samples:,} samples.",
+            "Give the job more samples, or start a new run in another folder.",
+        )
+    return info
+
+
+def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
+    """Raise JobError if snapshots of another run, which is not resumed, would be removed from the folder."""
+    if folder is None or not snapshots(folder):
+        return
+    resumed = None if resume is None else Path(resume).resolve()
+    if resumed is None or Path(folder).resolve() not in (resumed, resumed.parent):
+        raise JobError(
+            f"{folder} has snapshots of an earlier run, which this run would remove.",
+            f"Resume them (resume {folder}), or choose another folder.",
+        )
+
+
+@contextlib.contextmanager
+def lock_folder(folder: str | Path | None) -> Iterator[None]:
+    """Keep other runs from writing snapshots to a folder.
+
+    Raise EngineError if another run writes there, or if the folder cannot be created.
+    """
+    if folder is None:
+        yield
+        return
+    path = Path(folder) / _LOCK
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _try_lock(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EngineError(
+            f"Snapshots cannot be written to {folder}: {reason}.", "Choose a folder that you may write to."
+        ) from None
+    if lock is None:
+        raise EngineError(
+            f"Another run writes its snapshots to {folder}.", "Choose another folder, or wait until that run has ended."
+        )
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _try_lock(path: Path) -> int | None:
+    """Return the locked file, or None if another process has locked it.
+
+    The file is tried again if its owner removed it after it was opened.
+    """
+    while True:
+        lock = private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except OSError:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _is_snapshot(path: Path) -> bool:
+    return path.name.startswith(_PREFIX) and path.name.removeprefix(_PREFIX).isdecimal() and (path / _META).is_file()
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix(_PREFIX))
+
+
+def _write_array(path: Path, array: NDArray[Any], count: Callable[[int], None]) -> str:
+    """Write an array, and return its checksum."""
+    with open(path, "wb", opener=private) as stream:
+        file = _HashingFile(stream, count)
+        np.save(file, array)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return file.sha256.hexdigest()
+
+
+def _read_array(path: Path, checksum: str | None) -> NDArray[Any]:
+    try:
+        if checksum is not None:
+            with open(path, "rb") as stream:
+                sha256 = hashlib.sha256()
+                while chunk := stream.read(_CHUNK_BYTES):
+                    sha256.update(chunk)
+            if sha256.hexdigest() != checksum:
+                raise _DamagedError(f"{path.name} has changed since it was written")
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise _DamagedError(f"{path.name} is missing") from None
+    except (OSError, EOFError, ValueError, TypeError, SyntaxError, KeyError, OverflowError) as error:
+        raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
+    return array
+
+
+def _check_rows(path: Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Check shapes and types: in the first format nothing else ensures that the files belong together."""
+    kinds = {"keys": ("i", 1), "weights": ("f", 2), "state": ("f", 2), "dense": ("f", 2), "dense_state": ("f", 2)}
+    for name, array in arrays.items():
+        if (array.dtype.kind, array.ndim) != kinds[name]:
+            raise _DamagedError(f"{name}.npy has {array.ndim} dimensions of type {array.dtype}, which is not valid")
+        rows = len(arrays["dense"]) if name.startswith("dense") else info.rows
+        if len(array) != rows:
+            raise _DamagedError(f"{name}.npy has {len(array):,} rows, but {rows:,} were written")
+
+
+def _write_meta(path: Path, info: SnapshotInfo, checksums: Mapping[str, str]) -> None:
+    groups = [{"parts": list(_runs(group.parts)), "samples": list(group.samples)} for group in info.applied]
+    document = {"version": _VERSION, **info._asdict(), "applied": groups, "sha256": dict(checksums)}
+    with open(path, "w", encoding="utf-8", opener=private) as text:
+        text.write(json.dumps({**document, "checksum": _checksum(document)}))
+        text.flush()
+        os.fsync(text.fileno())
+
+
+def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str], bool]:
+    """Return the content of a snapshot, the checksums of its arrays, and whether the content is exact.
+
+    Checksums are missing in the first format.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if "checksum" not in document and set(document) == _FIRST_VERSION_FIELDS:
+            return _old_info(document), {}, False
+        checksum = document.pop("checksum")
+        if checksum != _checksum(document):
+            raise _DamagedError(f"{path.name} has changed since it was written")
+        if document["version"] == _SECOND_VERSION:
+            return _old_info(document), dict(document["sha256"]), False
+        if document["version"] != _VERSION:
+            raise _DamagedError(f"{path.name} has format {document['version']}, which this version cannot read")
+        return _info(document), dict(document["sha256"]), True
+    except FileNotFoundError:
+        raise _DamagedError(f"{path.name} is missing") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
+
+
+def _info(document: Mapping[str, Any]) -> SnapshotInfo:
+    info = SnapshotInfo(**{name: document[name] for name in SnapshotInfo._fields})
+    groups = [
+        AppliedGroup(np.concatenate([np.arange(a, b) for a, b in group["parts"]]), SampleRanges(group["samples"]))
+        for group in document["applied"]
+    ]
+    return info._replace(applied=groups)
+
+
+def _old_info(document: Mapping[str, Any]) -> SnapshotInfo:
+    """Return the content of a snapshot of the first two formats, which have one list of samples for all parts.
+
+    Raise TypeError or ValueError if the document is not valid.
+    """
+    edges = [edge for begin, end in document["trained"] for edge in (begin, end)]
+    if not all(isinstance(each, int) and each >= 0 for each in (document["samples"], document["rows"], *edges)):
+        raise ValueError("counts must be integers of at least 0")
+    if sum(end - begin for begin, end in document["trained"]) != document["samples"]:
+        raise ValueError("the ranges do not add up to the number of samples")
+    return SnapshotInfo(
+        document["job_hash"], document["rows"], [AppliedGroup(np.arange(PARTS), SampleRanges(document["trained"]))]
+    )
+
+
+def _runs(parts: Parts) -> Iterator[tuple[int, int]]:
+    """Yield sorted part numbers as ranges [start, end)."""
+    for run in np.split(parts, np.flatnonzero(np.diff(parts) > 1) + 1):
+        if len(run):
+            yield int(run[0]), int(run[-1]) + 1
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    """Flush a folder to disk, so that created and renamed entries survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _HashingFile:
+    """A file that hashes and counts the written bytes."""
+
+    def __init__(self, stream: BinaryIO, count: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._count = count
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        written = self._stream.write(data)
+        self.sha256.update(data)
+        self._count(written)
+        return written

@@ -1,0 +1,1 @@
+"""Ray: how it is started, where replicas are placed, and how they are called."""

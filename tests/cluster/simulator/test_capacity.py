@@ -1,0 +1,159 @@
+"""Servers under the simulator: what is placed fits, and what is lent comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
+
+from sizewright.cluster.allocators.registry import get_allocator
+from sizewright.cluster.placement.placement import Servers
+from sizewright.cluster.problem.problem import Floats, Ints
+from sizewright.cluster.reclaim import RECLAIMS, at_random
+from sizewright.cluster.simulator.capacity import Capacity, LoanedCapacity, PlacedCapacity, equal_servers
+from sizewright.cluster.simulator.engine import Settings, Simulation
+from sizewright.cluster.simulator.state import SimulationState
+from tests.helpers.workloads import random_workload, workload_of
+
+
+class Checked(LoanedCapacity):
+    """Looks after each decision whether jobs hold on servers what they are said to have."""
+
+    looked = 0
+
+    def place(self, state: SimulationState, jobs: Ints, columns: Ints, worth: Floats | None = None) -> Ints:
+        placed = super().place(state, jobs, columns, worth)
+        for job, column in zip(jobs, placed, strict=True):
+            held = sum(sum(where.values()) for _, where in self.placement.groups_of(str(job)))
+            assert held == state.workload.replicas[job, column]
+        assert (self.placement.free >= -1e-9).all()
+        closed = ~self.placement.open
+        assert np.allclose(self.placement.free[closed], self.placement.servers.capacity[closed])
+        self.looked += 1
+        return placed
+
+
+def lending(steps: int, seed: int) -> Ints:
+    return np.random.default_rng(seed).integers(0, 4, steps).astype(np.intp)
+
+
+@of_hypothesis(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), policy=st.sampled_from(["default", "aryl", "fifo"]))
+def test_jobs_hold_what_they_are_given_while_servers_come_and_go(seed: int, policy: str) -> None:
+    supply = Checked(equal_servers([("own", 2, [8.0]), ("lent", 3, [8.0])]), 2, lending(40, seed), 100.0)
+    workload = random_workload(seed, 40, restart_s=5.0)
+    result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0, window_s=60.0)).run()
+    assert np.isfinite(result.finished_s).all()
+    assert supply.looked > 5
+    assert set(supply.log.lent) <= {0, 1, 2, 3}
+
+
+def test_servers_hold_less_than_their_sum() -> None:
+    rigid = workload_of([100, 100, 100], power=1.0, sizes=[3], elastic=False)
+    summed = Simulation(rigid, Capacity(np.array([10.0])), get_allocator("fifo"), Settings(every_s=0.0)).run()
+    servers = equal_servers([("s", 2, [5.0])])
+    placed = Simulation(rigid, PlacedCapacity(servers), get_allocator("fifo"), Settings(every_s=0.0)).run()
+    assert summed.figures()["queueing_s"] == 0
+    assert placed.figures()["queueing_s"] == 0  # replicas of a job may be on several servers
+    whole = workload_of([100, 100, 100], power=1.0, sizes=[3], elastic=False)
+    whole.replicas[:, 1] = 1
+    whole.base[:] = 1
+    alone = Simulation(whole, PlacedCapacity(servers), get_allocator("fifo"), Settings(every_s=0.0)).run()
+    assert alone.figures()["queueing_s"] > 0
+
+
+def test_lent_servers_shorten_the_queue() -> None:
+    workload, kinds = random_workload(5, 60), [("own", 1, [8.0]), ("lent", 2, [8.0])]
+    waits = []
+    for lent in (0, 2):
+        supply = LoanedCapacity(equal_servers(kinds), 1, np.full(100, lent), 300.0)
+        settings = Settings(every_s=30.0, window_s=60.0)
+        waits.append(Simulation(workload, supply, get_allocator("aryl"), settings).run().figures()["jct_s"])
+    assert waits[1] < 0.8 * waits[0]
+
+
+def test_flexible_replicas_leave_and_base_replicas_are_preempted() -> None:
+    """One elastic job grows onto a lent server, and shrinks when that goes back."""
+    workload = workload_of([4000.0], power=1.0, sizes=[4, 8])
+    supply = LoanedCapacity(equal_servers([("own", 1, [4.0]), ("lent", 1, [4.0])]), 1, np.array([0, 1, 0, 0, 0]), 100.0)
+    Simulation(workload, supply, get_allocator("default"), Settings(every_s=10.0)).run()
+    assert (supply.log.shrunk, supply.log.preempted) == (1, 0)
+    rigid = workload_of([4000.0], power=1.0, sizes=[8], elastic=False, restart_s=1.0)
+    supply = LoanedCapacity(equal_servers([("own", 1, [4.0]), ("lent", 1, [4.0])]), 1, np.array([0, 1, 0, 1, 1]), 100.0)
+    result = Simulation(rigid, supply, get_allocator("fifo"), Settings(every_s=10.0)).run()
+    assert (supply.log.shrunk, supply.log.preempted) == (0, 1)
+    assert list(result.preemptions) == [1]
+
+
+def test_reclaiming_by_least_cost_preempts_no_more_than_at_random() -> None:
+    def preempted(reclaim: str) -> int:
+        lent = np.tile([12, 4], 60)
+        supply = LoanedCapacity(
+            equal_servers([("own", 4, [4.0]), ("lent", 12, [4.0])]), 4, lent, 300.0, RECLAIMS[reclaim], seed=1
+        )
+        workload = random_workload(8, 300, restart_s=5.0, sizes=[1, 2, 4, 8])
+        Simulation(workload, supply, get_allocator("sjf"), Settings(every_s=60.0)).run()
+        return supply.log.preempted
+
+    assert RECLAIMS["random"] is at_random
+    assert 0 < preempted("least-cost") < preempted("random")
+
+
+@pytest.mark.parametrize("amount", [0.0, 0.5])
+def test_a_cluster_of_nothing_ends_with_all_jobs_undone(amount: float) -> None:
+    capacity: Floats = np.array([amount])
+    result = Simulation(random_workload(1, 5), Capacity(capacity), get_allocator("default"), Settings()).run()
+    figures = result.figures()
+    assert (figures["unfinished"], figures["use"]) == (5.0, 0.0)
+
+
+def servers_of_two_kinds() -> Servers:
+    return Servers(["a", "v"], ["a100", "v100"], np.array([[4.0], [4.0]]))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "default", "aryl"])
+def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_run(policy: str) -> None:
+    workload = workload_of([100.0] * 6, sizes=[4, 6], elastic=False, asked=1)
+    workload.offered[0], workload.requested[0] = [True, False, True], 2
+    supply = PlacedCapacity(servers_of_two_kinds())
+    fitting, notes = supply.fit_workload(workload)
+    assert (len(fitting), notes) == (5, ["1 job left out: the cluster is too small"])
+    result = Simulation(fitting, supply, get_allocator(policy), Settings(every_s=0.0)).run()
+    assert np.isfinite(result.finished_s).all()
+
+
+def test_an_elastic_job_asks_for_the_largest_that_fits() -> None:
+    workload = workload_of([100.0], sizes=[2, 4, 6], asked=3)
+    fitting, notes = PlacedCapacity(servers_of_two_kinds()).fit_workload(workload)
+    assert fitting.requested[0] == 2
+    assert "the largest candidate that fits is taken as the request" in notes[0]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "default", "aryl"])
+def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None:
+    workload = workload_of([100.0, 50.0], sizes=[1, 2])
+    supply = LoanedCapacity(equal_servers([("own", 4, [0.5]), ("lent", 3, [0.5])]), 4, lending(40, 0), 100.0)
+    fitting, notes = supply.fit_workload(workload)
+    assert len(fitting) == 0
+    assert "2 jobs left out" in notes[0]
+    result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0)).run()
+    assert np.isnan(result.finished_s).all()
+
+
+def test_what_does_not_fit_on_servers_gets_less_where_its_policy_goes_by_worth() -> None:
+    workload = workload_of([1000.0, 1000.0], sizes=[2, 3], change_s=0.0, asked=2)
+    workload.replicas[:] = np.minimum(workload.replicas, 1)  # one replica each: 3 + 3 fit in sum, not on servers
+    supply = PlacedCapacity(Servers(["a", "b"], ["", ""], np.array([[4.0], [2.0]])))
+    fitting, _ = supply.fit_workload(workload)
+    result = Simulation(fitting, supply, get_allocator("default"), Settings(every_s=0.0)).run()
+    assert result.waited_s.max() == 0.0
+
+
+def test_what_was_lent_and_taken_back_is_told() -> None:
+    supply = LoanedCapacity(equal_servers([("own", 1, [8.0]), ("lent", 3, [8.0])]), 1, lending(40, 1), 100.0)
+    Simulation(random_workload(1, 40), supply, get_allocator("aryl"), Settings(every_s=30.0)).run()
+    told = supply.figures()
+    assert 0 < told["lent"] <= 3
+    assert told["stopped_by_reclaim"] + told["shrunk_by_reclaim"] > 0

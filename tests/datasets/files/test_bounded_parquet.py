@@ -1,0 +1,105 @@
+"""A small Parquet file may take gigabytes in memory: it is refused before it is read."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sizewright import api, load_job
+from sizewright.datasets import read_trials
+from sizewright.datasets.files.bounded_parquet import read_parquet
+from sizewright.errors import InputError, StoreError
+
+
+def write_bomb(path: Path, rows: int) -> None:
+    """The same long text in each row: a dictionary on disk, and gigabytes in memory."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 4_000]))
+    pq.write_table(pa.table({"throughput": column.cast(pa.string())}), path, compression="zstd")
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2, None], "b": ["x", "", None]}, index=pd.Index([5, 6, 7], name="n"))
+    frame.to_parquet(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_parquet(tmp_path / "t.parquet").to_pandas(), frame)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[0] * 1_000]), pa.array([{"s": "x" * 1_000}]), pa.array([b"0" * 1_000], pa.binary(1_000)),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=["list", "record", "fixed", "map"],
+)  # fmt: skip
+def test_lists_and_records_are_refused_before_they_are_read(tmp_path: Path, column: pa.Array) -> None:
+    path = tmp_path / "nested.parquet"
+    pq.write_table(pa.table({"workers": [1], "more": column}), path)
+    with pytest.raises(InputError, match=r"The column more of .*nested.parquet holds .*Leave it out"):
+        read_parquet(path)
+    with pytest.raises((InputError, StoreError), match="The column more"):
+        read_trials(path)
+
+
+def test_table_beyond_the_memory_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.parquet"
+    write_bomb(path, 20_000)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(InputError, match=r"takes more than 1.0 MiB when it is read \(20,000 rows of 1 columns\)"):
+        read_parquet(path, 1 << 20)
+
+
+def write_long(path: Path, rows: int, length: int = 60_000) -> None:
+    """One text in all rows, in parts of 1,000 rows, each of which says little of itself."""
+    column = pa.array(["x" * length] * 1_000)
+    schema = pa.schema({"throughput": pa.string()})
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for _ in range(rows // 1_000):
+            writer.write_table(pa.table({"throughput": column}))
+
+
+@pytest.mark.parametrize("write", [write_bomb, write_long])
+def test_reading_it_stays_within_little_memory(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
+    """100,000 rows would be 400 MB or 6 GB, and objects beside them."""
+    path = tmp_path / "bomb.parquet"
+    write(path, 100_000)
+    program = (
+        "import re, sys\nfrom sizewright.datasets import read_trials\n"
+        "from sizewright.errors import SizewrightError\n"
+        "try: read_trials(sys.argv[1])\n"
+        "except SizewrightError as error: print(error)\n"
+        # The peak since this program began: `ru_maxrss` keeps that of the process which started it.
+        "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read()).group(1))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    message, peak = done.stdout.splitlines()
+    assert "takes more than 256.0 MiB" in message
+    assert int(peak) < 700_000  # KiB; libraries take a part of it
+
+
+def test_a_click_log_whose_rows_take_too_much_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.parquet"
+    columns = {"label": pa.array([0] * 5_000), **{f"i{n}": pa.array([1] * 5_000) for n in range(1, 14)}}
+    long = pa.array(["x" * 60_000] * 5_000)
+    pq.write_table(pa.table(columns | {f"c{n}": long for n in range(1, 27)}), path, compression="zstd")
+    job = load_job({"data": {"format": "criteo", "path": str(path)}, "model": {"tables": {"rows": "from-data"}}})
+    with pytest.raises(InputError, match=r"rows of the Parquet file take more than 256.0 MiB when read"):
+        api.memory(job)
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.json.gz"])
+def test_compressed_text_beyond_the_limit_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"workers,ps,throughput\n")
+        for _ in range(300):
+            file.write(b"1,1,100\n" * (1 << 17))
+    with pytest.raises(StoreError, match=r"takes more than 256.0 MiB when it is unpacked"):
+        read_trials(path)

@@ -1,0 +1,179 @@
+"""The job's own command in manifests: its words, its environment, and how its replicas find each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from sizewright.errors import InputError
+from sizewright.executors import get_executor
+from sizewright.spec import Allocation, Deploy, Group, Job, Plan, Resources
+from sizewright.spec.command import Command
+from sizewright.training.command.rendezvous import ReplicaSlot, make_start
+from tests.helpers.crds import validator
+
+RUN = "python -u train.py --bs {batch_size} --n {workers} --id {index} --as {role}"
+INDEX_LABELS = {
+    "kubeflow": "training.kubeflow.org/replica-index", "volcano": "volcano.sh/task-index",
+    "dlrover": "elasticjob.dlrover/rank-index",
+}  # fmt: skip
+
+
+def plan(rendezvous: str = "hosts", run: str = RUN, deploy: Deploy = Deploy(), ps: int = 2, **env: str) -> Plan:  # noqa: B008
+    command = Command(run=run, rendezvous=rendezvous, env={"DATA": "/data/{role}", **env})  # type: ignore[arg-type]
+    target = Allocation.of(3, 0 if rendezvous == "torchrun" else ps, 1.5, 0.5, 64, 1 << 30, 1 << 30)
+    return Plan(id="p-1", kind="launch", job=Job(name="ctr", command=command, deploy=deploy), target=target, reason="")
+
+
+def containers(name: str, made: Plan) -> dict[str, Any]:
+    """The container of each role."""
+    executor: Any = get_executor(name)
+    document = yaml.safe_load(executor.render(made))
+    validator(executor.kind).validate(document)
+    return {
+        role: executor.container_specs(document, role)[0].container
+        for role in ("worker", "ps")
+        if executor.container_specs(document, role)
+    }
+
+
+def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[str, str]]:
+    """Words and environment as Kubernetes makes them: `$(NAME)` of variables before, `$$` for `$`."""
+    env: dict[str, str] = {}
+
+    def expanded(text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            return "$" if found[0] == "$$" else env.get(found[1], found[0])
+
+        return re.sub(r"\$\$|\$\((\w+)\)", value, text)
+
+    for each in container["env"]:
+        env[each["name"]] = str(index) if "valueFrom" in each else expanded(each["value"])
+    return [expanded(word) for word in container["command"]], env
+
+
+@pytest.mark.parametrize(
+    ("name", "rendezvous"),
+    [("kubeflow", "hosts"), ("kubeflow", "tf_config"), ("volcano", "hosts"), ("volcano", "tf_config"),
+     ("volcano", "torchrun"), ("dlrover", "tf_config")],
+)  # fmt: skip
+def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> None:
+    made = plan(rendezvous)
+    host = {"kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": ""}[name]
+    port = 29500 if rendezvous == "torchrun" else 2222
+    slots = [
+        ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(role, i), port)
+        for role, group in made.target.groups
+        for i in range(group.replicas)
+    ]
+    replica_containers = containers(name, made)
+    assert set(replica_containers) == {role for role, _ in made.target.groups}
+    for slot in slots:
+        words, env = as_started(replica_containers[slot.role], slot.number)
+        expected = make_start(made.job, slots, slot, 64)
+        assert words == list(expected.words)
+        expected_env = dict(expected.env)
+        if name != "volcano" and rendezvous == "tf_config":
+            del expected_env["TF_CONFIG"]  # the operator gives it
+        got = {key: env[key] for key in expected_env if key in env}
+        if "TF_CONFIG" in expected_env:
+            assert json.loads(got.pop("TF_CONFIG")) == json.loads(expected_env.pop("TF_CONFIG"))
+        assert got == expected_env
+        assert (env["DATA"], env["SIZEWRIGHT_INDEX"]) == (f"/data/{slot.role}", str(slot.number))
+        index = replica_containers[slot.role]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"]
+        assert index == f"metadata.labels['{INDEX_LABELS[name]}']"
+
+
+@pytest.mark.parametrize(
+    ("name", "rendezvous", "says"),
+    [
+        ("kubeflow", "torchrun", "a TFJob gives its replicas no MASTER_ADDR, RANK and WORLD_SIZE"),
+        ("dlrover", "torchrun", "no MASTER_ADDR, RANK and WORLD_SIZE"),
+        ("dlrover", "hosts", "DLRover sets only TF_CONFIG"),
+        ("kuberay", "hosts", "a RayJob starts one driver"),
+        ("kuberay", "torchrun", "a RayJob starts one driver"),
+        ("kuberay", "tf_config", "a RayJob starts one driver"),
+    ],
+)
+def test_unsupported_rendezvous_is_refused(name: str, rendezvous: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        get_executor(name).render(plan(rendezvous))
+    assert "volcano" in caught.value.remedy
+
+
+def test_text_that_kubernetes_would_expand_is_escaped() -> None:
+    run = ["bash", "-c", "echo $$ $(hostname) $(DATA) $HOME; python train.py --bs {batch_size}"]
+    made = plan("hosts", run=run, SHOWN="$(DATA)")  # type: ignore[arg-type]
+    words, env = as_started(containers("volcano", made)["worker"], 0)
+    assert words == [*run[:2], "echo $$ $(hostname) $(DATA) $HOME; python train.py --bs 64"]
+    assert env["SHOWN"] == "$(DATA)"
+
+
+def test_secret_is_read_from_the_cluster() -> None:
+    made = plan("hosts", API_TOKEN="abc123", STORE="postgresql://me:abc123@db/x")
+    executor: Any = get_executor("kubeflow")
+    text = executor.render(made)
+    assert "abc123" not in text
+    worker = containers("kubeflow", made)["worker"]
+    sources = {each["name"]: each.get("valueFrom") for each in worker["env"] if "valueFrom" in each}
+    assert sources["API_TOKEN"] == {"secretKeyRef": {"name": "ctr", "key": "API_TOKEN"}}
+    assert sources["STORE"] == {"secretKeyRef": {"name": "ctr", "key": "STORE"}}
+    assert any(
+        "kubectl -n default create secret generic ctr --from-literal=API_TOKEN=" in r for r in executor.remarks(made)
+    )
+
+
+def test_deploy_command_overrides_the_jobs_command() -> None:
+    own = Deploy(command=("torchrun", "train.py"), image="me/ctr:1", folder="/app")
+    worker = containers("volcano", plan("torchrun", deploy=own))["worker"]
+    assert (worker["command"], worker["workingDir"]) == (["torchrun", "train.py"], "/app")
+    assert {"DATA", "WORLD_SIZE", "SIZEWRIGHT_BATCH_SIZE"} <= {each["name"] for each in worker["env"]}
+    executor: Any = get_executor("kuberay")
+    driver = plan("torchrun", run="python train.py", deploy=own, EXTRA="1").model_copy(update={})
+    with pytest.raises(InputError, match=r"differs from replica to replica"):
+        executor.render(driver)
+    command = Command(run="python train.py", rendezvous="torchrun", env={"DATA": "/d", "N": "{workers}"})
+    job = Job(name="ctr", command=command, deploy=own)
+    document = yaml.safe_load(executor.render(driver.model_copy(update={"job": job})))
+    assert document["spec"]["entrypoint"] == "torchrun train.py"
+    for group in (document["spec"]["rayClusterSpec"]["headGroupSpec"],
+                  *document["spec"]["rayClusterSpec"]["workerGroupSpecs"]):  # fmt: skip
+        env = {each["name"]: each["value"] for each in group["template"]["spec"]["containers"][0]["env"]}
+        assert (env["DATA"], env["N"]) == ("/d", "3")
+
+
+def test_replica_number_shared_by_two_groups_is_refused() -> None:
+    made = plan("hosts")
+    two = (*made.target.worker, Group(replicas=1, cpu=4, memory_bytes=0))
+    with pytest.raises(InputError, match="would have the same number"):
+        get_executor("volcano").render(
+            made.model_copy(update={"target": made.target.model_copy(update={"worker": two})})
+        )
+
+
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "dlrover", "kuberay"])
+def test_placeholders_of_a_job_file_are_reported(name: str) -> None:
+    executor: Any = get_executor(name)
+    built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")
+    (said,) = executor.remarks(built_in)
+    assert "deploy.image" in said
+    assert "deploy.command (python train.py)" in said
+    assert said in executor.render(built_in)
+    own = Job(name="ctr", deploy=Deploy(image="me/ctr:1", command=("python", "-m", "ctr")))
+    assert executor.remarks(built_in.model_copy(update={"job": own})) == []
+    if name in ("kubeflow", "volcano"):
+        (said,) = executor.remarks(plan("hosts"))
+        assert "deploy.command" not in said
+
+
+def test_slurm_starts_the_same_command() -> None:
+    executor: Any = get_executor("slurm")
+    assert executor.parse(executor.render(plan("hosts"))).job.command.run == tuple(RUN.split())
+    assert executor.remarks(plan("hosts")) == []
+    built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")
+    (said,) = executor.remarks(built_in)
+    assert "deploy.command" in said

@@ -1,0 +1,284 @@
+"""The executors of clusters against a real API server: what a stand-in could get wrong. Nobody makes pods there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sizewright.errors import EngineError, InputError
+from sizewright.executors import get_executor
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.spec import Allocation, Group, Job, Plan
+from sizewright.spec.units import GIB
+from tests.helpers.real_api.api_server import ApiServer, api_server
+
+pytestmark = pytest.mark.long
+PLURALS = {"kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs", "dlrover": "elasticjobs"}
+ENDED: dict[str, dict[str, Any]] = {
+    "kubeflow": {"conditions": [{"type": "Succeeded", "status": "True"}], "replicaStatuses": {}},
+    "volcano": {"state": {"phase": "Completed"}},
+    "kuberay": {"jobStatus": "SUCCEEDED"},
+    "dlrover": {"phase": "Succeeded"},
+}
+ALL = pytest.mark.parametrize("name", PLURALS)
+IN_PLACE = ("kubeflow", "volcano", "dlrover")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    pytest.importorskip("kubernetes")
+    default = Path(__file__).resolve().parents[3].parent / "shared"
+    crds = Path(os.environ.get("SIZEWRIGHT_SHARED", default)) / "crds"
+    if not crds.is_dir():
+        pytest.skip("the published definitions are not at hand (set SIZEWRIGHT_SHARED)")
+    with api_server(tmp_path_factory.mktemp("api")) as made:
+        define(made, crds)
+        yield made
+
+
+def define(server: ApiServer, crds: Path) -> None:
+    from kubernetes import client, config
+
+    api = client.ApiextensionsV1Api(config.new_client_from_config(server.kubeconfig))
+    for path in sorted(crds.glob("*.yaml")):
+        for each in yaml.load_all(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            api.create_custom_resource_definition(each)
+    probe, until = KubeApi(kubeconfig=server.kubeconfig), time.monotonic() + 30
+    for name in PLURALS:
+        executor = of(server, name)
+        while time.monotonic() < until:
+            try:
+                assert probe.get(executor.api_version, executor.kind, "default", "none") is None
+                break
+            except InputError:  # not served yet
+                time.sleep(0.2)
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> Job:
+    """Return a job that no other test uses."""
+    return Job(name=f"ctr-{zlib.crc32(request.node.name.encode()):08x}")
+
+
+def of(server: ApiServer, name: str, **options: Any) -> ClusterExecutor:
+    made = get_executor(name, kubeconfig=server.kubeconfig, **options)
+    assert isinstance(made, ClusterExecutor)
+    return made
+
+
+def sizes(workers: int = 2, memory: int = GIB, batch: int = 512) -> Allocation:
+    return Allocation.of(workers, 1, 1.0, 1.0, batch, memory, GIB)
+
+
+def plan(job: Job, number: int, target: Allocation, current: Allocation | None = None) -> Plan:
+    kind = "adjust" if current else "launch"
+    return Plan(id=f"p-{number}", kind=kind, job=job, target=target, current=current, reason="x")  # type: ignore[arg-type]
+
+
+def job_object(executor: ClusterExecutor, job: Job) -> dict[str, Any]:
+    found = executor.api.get(executor.api_version, executor.kind, "default", job.name)
+    assert found
+    return found
+
+
+class Others:
+    """Other clients that change objects: operators and users."""
+
+    def __init__(self, server: ApiServer, executor: ClusterExecutor, job: Job) -> None:
+        from kubernetes import client, config
+
+        group, _, version = executor.api_version.partition("/")
+        self._at = (group, version, "default", PLURALS[executor.name], job.name)
+        self._api = client.CustomObjectsApi(config.new_client_from_config(server.kubeconfig))
+
+    def patch(self, body: dict[str, Any]) -> None:
+        self._api.patch_namespaced_custom_object(*self._at, body)
+
+    def set_status(self, status: dict[str, Any]) -> None:
+        self._api.patch_namespaced_custom_object_status(*self._at, {"status": status})
+
+    def delete(self) -> None:
+        self._api.delete_namespaced_custom_object(*self._at)
+
+
+@ALL
+def test_job_from_launch_to_stop(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    launch = plan(job, 1, sizes(2))
+    assert f"+  name: {job.name}" in executor.difference(launch)
+    assert executor.find(launch) is None
+    handle = executor.launch(launch)
+    assert of(server, name).launch(launch) == handle == executor.find(launch)
+    with pytest.raises(InputError, match="already"):
+        executor.launch(plan(job, 9, sizes(2)))
+    metrics = executor.observe(handle)
+    assert (metrics.replicas, metrics.samples_trained, metrics.allocation) == ((), 0, None)
+    first = job_object(executor, job)
+
+    more = plan(job, 2, sizes(3), sizes(2))
+    assert "replicas: 3" in executor.difference(more)
+    assert job_object(executor, job)["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    executor.adjust(handle, more)
+    second = job_object(executor, job)
+    assert executor.container_specs(second, "worker")[0].read().replicas == 3
+    assert (second["metadata"]["uid"] == first["metadata"]["uid"]) is (name in IN_PLACE)
+    of(server, name).adjust(handle, more)  # once is enough
+    assert job_object(executor, job)["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+
+    bigger = plan(job, 3, sizes(3, 2 * GIB), sizes(3))
+    assert ("restarted" in executor.difference(bigger)) is (name != "dlrover")
+    executor.adjust(handle, bigger)
+    third = job_object(executor, job)
+    assert executor.container_specs(third, "worker")[0].read().memory_bytes == 2 * GIB
+    assert (third["metadata"]["uid"] == second["metadata"]["uid"]) is (name == "dlrover")
+
+    executor.adjust(handle, plan(job, 4, sizes(3, 2 * GIB, 256), sizes(3, 2 * GIB)))
+    assert executor.container_specs(job_object(executor, job), "worker")[0].read_batch_size(0) == 256
+    with pytest.raises(InputError, match="Make a new plan"):
+        executor.adjust(handle, plan(job, 5, sizes(4), sizes(2)))
+    assert executor.stop(handle).status == "stopped"
+    assert executor.stop(handle).status == "stopped"
+    assert executor.api.get(executor.api_version, executor.kind, "default", job.name) is None
+    assert executor.launch(launch) == handle
+    executor.stop(handle)
+
+
+@ALL
+def test_refusal_names_the_field(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    made: dict[str, Any] = yaml.safe_load(executor.render(plan(job, 1, sizes())))
+    slot = executor.container_specs(made, "worker")[0]
+    for wrong, says in (
+        ({**made, "spec": {**made["spec"], "nonsense": 1}}, r"refuses to .*: \.spec\.nonsense: field not declared"),
+        ({**made, "metadata": {**made["metadata"], "labels": {"a b": "c"}}}, r"refuses to .*metadata\.labels"),
+    ):
+        with pytest.raises(InputError, match=says):
+            executor.api.apply(wrong)
+    slot.entry["replicas"] = "two"
+    with pytest.raises(InputError, match=r"refuses to .*replicas: expected numeric"):
+        executor.api.apply(made, dry_run=True)
+    reader = of(server, name, context="reader")
+    assert reader.find(plan(job, 1, sizes())) is None
+    with pytest.raises(InputError, match=r"Not allowed to apply .*readers only read"):
+        reader.launch(plan(job, 1, sizes()))
+
+
+@ALL
+def test_fields_of_other_owners_stay_unchanged(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    launch = plan(job, 1, sizes(2))
+    handle = executor.launch(launch)
+    resource = executor.api._resource(executor.api_version, executor.kind)
+    other: dict[str, Any] = yaml.safe_load(executor.render(plan(job, 1, sizes(5))))
+    del other["metadata"]["annotations"]
+    resource.server_side_apply(body=other, field_manager="other", force_conflicts=True)
+    mine: dict[str, Any] = yaml.safe_load(executor.render(launch))
+    for dry_run in (True, False):
+        with pytest.raises(InputError, match=r'conflict.*"other"'):
+            executor.api.apply(mine, dry_run=dry_run)
+    assert executor.container_specs(job_object(executor, job), "worker")[0].read().replicas == 5
+    executor.stop(handle)
+
+
+@ALL
+def test_manifest_applied_by_kubectl_as_in_its_header_is_adjusted(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    launch = plan(job, 1, sizes(2))
+    text = executor.render(launch)
+    manager = text.partition("--field-manager=")[2].split()[0]
+    resource = executor.api._resource(executor.api_version, executor.kind)
+    resource.server_side_apply(body=yaml.safe_load(text), field_manager=manager)
+    handle = executor.launch(launch)
+    executor.adjust(handle, plan(job, 2, sizes(3), sizes(2)))
+    assert executor.container_specs(job_object(executor, job), "worker")[0].read().replicas == 3
+    executor.stop(handle)
+
+
+@ALL
+def test_wait_ends_with_the_job(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    handle, others = executor.launch(plan(job, 1, sizes())), Others(server, executor, job)
+    assert not executor.wait(handle, 1.0)
+    threading.Timer(0.5, others.set_status, [ENDED[name]]).start()
+    assert executor.wait(handle, 200.0)
+    assert executor.stop(handle).status == "finished"
+    others.delete()
+
+
+@ALL
+def test_adjust_of_a_job_being_deleted_is_refused(server: ApiServer, job: Job, name: str) -> None:
+    executor = of(server, name)
+    launch = plan(job, 1, sizes(2))
+    handle, others = executor.launch(launch), Others(server, executor, job)
+    before = job_object(executor, job)["metadata"]["uid"]
+    others.patch({"metadata": {"finalizers": ["sizewright.test/cleanup"]}})
+    others.delete()
+    with pytest.raises(InputError, match="is being deleted"):
+        executor.adjust(handle, plan(job, 2, sizes(3), sizes(2)))
+    threading.Timer(1.0, others.patch, [{"metadata": {"finalizers": []}}]).start()
+    assert of(server, name).launch(launch) == handle
+    assert job_object(executor, job)["metadata"]["uid"] != before
+    executor.stop(handle)
+
+
+def test_scale_plans_of_dlrover_up_to_0_4(server: ApiServer, job: Job) -> None:
+    executor = of(server, "dlrover", version="0.4")
+    handle = executor.launch(plan(job, 1, sizes(2)))
+    uid = job_object(executor, job)["metadata"]["uid"]
+    executor.adjust(handle, plan(job, 2, sizes(3), sizes(2)))
+    executor.adjust(handle, plan(job, 2, sizes(3), sizes(2)))
+    assert job_object(executor, job)["metadata"]["uid"] == uid
+    with pytest.raises(InputError, match="Make a new plan"):
+        executor.adjust(handle, plan(job, 3, sizes(4), sizes(2)))
+    other_batch = plan(job, 4, sizes(3, batch=256), sizes(3))
+    assert "restarted" in executor.difference(other_batch)
+    executor.adjust(handle, other_batch)
+    restarted = job_object(executor, job)
+    assert restarted["metadata"]["uid"] != uid
+    assert executor.container_specs(restarted, "worker")[0].read_batch_size(0) == 256
+    assert executor.container_specs(restarted, "worker")[0].read().replicas == 3
+    executor.adjust(handle, plan(job, 5, sizes(4, batch=256), sizes(3, batch=256)))
+    evaluator = (Group(replicas=1, cpu=1, memory_bytes=GIB),)
+    target = sizes(4, batch=256).model_copy(update={"evaluator": evaluator})
+    executor.adjust(handle, plan(job, 6, target, sizes(4, batch=256)))
+    assert set(job_object(executor, job)["spec"]["replicaSpecs"]) == {"worker", "ps", "evaluator"}
+    executor.stop(handle)
+    time.sleep(1.1)  # creation times have a resolution of seconds
+    executor.launch(plan(job, 7, sizes(2)))
+    executor.adjust(handle, plan(job, 8, sizes(3), sizes(2)))  # what was planned for the job of before is past
+    executor.stop(handle)
+
+
+def test_server_that_stops_answering(server: ApiServer, job: Job) -> None:
+    executor = of(server, "kubeflow")
+    handle = executor.launch(plan(job, 1, sizes()))
+    silent = KubeApi(kubeconfig=server.kubeconfig, timeout_s=0.5, sleep=lambda _: None)
+    assert silent.get(executor.api_version, executor.kind, "default", job.name)
+    stop = threading.Timer(1.0, os.kill, [server.pid, signal.SIGSTOP])
+    stop.start()
+    try:
+        assert not executor.wait(handle, 3.0)
+        with pytest.raises(EngineError, match="did not answer"):
+            silent.get(executor.api_version, executor.kind, "default", job.name)
+    finally:
+        stop.join()
+        os.kill(server.pid, signal.SIGCONT)
+    executor.stop(handle)
+
+
+def test_kinds_and_objects_that_the_server_does_not_have(server: ApiServer) -> None:
+    api = KubeApi(kubeconfig=server.kubeconfig)
+    assert api.list("v1", "Pod", "default", "a=b") == []
+    assert api.log("default", "none", "main", 10) == ""
+    with pytest.raises(InputError, match=r"does not serve Nope of example\.com/v1"):
+        api.get("example.com/v1", "Nope", "default", "a")

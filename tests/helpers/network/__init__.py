@@ -1,0 +1,1 @@
+"""A test bed: several machines on one host, joined by links of known bandwidth and delay."""

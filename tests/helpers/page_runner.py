@@ -1,0 +1,139 @@
+"""Runs a page as a reader would, from top to bottom, in a folder that looks like a fresh clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.page_blocks import Block, Command, Page
+
+ROOT = Path(__file__).resolve().parents[2]
+_COPIED, _LINKED = ("examples", "docs"), ("benchmarks", "sizewright", "Makefile", "pyproject.toml", "constraints.txt")
+_WORD = re.compile(r"[A-Za-z]{4,}")
+_MADE = shutil.ignore_patterns("_build", "_made", "__pycache__")
+_NOT_RUN = ("make", "pip", "git")
+"""Checked by other means: they would set up this very project once more."""
+_CHILD = """
+import json, os, sys, traceback
+sys.path.insert(0, "")
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what blocks print is not looked at
+namespace = {"__name__": "__main__"}
+for line in sys.stdin:
+    told = json.loads(line)
+    fault = ""
+    try:
+        exec(compile(told["code"], told["path"], "exec"), namespace)
+    except BaseException:
+        fault = traceback.format_exc()
+    answers.write(json.dumps(fault) + "\\n")
+    answers.flush()
+"""
+
+
+def clone(folder: Path) -> Path:
+    """What a reader has: examples to change, all else to use."""
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=_MADE)
+    for name in _LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
+    """Raises AssertionError at the first block that does not do what the page says."""
+    env = os.environ | env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    with _servers() as servers, ExitStack() as stack:
+        python: _Python | None = None
+        for block in page.blocks:
+            if block.file:
+                (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / block.file).write_text(block.text, encoding="utf-8")
+            elif block.kind == "console":
+                for command in block.commands:
+                    _run(page, command, folder, env, servers)
+            elif block.kind == "python":
+                if python is None:
+                    python = _Python(page, folder, env)
+                    stack.callback(python.close)
+                python.execute(block)
+
+
+def _run(page: Page, command: Command, folder: Path, env: dict[str, str], servers: list[subprocess.Popen[str]]) -> None:
+    where = f"{page.path.name}:{command.line}: {command.text}"
+    if next(word for word in command.text.split() if "=" not in word) in _NOT_RUN:
+        return
+    if command.text.rstrip().endswith(" &"):
+        words = command.text.rstrip().removesuffix("&")
+        servers.append(subprocess.Popen(["bash", "-c", f"exec {words}"], cwd=folder, env=env, start_new_session=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True))  # fmt: skip
+        return
+    done = subprocess.run(["bash", "-c", command.text], cwd=folder, env=env, capture_output=True, text=True,
+                          timeout=900, check=False)  # fmt: skip
+    assert done.returncode == command.exits, f"{where}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    told = done.stdout + done.stderr
+    assert "Traceback (most recent call last)" not in told, f"{where}\n{told}"
+    missing = words_of(command.shown) - words_of(told.splitlines())
+    assert not missing, f"{where}\nshows words that it does not print: {sorted(missing)}\n{told}"
+
+
+def words_of(lines: Any) -> set[str]:
+    """Words of four letters and more: numbers differ from one machine to the next."""
+    return {word for line in lines if "…" not in line for word in _WORD.findall(line)}
+
+
+class _Python:
+    """A process of the page's own, in which its blocks see each other: what they load and start ends with it."""
+
+    def __init__(self, page: Page, folder: Path, env: dict[str, str]) -> None:
+        self._page = page
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def execute(self, block: Block) -> None:
+        """Raises AssertionError with what the block raised."""
+        assert self._process.stdin
+        assert self._process.stdout
+        told = {"code": "\n" * (block.line - 1) + block.text, "path": str(self._page.path)}
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        where = f"{self._page.path.name}:{block.line}"
+        assert answer, f"{where}: it ended the process"
+        assert not json.loads(answer), f"{where}\n{json.loads(answer)}"
+
+    def close(self) -> None:
+        """Ends it as a program ends, and whatever it has left."""
+        self._process.communicate(timeout=120)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _servers() -> Iterator[list[subprocess.Popen[str]]]:
+    """Those that a page starts end with it, with all that they started."""
+    servers: list[subprocess.Popen[str]] = []
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            os.killpg(server.pid, signal.SIGTERM)
+        until = time.monotonic() + 20
+        for server in servers:
+            try:
+                server.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()

@@ -1,0 +1,148 @@
+"""A real API server with custom resources, and the etcd that it keeps them in: built once from Debian's Go packages.
+
+Only Debian's unstable suite has them. They are downloaded by an apt that has its folders to itself, unpacked and
+compiled there; nothing is installed. That takes some minutes and 2 GB, of which the two programs are kept in the cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.helpers.real_servers import free_port, started
+
+SOURCE = Path(__file__).with_name("main.go")
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+SUITE = f"deb [signed-by={KEYS}] http://deb.debian.org/debian sid main\n"
+WANTED = ("golang-k8s-apiextensions-apiserver-dev", "golang-go", "golang-src", "etcd-server")
+USED = re.compile(r"(golang-.*-dev|golang-[\d.]+-(go|src)|etcd-server)$")
+BULKY = re.compile(r"aws-sdk|cloudflare-circl|google-api-|google-cloud-dev|gonum|mongo|pierrec-lz4")
+LONGEST_S = 900.0
+
+
+class ApiServer(NamedTuple):
+    """While it runs."""
+
+    kubeconfig: str
+    """With the contexts `owner`, who may do anything, and `reader`."""
+    pid: int
+
+
+@contextmanager
+def api_server(folder: Path) -> Iterator[ApiServer]:
+    """Empty, on ports and in a folder of its own. Skips the test where it cannot be built."""
+    programs, store, port = built(), f"http://127.0.0.1:{free_port()}", free_port()
+    etcd = [
+        programs / "etcd", "--data-dir", folder / "etcd", "--listen-client-urls", store,
+        "--advertise-client-urls", store, "--listen-peer-urls", "http://127.0.0.1:0", "--unsafe-no-fsync",
+    ]  # fmt: skip
+    url, certificate, told = f"https://127.0.0.1:{port}", folder / "apiserver.crt", folder / "api.pid"
+    # The shell tells its number, and becomes the server.
+    tell = ["sh", "-c", f'echo $$ > "{told}"; exec "$@"', "sh"]
+    with (
+        started(etcd, lambda: _answers(f"{store}/health"), folder / "etcd.log"),
+        started(
+            [*tell, programs / "apiserver", store, port, folder],
+            lambda: certificate.exists() and _answers(f"{url}/readyz", certificate),
+            folder / "api.log",
+        ),
+    ):
+        yield ApiServer(_kubeconfig(folder, url, certificate), int(told.read_text()))
+
+
+def built() -> Path:
+    """The folder of the programs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sizewright-tests"
+    programs = cache / f"api-server-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    if not all(map(shutil.which, ("apt-get", "apt-cache", "dpkg-deb"))) or not KEYS.is_file():
+        pytest.skip("An API server is built from Debian's packages, and this is no Debian")
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not programs.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache) as made:
+                try:
+                    _build(Path(made))
+                except (subprocess.SubprocessError, OSError, IndexError) as error:
+                    said = getattr(error, "stderr", None) or str(error)
+                    pytest.skip(f"An API server cannot be built here: {said[-500:]}")
+                (Path(made) / "programs").rename(programs)
+    return programs
+
+
+def _build(at: Path) -> None:
+    root, programs, debs = at / "root", at / "programs", at / "debs"
+    for folder in ("lists/partial", "cache/archives/partial", "root", "programs", "debs"):
+        (at / folder).mkdir(parents=True)
+    (at / "status").touch()
+    (at / "sources").write_text(SUITE)
+    (at / "apt.conf").write_text(
+        f'Dir::State "{at}"; Dir::State::status "{at}/status"; Dir::Cache "{at}/cache"; Dir::Etc::SourceList '
+        f'"{at}/sources"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; '
+        f'APT::Sandbox::User ""; APT::Get::List-Cleanup "false";\n'
+    )
+    apt = {"APT_CONFIG": str(at / "apt.conf")}
+    _run(["apt-get", "update", "-q", "--error-on=any"], at, apt)
+    needs = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks"]
+    told = _run([*needs, "--no-replaces", "--no-enhances", *WANTED], at, apt)
+    names = {line for line in told.splitlines() if USED.fullmatch(line) and not BULKY.search(line)}
+    _run(["apt-get", "download", "-q", *sorted(names)], debs, apt)
+    for deb in sorted(debs.iterdir()):
+        _run(["dpkg-deb", "-x", deb, root], at)
+        deb.unlink()
+    (programs / "src").mkdir()
+    shutil.copy(SOURCE, programs / "src")
+    go = next((root / "usr/lib").glob("go-*"))
+    settings = {
+        "GOROOT": str(go), "GOPATH": str(root / "usr/share/gocode"), "GO111MODULE": "off", "GOTOOLCHAIN": "local",
+        "CGO_ENABLED": "0", "GOCACHE": str(at / "compiled"), "GOTELEMETRY": "off", "GOENV": "off",
+    }  # fmt: skip
+    program = ["-ldflags=-s -w", "-o", programs / "apiserver", "."]
+    _run(["nice", go / "bin/go", "build", "-p", "2", *program], programs / "src", settings)
+    shutil.rmtree(programs / "src")
+    shutil.copy(root / "usr/bin/etcd", programs)
+
+
+def _run(command: list[object], folder: Path, settings: dict[str, str] | None = None) -> str:
+    environment = {**os.environ, **(settings or {})}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment, check=True, capture_output=True, text=True,
+        timeout=LONGEST_S,
+    )  # fmt: skip
+    return done.stdout
+
+
+def _kubeconfig(folder: Path, url: str, certificate: Path) -> str:
+    users = ("owner", "reader")
+    told = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "owner",
+        "clusters": [{"name": "here", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+        "users": [{"name": user, "user": {"token": user}} for user in users],
+        "contexts": [{"name": user, "context": {"cluster": "here", "user": user}} for user in users],
+    }  # fmt: skip
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(told))
+    return str(path)
+
+
+def _answers(url: str, certificate: Path | None = None) -> bool:
+    trusts = ssl.create_default_context(cafile=str(certificate)) if certificate else None
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=trusts) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,350 @@
+"""A stand-in for an API server and the operators behind it: enough of both to hold the executors against over HTTP.
+
+It is no API server: it knows the kinds that the executors use, checks bodies by the published definitions where these
+are at hand, keeps owners of fields (lists are one field each), answers watches, refuses and falls silent as it is told.
+For each job it makes the pods that the operator would make; their logs tell samples as time passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from tests.helpers.crds import validator
+from tests.helpers.stand_in_operators import IMMUTABLE, UnchangeableError, pods_of
+
+Object = dict[str, Any]
+SERVED = {
+    "kubeflow.org/v1": {"tfjobs": "TFJob"},
+    "batch.volcano.sh/v1alpha1": {"jobs": "Job"},
+    "ray.io/v1": {"rayjobs": "RayJob"},
+    "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
+    "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
+    "v1": {"pods": "Pod"},
+}
+RATE = 20_000.0
+"""Samples/s of a worker."""
+
+
+class RefusedError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, message: str, causes: list[tuple[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {
+            "kind": "Status", "status": "Failure", "message": message, "code": status,
+            "details": {"causes": [{"field": field, "message": told} for field, told in causes or []]},
+        }  # fmt: skip
+
+
+class StandIn:
+    """`objects` and `pods` are what it holds; `asked` are the requests so far."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Object] = {}
+        self.owners: dict[tuple[str, str, str], dict[tuple[str, ...], str]] = {}
+        self.pods: dict[str, Object] = {}
+        self.asked: list[str] = []
+        self.lock = threading.RLock()
+        self._faults: list[list[Any]] = []
+        self.odd: Callable[[str, str, Any], Any] = lambda method, path, told: told
+        """What is answered in place of an answer."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def kubeconfig(self, folder: Path) -> str:
+        path = folder / "kubeconfig"
+        told = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "here", "users": [{"name": "me", "user": {}}],
+            "clusters": [{"name": "here", "cluster": {"server": self.url}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(told))
+        return str(path)
+
+    def fail(self, method: str, part: str, status: int, times: int = 1, after: int = 0, message: str = "") -> None:
+        """The next requests of that method with that part in their path fail; status 0 is silence for a second."""
+        self._faults.append([method, part, status, times, after, message])
+
+    def own(self, kind: str, name: str, manager: str, path: tuple[str, ...], value: Any) -> None:
+        """As if another manager had applied one field."""
+        with self.lock:
+            document = self.objects[kind, "default", name]
+            for step in path[:-1]:
+                document = document[step]
+            document[path[-1]] = value
+            self.owners[kind, "default", name][path] = manager
+
+    def set_status(self, kind: str, name: str, status: Object) -> None:
+        with self.lock:
+            self.objects[kind, "default", name] |= {"status": status}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def trip(self, method: str, path: str) -> None:
+        for fault in self._faults:
+            if fault[0] == method and fault[1] in path and fault[3] > 0:
+                if fault[4] > 0:
+                    fault[4] -= 1
+                    continue
+                fault[3] -= 1
+                if fault[2] == 0:
+                    time.sleep(1.0)
+                    raise ConnectionAbortedError
+                raise RefusedError(fault[2], fault[5] or f"told to fail with {fault[2]}")
+
+    def apply(self, kind: str, namespace: str, name: str, body: Object, manager: str, dry_run: bool) -> Object:
+        _validate(kind, body)
+        key = (kind, namespace, name)
+        with self.lock:
+            before, owners = self.objects.get(key), dict(self.owners.get(key, {}))
+            after = (
+                copy.deepcopy(before) if before else {"apiVersion": body["apiVersion"], "kind": kind, "metadata": {}}
+            )
+            fields = dict(_leaves(body))
+            _check_owners(after, fields, owners, manager)
+            for path in [path for path, owner in owners.items() if owner == manager and path not in fields]:
+                _remove(after, path)
+                del owners[path]
+            for path, value in fields.items():
+                _put(after, path, value)
+                owners[path] = manager
+            if before and kind in IMMUTABLE:
+                try:
+                    IMMUTABLE[kind](before, after)
+                except UnchangeableError as error:
+                    raise RefusedError(422, str(error)) from None
+            meta = after["metadata"]
+            meta.setdefault("uid", uuid.uuid4().hex)
+            meta.setdefault("creationTimestamp", datetime.now(timezone.utc).isoformat(timespec="seconds"))
+            meta["resourceVersion"] = str(int(meta.get("resourceVersion", 0)) + 1)
+            meta["managedFields"] = [{"manager": manager, "operation": "Apply"}]
+            if not dry_run:
+                self.objects[key], self.owners[key] = after, owners
+                self.reconcile()
+            return after
+
+    def delete(self, kind: str, namespace: str, name: str) -> Object:
+        with self.lock:
+            found = self.objects.pop((kind, namespace, name), None)
+            if found is None:
+                raise RefusedError(404, f"{name} not found")
+            self.reconcile()
+            return {"kind": "Status", "status": "Success"}
+
+    def reconcile(self) -> None:
+        wanted = pods_of(self.objects, self.pods)
+        for name in set(self.pods) - set(wanted):
+            del self.pods[name]
+        for name, pod in wanted.items():
+            if name not in self.pods:
+                began = datetime.now(timezone.utc).isoformat()
+                pod["metadata"] |= {"uid": uuid.uuid4().hex, "creationTimestamp": began, "name": name}
+                self.pods[name] = pod | {"kind": "Pod", "apiVersion": "v1", "status": {"phase": "Running"}}
+                self.pods[name]["began"] = time.time()
+
+    def usages(self) -> list[Object]:
+        usage = {"cpu": "250m", "memory": "300Mi"}
+        now = datetime.now(timezone.utc).isoformat()
+        return [
+            {
+                "metadata": pod["metadata"], "timestamp": now, "window": "10s",
+                "containers": [{"name": each["name"], "usage": usage} for each in pod["spec"]["containers"]],
+            }
+            for pod in self.pods.values()
+        ]  # fmt: skip
+
+    def log(self, name: str) -> str:
+        pod = self.pods.get(name)
+        if pod is None:
+            raise RefusedError(404, f"pod {name} not found")
+        samples = int(RATE * (time.time() - pod["began"]))
+        if "worker" not in name and "chief" not in name:
+            return "waiting for workers\n"
+        own = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
+        container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}
+        return f"step\nsizewright-progress {json.dumps({'process': 7, 'sums': own, 'container': container})}\n"
+
+
+@contextmanager
+def stand_in() -> Iterator[StandIn]:
+    made = StandIn()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet
+
+        def do_GET(self) -> None:
+            self._answer("GET")
+
+        def do_PATCH(self) -> None:
+            self._answer("PATCH")
+
+        def do_DELETE(self) -> None:
+            self._answer("DELETE")
+
+        def log_message(self, *_: Any) -> None:
+            """Not to the terminal."""
+
+        def _answer(self, method: str) -> None:
+            url = urlsplit(self.path)
+            query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            stand.asked.append(f"{method} {self.path}")
+            try:
+                stand.trip(method, url.path)
+                told = self._find(method, url.path.strip("/").split("/"), query, json.loads(body or "{}"))
+                if told is not None:
+                    told = stand.odd(method, url.path, told)
+                    text = isinstance(told, str)
+                    self._send(200, told if text else json.dumps(told), "text/plain" if text else "application/json")  # type: ignore[arg-type]
+            except RefusedError as refused:
+                self._send(refused.status, json.dumps(refused.body))
+            except OSError:
+                self.close_connection = True
+
+        def _find(self, method: str, parts: list[str], query: dict[str, str], body: Object) -> Object | str | None:
+            version, rest = ("/".join(parts[1:3]), parts[3:]) if parts[0] == "apis" else (parts[1], parts[2:])
+            kinds = SERVED.get(version)
+            if kinds is None:
+                raise RefusedError(404, f"{version} is not served")
+            if not rest:
+                told = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in kinds.items()]
+                return {"kind": "APIResourceList", "groupVersion": version, "resources": told}
+            _, namespace, plural, *named = rest
+            kind, name = kinds[plural], named[0] if named else ""
+            if named[1:] == ["log"]:
+                return stand.log(name)
+            if method == "PATCH":
+                assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+                dry = query.get("dryRun") == "All"
+                return stand.apply(kind, namespace, name, body, query["fieldManager"], dry)
+            if method == "DELETE":
+                return stand.delete(kind, namespace, name)
+            if query.get("watch"):
+                return self._watch(kind, namespace, query)
+            if name:
+                if found := stand.objects.get((kind, namespace, name)):
+                    return found
+                raise RefusedError(404, f"{kind} {name} not found")
+            return {
+                "apiVersion": version,
+                "kind": f"{kind}List",
+                "items": _listed(kind, namespace, query.get("labelSelector", "")),
+            }
+
+        def _watch(self, kind: str, namespace: str, query: dict[str, str]) -> None:
+            name = query["fieldSelector"].removeprefix("metadata.name=")
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            until, last = time.time() + int(query["timeoutSeconds"]), ""
+            while time.time() < until:
+                found = stand.objects.get((kind, namespace, name))
+                now = json.dumps(found)
+                if now != last:
+                    event = {"type": "MODIFIED" if found else "DELETED", "object": found or {"metadata": {}}}
+                    line = json.dumps(event).encode() + b"\n"
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+                    self.wfile.flush()
+                    if not found:
+                        break
+                last = now
+                time.sleep(0.02)
+            self.wfile.write(b"0\r\n\r\n")
+
+        def _send(self, status: int, text: str, content_type: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    def _listed(kind: str, namespace: str, selector: str) -> list[Object]:
+        key, _, value = selector.partition("=")
+        everything = {
+            "Pod": lambda: list(stand.pods.values()),
+            "PodMetrics": stand.usages,
+        }.get(kind, lambda: [each for (k, n, _), each in stand.objects.items() if (k, n) == (kind, namespace)])()
+        return [each for each in everything if each["metadata"].get("labels", {}).get(key) == value]
+
+    return Handler
+
+
+def _validate(kind: str, body: Object) -> None:
+    try:
+        schema = validator(kind)
+    except pytest.skip.Exception:  # the definitions are not at hand
+        return
+    if errors := list(schema.iter_errors(body)):
+        causes = [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
+        raise RefusedError(422, f"{kind} is invalid", causes)
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, inner in value.items():
+        at = (*path, key)
+        if at in (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")):
+            continue
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, at)
+        else:
+            yield at, inner
+    if not path:
+        for key in ("name", "namespace"):
+            yield ("metadata", key), value["metadata"][key]
+
+
+def _check_owners(document: Object, fields: dict[Any, Any], owners: dict[Any, str], manager: str) -> None:
+    for path, value in fields.items():
+        owner = owners.get(path)
+        if owner and owner != manager and path[0] != "metadata" and _at(document, path) != value:
+            field = "." + ".".join(path)
+            raise RefusedError(
+                409, f'Apply failed with 1 conflict: conflict with "{owner}": {field}', [(field, f"owned by {owner}")]
+            )
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        document = document.get(step, {})
+    return document
+
+
+def _put(document: Object, path: tuple[str, ...], value: Any) -> None:
+    for step in path[:-1]:
+        document = document.setdefault(step, {})
+    document[path[-1]] = copy.deepcopy(value)
+
+
+def _remove(document: Object, path: tuple[str, ...]) -> None:
+    for step in path[:-1]:
+        document = document.get(step, {})
+    document.pop(path[-1], None)

@@ -1,0 +1,287 @@
+"""What several tests of the engine need: a small job, parameter servers with routings over them, workers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from sizewright.datasets.clicks.batch import Batch
+from sizewright.datasets.clicks.samples import SampleSource, open_samples
+from sizewright.spec import Data, Job, Model, Optimizer, Tables, Training
+from sizewright.training.host.cgroups import CgroupTree, find_cgroups
+from sizewright.training.leases.batch_source import LeasedBatch
+from sizewright.training.program import BuiltIn
+from sizewright.training.ps.dense import DenseSlice, dense_rule
+from sizewright.training.ps.embedding import EmbeddingStore, make_keys
+from sizewright.training.ps.hash_index import Keys, Slots
+from sizewright.training.ps.optimizers import Floats, make_rule
+from sizewright.training.ps.parameter_server import ParameterServer
+from sizewright.training.ps.routing import Routing, Server
+from sizewright.training.ps.sync import AsyncUpdates, SyncRounds
+from sizewright.training.transport.exchange import NO_FLOATS, PUSH, WANT_DENSE, ExchangeRequest
+from sizewright.training.transport.links import TcpTransport
+from sizewright.training.transport.listeners import PsServer
+from sizewright.training.worker.network_step import NetworkStep
+from sizewright.training.worker.networks import make_network
+from sizewright.training.worker.ps_client import DensePush, OutgoingPush, PsClient, Pull
+from sizewright.training.worker.weights import FlatWeights
+from sizewright.training.worker.worker import Worker
+
+torch.set_num_threads(1)  # the networks are small, and workers have threads of their own
+TOKEN = bytes(range(32))
+_SAMPLES = ((i, i + 1) for i in itertools.count(1 << 40))
+_READERS = itertools.count(1000)
+"""Numbers of workers that tests read with."""
+
+
+def small_job(
+    *,
+    family: str = "dlrm",
+    optimizer: str = "adagrad",
+    rate: float = 0.05,
+    rows: tuple[int, ...] = (50, 200, 30, 500),
+    dim: int = 4,
+    batch_size: int = 64,
+    sync: str = "async",
+    dense_sync_steps: int = 1,
+    **training: object,
+) -> Job:
+    return Job(
+        model=Model(
+            family=family,
+            dense_features=5,
+            tables=Tables(count=len(rows), rows=rows, dim=dim),
+            bottom_mlp=(16,),
+            top_mlp=(16,),
+            cross_layers=2,
+            cin=(6, 3),
+            optimizer=Optimizer(name=optimizer, learning_rate=rate),
+        ),
+        data=Data(zipf=1.0),
+        training=Training(batch_size=batch_size, sync=sync, dense_sync_steps=dense_sync_steps, **training),
+    )
+
+
+def make_ps(
+    width: int = 2,
+    *,
+    name: str = "sgd",
+    rate: float = 1.0,
+    dense: Floats | int = 4,
+    start: int = 0,
+    sync: bool = False,
+    staleness: int | None = None,
+    version: int = 1,
+    seed: int = 0,
+    spread: float = 1.0,
+    total: int | None = None,
+) -> ParameterServer:
+    optimizer = Optimizer(name=name, learning_rate=rate)
+    weights = np.zeros(dense, np.float32) if isinstance(dense, int) else dense
+    return ParameterServer(
+        EmbeddingStore(width, make_rule(optimizer), seed=seed, spread=spread),
+        DenseSlice(start, weights, dense_rule(optimizer), total=total),
+        lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, staleness),
+        version=version,
+    )
+
+
+def request(
+    *,
+    keys: Sequence[int] = (),
+    tag: int = 0,
+    push_tag: int | None = None,
+    grads: object = (),
+    push_keys: Sequence[int] = (),
+    dense: object = (),
+    flags: int = 0,
+    version: int = 1,
+    width: int = 2,
+    samples: tuple[int, int] | None = None,
+) -> ExchangeRequest:
+    """One exchange: a push when `push_tag` is given, of samples of its own if none are named, and a pull of `keys`."""
+    start, end = samples or next(_SAMPLES)
+    dense = np.array(dense, np.float32)
+    return ExchangeRequest(
+        version,
+        flags | (0 if push_tag is None else PUSH),
+        push_tag or 0,
+        start,
+        end,
+        np.array(push_keys, np.int64),
+        np.array(grads, np.float32).reshape(-1, width),
+        np.array([(start, end)] if dense.size else [], np.int64).reshape(-1, 2),
+        dense,
+        tag,
+        np.array(keys, np.int64),
+    )
+
+
+def servers_for(running: Sequence[PsServer], first: int = 1) -> tuple[Server, ...]:
+    return tuple(Server(first + i, server.address) for i, server in enumerate(running))
+
+
+class Cluster:
+    """Empty parameter servers for a job behind TCP, dense weights as its network begins with, and a routing."""
+
+    def __init__(self, job: Job, servers: int) -> None:
+        self.job = job
+        self.dense = FlatWeights(make_network(job.model)).weights
+        optimizer, training = job.model.optimizer, job.training
+        self.running: list[PsServer] = []
+        plan = Routing.even(tuple(Server(i + 1, ("", 0)) for i in range(servers)), self.dense.size)
+        for i, part in enumerate(plan.slices()):
+            ps = make_ps(
+                job.model.row_width, name=optimizer.name, rate=optimizer.learning_rate, dense=self.dense[part],
+                start=part.start, sync=training.sync == "sync", staleness=training.max_staleness, seed=i,
+                total=self.dense.size,
+            )  # fmt: skip
+            self.running.append(PsServer(ps, TOKEN))
+        self.routing = plan._replace(servers=servers_for(self.running))
+
+    def router(self, worker: int) -> PsClient:
+        return PsClient(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
+
+    def read(self, keys: Keys) -> tuple[Floats, Floats]:
+        """Rows of keys and all dense weights; keys that are new appear. No round waits for it."""
+        reader = next(_READERS)
+        router = self.router(reader)
+        try:
+            return pull(router, keys, self.dense.size)
+        finally:
+            router.close()
+            for server in self.running:
+                server._ps.forget(reader)
+
+    def predict(self, batch: Batch) -> Floats:
+        """Logits of a batch with what the servers hold now."""
+        rows, dense = self.read(make_keys(batch.ids))
+        network = make_network(self.job.model)
+        FlatWeights(network).weights[:] = dense
+        embedded = rows.reshape(*batch.ids.shape, self.job.model.row_width)
+        with torch.no_grad():
+            logits: Floats = network(torch.from_numpy(batch.dense), torch.from_numpy(embedded)).numpy()
+        return logits
+
+    def worker(self, feed: ListFeed, number: int = 1) -> Worker:
+        training = self.job.training
+        return Worker(
+            NetworkStep(make_network(self.job.model), BuiltIn().loss),
+            feed,
+            self.router(number),
+            sync=training.sync == "sync",
+            dense_sync_steps=training.dense_sync_steps,
+        )
+
+    def close(self) -> None:
+        for server in self.running:
+            server.close()
+
+
+@contextlib.contextmanager
+def serving(job: Job, servers: int) -> Iterator[Cluster]:
+    cluster = Cluster(job, servers)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
+    """Rows in the order of the keys, and the dense weights."""
+    lookup = router.routing.lookup(keys)
+    rows, weights = np.empty((len(lookup.keys), router.width), np.float32), np.zeros(dense, np.float32)
+    router.send(None, Pull(1, lookup), DensePush(), WANT_DENSE if dense else 0)
+    router.receive(rows, weights)
+    return rows[lookup.inverse], weights
+
+
+def push(router: PsClient, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
+    """Push alone, of samples of its own: nothing is pulled."""
+    start, end = next(_SAMPLES)
+    dense_push = DensePush(dense, np.array([(start, end)])) if dense.size else DensePush()
+    router.send(OutgoingPush(tag, version, lookup, grads, start, end), None, dense_push, 0)  # type: ignore[arg-type]
+    router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
+
+
+class ListFeed:
+    """Batches of a list, or of an endless stream; remembers what was trained and handed back."""
+
+    def __init__(self, batches: Iterable[Batch | None]) -> None:
+        self.finished = False
+        self.told: list[int] = []
+        self.handed_back = 0
+        self._batches = iter(batches)
+        self._count = 0
+
+    def next(self) -> LeasedBatch | None:
+        batch = next(self._batches, None)
+        if batch is None:
+            return None
+        self._count += 1
+        start, end = next(_SAMPLES)
+        return LeasedBatch(batch, self._count, start, end)
+
+    def trained(self, batch: LeasedBatch) -> None:
+        self.told.append(batch.lease)
+
+    def hand_back(self) -> None:
+        self.handed_back += 1
+
+
+def stream(job: Job, index: int = 0, workers: int = 1, count: int | None = None) -> Iterator[Batch]:
+    """Every `workers`-th batch of the job's samples."""
+    source: SampleSource = open_samples(job)
+    size, number = job.training.batch_size, 0
+    while count is None or number < count:
+        yield source.read((number * workers + index) * size, size)
+        number += 1
+
+
+def held_out(job: Job, count: int) -> Batch:
+    """Samples that no test trains."""
+    return open_samples(job).read(50_000_000, count)
+
+
+def in_threads(*calls: Callable[[], object], timeout_s: float = 60) -> None:
+    """Each in a thread of its own; an exception of any is raised here."""
+    faults: list[BaseException] = []
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout_s)
+        assert not thread.is_alive(), f"a thread hangs; faults so far: {faults}"
+    if faults:
+        raise faults[0]
+
+
+def train(workers: Sequence[Worker], steps: int) -> None:
+    """Each worker takes so many steps."""
+    in_threads(*(lambda worker=worker: [worker.step() for _ in range(steps)] for worker in workers))
+
+
+def own_group(name: str) -> CgroupTree:
+    """A writable control group, or a skipped test."""
+    tree = find_cgroups(f"szwtest-{os.getpid()}-{name}")
+    if tree is None:
+        pytest.skip("this host lets nobody make control groups here")
+    return tree
+
+
+def in_order(slots: Slots) -> list[int]:
+    return [int(slot) for slot in slots]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from sizewright.recommender.control.diagnose import diagnose
+from sizewright.recommender.control.stragglers import Straggler
+from sizewright.recommender.control.windows import ReplicaWindow, Window
+
+WORKER = {"cpu_s": 0.5, "steps": 10, "data_s": 0.05, "pull_s": 0.05, "compute_s": 0.4, "push_s": 0.02}
+PS = {"cpu_s": 0.3, "exchanges": 40, "busy_s": 0.3, "lookups": 1000}
+
+
+def replica(name: str, **fields: float) -> ReplicaWindow:
+    role = name.partition("-")[0]
+    defaults = dict.fromkeys(ReplicaWindow._fields, 0) | {"name": name, "role": role, "seconds": 1.0}
+    return ReplicaWindow(**(defaults | (WORKER if role == "worker" else PS) | fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "cause", "remedy"),
+    [
+        ("worker-0", {"steps": 2, "throttled_s": 0.7, "compute_s": 0.9, "cpu_s": 0.1}, "cpu_cut", "migrate"),
+        ("worker-0", {"steps": 2, "throttled_s": 0.7, "data_s": 0.9, "cpu_s": 0.1}, "cpu_cut", "migrate"),
+        ("worker-0", {"steps": 2, "compute_s": 0.9, "cpu_s": 0.1}, "busy_host", "migrate"),
+        ("worker-0", {"steps": 2, "data_s": 0.8, "compute_s": 0.08, "cpu_s": 0.1}, "starved_input", "wait"),
+        ("worker-0", {"steps": 4, "pull_s": 0.6, "compute_s": 0.16, "cpu_s": 0.75}, "slow_network", "migrate"),
+        ("worker-0", {"steps": 4, "compute_s": 0.9, "cpu_s": 1.0}, "too_few_samples", "wait"),
+        ("worker-0", {"steps": 60, "compute_s": 13.5, "cpu_s": 15.0}, "unknown", "wait"),
+        ("ps-0", {"busy_s": 0.9, "lookups": 3000, "cpu_s": 0.9}, "skewed_keys", "rebalance"),
+        ("ps-0", {"busy_s": 0.9, "throttled_s": 0.6, "cpu_s": 0.3}, "cpu_cut", "migrate"),
+        ("ps-0", {"busy_s": 0.9, "cpu_s": 0.3}, "busy_host", "migrate"),
+        ("ps-0", {"busy_s": 0.9, "cpu_s": 0.9}, "too_few_samples", "wait"),
+        ("ps-0", {"busy_s": 1.8, "cpu_s": 1.8, "exchanges": 80}, "unknown", "wait"),
+    ],
+)
+def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], cause: str, remedy: str) -> None:
+    role = name.partition("-")[0]
+    replicas = (replica(name, **fields), replica(f"{role}-1"), replica(f"{role}-2"))
+    slow = Straggler(name, "worker" if role == "worker" else "ps", 4.0)
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas))
+    assert (finding.cause, finding.remedy) == (cause, remedy)
+    assert finding.reason.startswith(f"{name} takes 4.0 times as long as its peers")

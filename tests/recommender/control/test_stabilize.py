@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sizewright.models.memory.embedding import peak_of
+from sizewright.recommender.control.action import Action
+from sizewright.recommender.control.stabilize import Stabilizer
+from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.spec import Allocation, Bounds, Capabilities, ChangeCost, Job, Model, RoleBounds, Tables
+from sizewright.spec.units import GIB, MIB
+
+BOUNDS = Bounds(ps=RoleBounds(replicas=(1, 4), memory_bytes=(64 * MIB, GIB)))
+JOB = Job(model=Model(tables=Tables(count=4, rows=500_000, dim=16)), bounds=BOUNDS)
+LIVE, PODS = ChangeCost(seconds=0.5, lower=0.1, upper=2.0), ChangeCost(seconds=60.0, lower=30.0, upper=90.0)
+
+
+def replica(name: str, **fields: Any) -> ReplicaWindow:
+    role = name.partition("-")[0]
+    defaults = dict.fromkeys(ReplicaWindow._fields, 0) | {"name": name, "role": role, "seconds": 5.0, "cpu_s": 2.5}
+    work: dict[str, Any] = {"steps": 20, "compute_s": 3.0, "wait_s": 1.5}
+    if role == "ps":
+        work = {"exchanges": 60, "busy_s": 2.0, "lookups": 1000}
+    return ReplicaWindow(**(defaults | work | fields))
+
+
+def window(*replicas: ReplicaWindow, trained: int = 10_000, left: int = 1_000_000, rate: int = 1000) -> Window:
+    return Window(5.0, 5.0, 5 * rate, trained, left, replicas)
+
+
+CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
+
+
+def stabilized(
+    *windows: Window, cost: ChangeCost = LIVE, memory: int = 0, capabilities: Capabilities | None = None
+) -> tuple[Stabilizer, Action | None]:
+    allocation = Allocation.of(4, 2, 0.5, 0.3, 512, 0, memory)
+    stabilizer = Stabilizer(JOB, capabilities) if capabilities else Stabilizer(JOB)
+    action = None
+    for each in windows:
+        stabilizer.add(each, allocation)
+        action = stabilizer.act(each, allocation, cost, 5.0)
+    return stabilizer, action
+
+
+def test_healthy_job_needs_no_action() -> None:
+    fine = window(*(replica(f"worker-{i}") for i in range(4)), replica("ps-0"), replica("ps-1"))
+    assert stabilized(*[fine] * 20)[1] is None
+
+
+def test_throttled_worker_is_migrated() -> None:
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    stabilizer, action = stabilized(*[slow] * 4)
+    assert action is not None
+    assert action.migrate == ("worker-3",)
+    assert action.changes
+    assert "its CPU quota throttles it 60% of the time" in action.reason
+    stabilizer.forget()
+    assert stabilizer.findings == ()
+
+
+def test_migration_that_does_not_pay_is_not_made() -> None:
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), left=20_000)
+    assert stabilized(*[slow] * 4)[1].migrate  # type: ignore[union-attr]
+    _, action = stabilized(*[slow] * 4, cost=PODS)
+    assert action is not None
+    assert not action.changes
+    assert "may take 90" in action.reason
+
+
+def test_straggler_without_remedy_is_reported() -> None:
+    starved = window(
+        *(replica(f"worker-{i}") for i in range(3)),
+        replica("worker-3", steps=4, data_s=3.0, compute_s=0.6),
+    )
+    _, action = stabilized(*[starved] * 4)
+    assert action is not None
+    assert not action.changes
+    assert "waiting for samples" in action.reason
+
+
+def grown(limit: int, bounds: Bounds = BOUNDS, cost: ChangeCost = LIVE) -> tuple[Action | None, float]:
+    """After twelve looks at tables that grow without end; and the bytes of a PS by then."""
+    job = JOB.model_copy(update={"bounds": bounds})
+    stabilizer, allocation = Stabilizer(job), Allocation.of(2, 2, 0.5, 0.3, 512, 0, limit)
+    for samples in np.linspace(20_000, 240_000, 12):
+        rows = 2.0 * samples
+        peak = float(peak_of(job, np.array([rows]), 2, 150.0 * MIB, 0.0).draws[0])
+        server = {"rows": int(rows / 2), "memory_peak_bytes": int(peak)}
+        told = window(replica("ps-0", **server), replica("ps-1", **server), trained=int(samples), rate=4000)
+        stabilizer.add(told, allocation)
+    stabilizer.memory.refit()
+    return stabilizer.act(told, allocation, cost, 5.0), peak
+
+
+def test_ps_that_would_exceed_its_limit_is_enlarged_in_time() -> None:
+    _, peak = grown(0)
+    action, _ = grown(int(1.02 * peak))
+    assert action is not None
+    assert action.target is not None
+    assert action.target.replicas("ps") == 2
+    assert action.target.ps[0].memory_bytes > 1.3 * peak
+    assert action.target.worker == Allocation.of(2, 2, 0.5, 0.3, 512).worker
+    assert grown(GIB)[0] is None  # far enough
+    assert grown(int(1.3 * peak))[0] is None
+    assert grown(int(1.3 * peak), cost=PODS)[0] is not None  # a change that takes so long must begin sooner
+
+
+def test_ps_at_its_largest_are_multiplied() -> None:
+    _, peak = grown(0)
+    most = int(1.05 * peak)
+    small = Bounds(ps=RoleBounds(replicas=(1, 40), memory_bytes=(64 * MIB, most)))
+    action, _ = grown(int(1.02 * peak), small)
+    assert action is not None
+    assert action.target is not None
+    assert action.target.replicas("ps") > 2
+    assert action.target.ps[0].memory_bytes <= most
+    none = Bounds(ps=RoleBounds(replicas=(1, 2), memory_bytes=(64 * MIB, most)))
+    action, _ = grown(int(1.02 * peak), none)
+    assert action is not None
+    assert not action.changes
+    assert "allow no more" in action.reason
+
+
+def test_ps_without_a_limit_need_no_action() -> None:
+    assert grown(0)[0] is None
+
+
+HOT = {"busy_s": 4.0, "lookups": 3000, "cpu_s": 4.9}
+
+
+def with_ps(**hot: Any) -> Window:
+    return window(
+        *(replica(f"worker-{i}") for i in range(4)),
+        replica("ps-0", **hot),
+        replica("ps-1"),
+        replica("ps-2"),
+    )
+
+
+def test_without_migration_a_worker_is_added() -> None:
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    _, action = stabilized(*[slow] * 4, capabilities=Capabilities(migrate=False, rebalance=True))
+    assert action is not None
+    assert action.target == Allocation.of(5, 2, 0.5, 0.3, 512)
+    assert "Adding a worker saves" in action.reason
+
+
+def test_cause_is_diagnosed_over_all_slow_windows() -> None:
+    """A short last window alone tells of no throttling."""
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    last = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **(CUT | {"throttled_s": 0.0})))
+    _, action = stabilized(*[slow] * 4, last)
+    assert action is not None
+    assert action.migrate == ("worker-3",)
+
+
+def test_hot_ps_is_rebalanced() -> None:
+    _, action = stabilized(*[with_ps(**HOT)] * 4)
+    assert action is not None
+    assert (action.rebalance, action.migrate, action.changes) == (True, (), True)
+    assert "serves 3.0 times as many look-ups" in action.reason
+    assert "Rebalancing the look-ups saves" in action.reason
+    _, action = stabilized(*[with_ps(**HOT)] * 4, cost=ChangeCost(seconds=1e3, lower=1e3, upper=1e3))
+    assert action is not None
+    assert not action.changes
+    assert "may take 1000 s and cost 100 s of training, but would save only 0 s." in action.reason
+
+
+def test_ps_that_stays_hot_is_rebalanced_a_few_times_at_most() -> None:
+    stabilizer, _ = stabilized(*[with_ps(**HOT)] * 4)
+    allocation = Allocation.of(4, 3, 0.5, 0.3, 512)
+
+    def acts(told: Window) -> Action | None:
+        for _ in range(4):
+            stabilizer.add(told, allocation)
+        return stabilizer.act(told, allocation, LIVE, 5.0)
+
+    for changes in (True, True, True, False):
+        still = acts(with_ps(**HOT))
+        assert still is not None
+        assert still.changes == changes
+        if changes:
+            stabilizer.remedy_applied()
+            stabilizer.forget()
+    assert "Rebalancing the look-ups was tried 3 times and does not help, so nothing is changed." in still.reason
+    idle = with_ps(lookups=0)
+    assert acts(idle) is None
+    assert not acts(with_ps(**HOT)).changes  # type: ignore[union-attr]  # a short while without is no help
+    for _ in range(8):
+        assert acts(with_ps()) is None
+    for _ in range(8):
+        later = acts(with_ps(**HOT))  # its keys have become skewed anew
+    assert later is not None
+    assert later.rebalance
+
+
+@pytest.mark.parametrize(
+    ("slow", "able", "told"),
+    [
+        (with_ps(**HOT), Capabilities(migrate=True), "The executor cannot rebalance"),
+        (with_ps(busy_s=5.0, throttled_s=3.0), Capabilities(), "The executor cannot migrate"),
+    ],
+)
+def test_unsupported_remedy_is_not_proposed(slow: Window, able: Capabilities, told: str) -> None:
+    stabilizer, allocation = Stabilizer(JOB, able), Allocation.of(4, 3, 0.5, 0.3, 512)
+    for _ in range(4):
+        stabilizer.add(slow, allocation)
+    action = stabilizer.act(slow, allocation, LIVE, 5.0)
+    assert action is not None
+    assert not action.changes
+    assert told in action.reason
+
+
+def test_live_change_costs_a_part_of_its_time() -> None:
+    """900 s are left, of which a worker that is not slow any more would save a part."""
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), left=900_000)
+    pods = ChangeCost(seconds=300.0, lower=150.0, upper=400.0)
+    live, restarts = (Capabilities(live=live, migrate=True) for live in (True, False))
+    for capabilities, changes in ((live, True), (restarts, False)):
+        _, action = stabilized(*[slow] * 4, cost=pods, capabilities=capabilities)
+        assert action is not None
+        assert action.changes == changes
+
+
+def test_remedy_without_success_is_given_up() -> None:
+    """The newcomer comes to the same busy host, or is one more that the slow one holds up."""
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    for able, most in ((Capabilities(live=True, migrate=True), 4), (Capabilities(live=True), 3)):
+        stabilizer, allocation, changes = Stabilizer(JOB, able), Allocation.of(4, 2, 0.5, 0.3, 512), 0
+        for _ in range(80):
+            stabilizer.add(slow, allocation)
+            action = stabilizer.act(slow, allocation, LIVE, 5.0)
+            if action and action.changes:
+                changes += 1
+                stabilizer.remedy_applied()
+                stabilizer.forget()
+        assert changes == most
+
+
+def test_nearly_finished_job_is_not_changed() -> None:
+    """However little the last window tells: nothing is left, or hardly anything was trained in it."""
+    replicas = [*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT)]
+    for last in (window(*replicas, left=0), window(*replicas, left=1000, rate=1)):
+        _, action = stabilized(*[window(*replicas, left=2000)] * 4, last)
+        assert action is not None
+        assert not action.changes
+
+
+def test_straggler_that_waits_for_the_ps_anyway_is_not_migrated() -> None:
+    """It computes for longer, and makes as many steps as the others."""
+    busy = window(
+        *(replica(f"worker-{i}") for i in range(3)),
+        replica("worker-3", **(CUT | {"steps": 20, "compute_s": 9.0})),
+    )
+    stabilizer, action = stabilized(*[busy] * 4)
+    assert action is not None
+    assert not action.changes
+    assert "would save only 0 s" in action.reason
+    assert (len(stabilizer.findings), stabilizer.slowed_by_straggler) == (1, False)
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    assert stabilized(*[slow] * 4)[0].slowed_by_straggler

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sizewright.datasets.runs.finished_job import FinishedJob, JobUsage, Segment
+from sizewright.datasets.trial_bank.files import Bank
+from sizewright.datasets.trials.trial import Trial
+from sizewright.models.prior import LearnedPrior
+from sizewright.recommender.sizing.select import recommend
+from sizewright.spec import Allocation, Bounds, Failure, Job, Model, Outcome, RoleBounds, Tables
+from tests.helpers import synthetic_trials
+
+BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))
+
+
+@pytest.fixture(scope="module")
+def prior(made_bank: Bank) -> LearnedPrior:
+    return LearnedPrior.fit(made_bank.trials, made_bank.jobs)
+
+
+@pytest.fixture
+def job(made_bank: Bank) -> Job:
+    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    return told.model_copy(update={"bounds": BOUNDS})
+
+
+def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> None:
+    answer = recommend(job, [], prior=prior)
+    assert answer.status == "ok"
+    assert answer.target is not None
+    assert answer.predicted is not None
+    assert answer.evidence.trials == 0
+    assert answer.evidence.model == "prior"
+    assert "of several jobs, this one among them; no other trials of this job were given" in answer.reasons[0]
+    assert any("calculated from the tables" in text for text in answer.evidence.assumptions)
+    rate = answer.predicted.throughput
+    assert rate.lower < rate.value < rate.upper
+    assert answer.target.ps[0].memory_bytes > 0
+
+
+def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job: Job, prior: LearnedPrior) -> None:
+    def asks(*runs: FinishedJob) -> tuple[int, int]:
+        target = recommend(job, [], prior=prior, runs=runs).target
+        assert target is not None
+        return target.worker[0].memory_bytes, target.ps[0].memory_bytes
+
+    gib = 1 << 30
+    allocation = Allocation.of(2, 1, 0.5, 0.3, job.training.batch_size)
+    stretch = Segment(at_s=0, duration_s=100, allocation=allocation)
+    outcome = Outcome(status="finished", duration_s=100)
+    run = FinishedJob(
+        id="1", name="j", job=job, stretches=(stretch,), outcome=outcome,
+        worker=JobUsage(memory_peak_bytes=2 * gib), ps=JobUsage(memory_peak_bytes=gib),
+    )  # fmt: skip
+    ended = outcome.model_copy(update={"failures": (Failure(at_s=100, replica="j-worker-1", cause="oom"),)})
+    plain, told, killed = asks(), asks(run), asks(run.model_copy(update={"outcome": ended}))
+    assert plain[0] < 2 * gib <= told[0] < 1.2 * 2 * gib <= killed[0]
+    assert plain[1] < gib <= told[1] == killed[1]
+    assumed = recommend(job, [], prior=prior, runs=[run]).evidence.assumptions
+    assert any("peaks of 1 run of this job" in text for text in assumed)
+
+
+def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
+    answer = recommend(job, [])
+    assert answer.status == "not_enough_data"
+    assert any("--prior" in remedy.text for remedy in answer.remedies)
+
+
+def test_a_trial_narrows_what_was_foretold(job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
+    before = recommend(job, [], prior=prior)
+    mine = [t.model_copy(update={"table_scale": 1.0}) for t in made_bank.trials if t.job_hash == job.hash]
+    after = recommend(job, mine, prior=prior)
+    assert after.status == "ok"
+    assert after.evidence.model == "default"
+    assert "and 12 trials given for this job" in after.reasons[0]
+    assert before.predicted is not None
+    assert after.predicted is not None
+    width = [a.predicted.throughput.upper / a.predicted.throughput.lower for a in (before, after) if a.predicted]
+    assert width[1] < width[0]
+
+
+def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
+    strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
+    answer = recommend(strange, [], prior=prior)
+    assert answer.status == "not_enough_data"
+    assert "unlike" in answer.reasons[0]
+    assert answer.target is None
+
+
+def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None:
+    narrow = replace(prior, experience=prior.experience._replace(limit=0.1))
+    answer = recommend(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow)
+    assert answer.status == "ok"
+    assert any("unlike" in text for text in answer.evidence.assumptions)
+
+
+def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:
+    large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
+    answer = recommend(job.model_copy(update={"bounds": large}), [], prior=prior)
+    assert answer.status == "not_enough_data"
+
+
+def measured(prior: LearnedPrior, job: Job, factors: list[float]) -> list[Trial]:
+    """Trials as foretold, times these factors."""
+    places = [Trial(workers=1 + i % 4, ps=1 + i % 2, worker_cpu=0.3, ps_cpu=0.2) for i in range(len(factors))]
+    rates = np.exp(prior.curve(job).log_rates(places))
+    told = [t.model_copy(update={"throughput": r * f}) for t, r, f in zip(places, rates, factors, strict=True)]
+    return [t.model_copy(update={"batch_size": job.training.batch_size}) for t in told]
+
+
+@pytest.mark.parametrize("factors", [[1000.0], [0.001], [1.1, 2000.0], [1.2, 1.3, 1.1, 1000.0], [1.0, 1.0, 1.0, 0.01]])
+def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
+    job: Job, prior: LearnedPrior, factors: list[float]
+) -> None:
+    sound = [factor for factor in factors if 0.1 < factor < 10]
+    answer, clean = (recommend(job, measured(prior, job, told), prior=prior) for told in (factors, sound))
+    assert answer.target == clean.target
+    rate, without = answer.predicted.throughput.model_dump(), clean.predicted.throughput.model_dump()
+    assert rate == pytest.approx(without, rel=1e-9)  # of more rows at once the last digit may differ
+    assert answer.evidence.trials == len(sound)
+    assert sum("is ignored" in reason for reason in answer.reasons) == len(factors) - len(sound)
+
+
+def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior: LearnedPrior) -> None:
+    trials = measured(prior, job, [50.0] * 8)
+    answer = recommend(job, trials, prior=prior)
+    assert answer.evidence.trials == 8
+    assert any("50 times the prediction" in text for text in answer.evidence.assumptions)
+    assert answer.predicted == recommend(job, trials).predicted
+
+
+def test_a_host_twice_as_fast_contradicts_nothing(job: Job, prior: LearnedPrior) -> None:
+    for count in (1, 2, 8):
+        answer = recommend(job, measured(prior, job, [2.0] * count), prior=prior)
+        assert answer.evidence.trials == count
+        assert not any("ignored" in reason for reason in answer.reasons)
+
+
+def test_a_job_that_was_refused_is_not_sent_back_to_the_prior(prior: LearnedPrior) -> None:
+    strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
+    assert not any("--prior" in remedy.text for remedy in recommend(strange, [], prior=prior).remedies)

@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizewright.models.forms.dlrover import DlroverModel
+from sizewright.models.memory.memory_model import MemoryModel
+from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.evaluate_grid import measured_ranges
+from sizewright.recommender.sizing.result import Selection
+from sizewright.recommender.sizing.select import recommend, select
+from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
+from sizewright.spec.objective import allocation_price
+from sizewright.spec.units import GIB, MIB
+from tests.helpers.synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, small_job, trials
+
+SAMPLES = 10_000_000
+OBJECTIVES = ["balanced", "cost", "time"]
+
+
+def axes(allocation: Allocation) -> tuple[float, ...]:
+    (worker,), (ps,) = allocation.worker, allocation.ps
+    return (
+        worker.replicas,
+        ps.replicas,
+        worker.cpu,
+        ps.cpu,
+        worker.memory_bytes,
+        ps.memory_bytes,
+        allocation.batch_size,
+    )
+
+
+def target_of(answer: Recommendation) -> Allocation:
+    assert answer.status == "ok", answer.reasons
+    assert answer.target is not None
+    return answer.target
+
+
+def memory_request(wanted: float, least: int = 0) -> float:
+    return max(math.ceil(wanted / (64 * MIB)) * 64 * MIB, least)
+
+
+def objectives(
+    w: float, p: float, wc: float, pc: float, worker_bytes: float, ps_bytes: float, prices: tuple[float, float]
+) -> dict[str, float]:
+    """By their definitions, in plain Python."""
+    hours = SAMPLES / rate(w, p, wc, pc) / 3600
+    per_hour = (w * wc + p * pc) * prices[0] + (w * worker_bytes + p * ps_bytes) / GIB * prices[1]
+    return {"time": hours, "cost": hours * per_hour, "balanced": hours * hours * per_hour}
+
+
+def brute_force(
+    job: Job, prices: tuple[float, float] = (1.0, 0.13)
+) -> list[tuple[tuple[float, ...], dict[str, float]]]:
+    """Every allocation within the bounds with its objectives."""
+    memory = MemoryModel.fit(job, trials())
+    found = []
+    for w, p, wc, pc in itertools.product((1, 2, 3, 4), (1, 2, 3), WORKER_CPU, PS_CPU):
+        worker_bytes = memory_request(memory.worker_request_bytes(np.array([256.0]))[0])
+        ps_bytes = memory_request(memory.ps_request_bytes(np.array([float(p)]), np.array([float(w)]))[0])
+        place = (w, p, wc, pc, worker_bytes, ps_bytes)
+        found.append((place, objectives(*place, prices)))
+    return found
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("prices", [(1.0, 0.13), (0.02, 3.0), (5.0, 0.0)])
+def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tuple[float, float]) -> None:
+    job = small_job(objective=objective, prices={"core_hour": prices[0], "gib_hour": prices[1]})
+    every = brute_force(job, prices)
+    by_place = {place[:4]: place[4:] for place, _ in every}
+    _, values = min(every, key=lambda found: found[1][objective])
+    answer = recommend(job, trials(), model=DlroverModel())
+    target = axes(target_of(answer))[:6]
+    assert objectives(*target, prices)[objective] <= values[objective] * (
+        1 + 1e-9
+    )  # sizes between these are scored too
+    if target[:4] in by_place:
+        assert target[4:] == pytest.approx(by_place[target[:4]])
+    assert answer.uncapped == answer.target
+    predicted = answer.predicted
+    assert predicted is not None
+    assert predicted.completion_time_s.value == pytest.approx(SAMPLES / rate(*target[:4]), rel=1e-6)
+    assert predicted.cost.value == pytest.approx(objectives(*target, prices)["cost"], rel=1e-6)
+    assert predicted.throughput.value == pytest.approx(rate(*target[:4]), rel=1e-6)
+
+
+@pytest.mark.parametrize("hours", [0.2, 0.3, 0.5, 3.0])
+def test_with_a_deadline_it_is_the_cheapest_that_keeps_it(hours: float) -> None:
+    job = small_job(objective="deadline", deadline=hours * 3600)
+    # A hair of room: the fit recovers the form to within rounding.
+    kept = [found for found in brute_force(job) if found[1]["time"] <= hours * (1 - 1e-7)]
+    _, values = min(kept, key=lambda found: found[1]["cost"])
+    target = target_of(recommend(job, trials(), model=DlroverModel()))
+    mine = objectives(*axes(target)[:6], (1.0, 0.13))
+    assert mine["cost"] <= values["cost"] * (1 + 1e-9)
+    assert mine["time"] <= hours
+
+
+def test_a_deadline_is_met_nine_times_of_ten() -> None:
+    deadline = 0.35 * 3600
+    job = small_job(objective="deadline", deadline=deadline)
+    met = []
+    for seed in range(60):
+        target = target_of(recommend(job, trials(noise=0.03, seed=seed)))
+        noise = np.random.default_rng(seed).lognormal(0, 0.03, 50)
+        met.append(float(np.mean(rate(*axes(target)[:4]) * noise * deadline >= SAMPLES)))
+    assert np.mean(met) >= 0.8
+
+
+def test_the_one_sided_bound_of_the_deadline_is_kept_by_the_target_and_its_like() -> None:
+    given_trials = trials(noise=0.05, seed=3)
+    deadline = 0.35 * 3600
+    answer = recommend(small_job(objective="deadline", deadline=deadline), given_trials)
+    model = DlroverModel().fit(given_trials)
+
+    def surely(allocation: Allocation) -> float:
+        w, p, wc, pc, _, _, batch = axes(allocation)
+        row = {"workers": [w], "ps": [p], "worker_cpu": [wc], "ps_cpu": [pc], "batch_size": [batch]}
+        return float(model.predict_interval(row | {"embedding_bytes": [EMBEDDING_BYTES]}, 0.8)[0][0])
+
+    for told in (target_of(answer), *(other.allocation for other in answer.alternatives)):
+        assert SAMPLES / surely(told) <= deadline * (1 + 1e-9)
+
+
+@given(
+    coefficients=st.tuples(*[st.floats(1e-4, 1e-2), st.floats(1e-6, 1e-4), st.floats(0, 5e-3), st.floats(0, 5e-3)]),
+    noise=st.floats(0, 0.3),
+    seed=st.integers(0, 10**6),
+    objective=st.sampled_from(OBJECTIVES),
+    count=st.integers(8, 24),
+)
+@settings(max_examples=40, deadline=None)
+def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
+    coefficients: tuple[float, ...], noise: float, seed: int, objective: str, count: int
+) -> None:
+    answer = recommend(small_job(objective=objective), trials(noise, seed, coefficients, count))
+    target = target_of(answer)
+    assert answer.lower is not None
+    assert answer.upper is not None
+    low, middle, high = (allocation_price(a, Prices()) for a in (answer.lower, target, answer.upper))
+    assert low <= middle <= high
+    for allocation in (answer.lower, target, answer.upper, *(a.allocation for a in answer.alternatives)):
+        assert 1 <= allocation.replicas("worker") <= 4
+        assert 1 <= allocation.replicas("ps") <= 3
+        assert 0.5 <= allocation.worker[0].cpu <= 1.0
+        assert 0.25 <= allocation.ps[0].cpu <= 0.5
+    predicted = answer.predicted
+    assert predicted is not None
+    for estimate in (predicted.throughput, predicted.completion_time_s, predicted.cost):
+        assert 0 < estimate.lower <= estimate.value <= estimate.upper
+    assert [a.allocation for a in answer.alternatives if a.chosen] == [target]
+    assert Recommendation.model_validate_json(answer.to_json()) == answer
+
+
+@pytest.mark.parametrize("objective", ["balanced", "time", "cost"])
+def test_lower_and_upper_are_scored_and_cannot_be_told_from_the_target(objective: str) -> None:
+    decision = select(small_job(objective=objective), trials(0.1, seed=4))
+    assert isinstance(decision, Selection)
+    answer, scored, chosen = build_recommendation(decision), decision.scored, decision.chosen
+    overlap = decision.allowed & (scored.objective_lower <= scored.objective_upper[chosen])
+    overlap &= scored.objective_upper >= scored.objective_lower[chosen]
+    for allocation, extreme in ((answer.lower, np.min), (answer.upper, np.max)):
+        assert allocation is not None
+        rows = np.column_stack([*list(vars(scored.grid).values())[:4]])
+        memory = np.column_stack([scored.worker_memory_bytes, scored.ps_memory_bytes])
+        row = np.flatnonzero((np.column_stack([rows, memory]) == np.array(axes(allocation)[:6])).all(axis=1))
+        assert overlap[row].all()
+        assert scored.price_per_hour[row] == pytest.approx(extreme(scored.price_per_hour[overlap]))
+
+
+def test_bounds_narrow_as_evidence_grows() -> None:
+    def breadth(noise: float) -> float:
+        answer = recommend(small_job(), trials(noise, seed=1))
+        assert answer.lower is not None
+        assert answer.upper is not None
+        return allocation_price(answer.upper, Prices()) / allocation_price(answer.lower, Prices())
+
+    assert breadth(0.0) < breadth(0.2)
+
+
+def test_alternatives_are_a_thinned_pareto_front_with_the_choice() -> None:
+    answer = recommend(small_job(), trials())
+    rates = [a.throughput.value for a in answer.alternatives]
+    prices = [a.cost / a.completion_time_s for a in answer.alternatives]
+    assert 3 <= len(rates) <= 13
+    assert rates == sorted(rates)
+    assert prices == sorted(prices)
+
+
+def test_prices_move_the_choice_away_from_what_became_dear() -> None:
+    def used(core_hour: float, gib_hour: float) -> tuple[float, float]:
+        """Core-hours and GiB-hours of the whole run."""
+        job = small_job(objective="cost", prices={"core_hour": core_hour, "gib_hour": gib_hour})
+        target = target_of(recommend(job, trials()))
+        hours = SAMPLES / rate(*axes(target)[:4]) / 3600
+        return target.cores() * hours, target.memory_bytes() / GIB * hours
+
+    dear_cores, dear_memory = used(50, 0.1), used(0.1, 50)
+    assert dear_cores[0] < dear_memory[0]
+    assert dear_cores[1] > dear_memory[1]
+
+
+def test_the_evidence_says_what_the_answer_rests_on() -> None:
+    evidence = recommend(small_job(), trials(count=20)).evidence
+    assert (evidence.trials, evidence.distinct_allocations, evidence.stage) == (20, 20, "pre_submission")
+    assert (evidence.model, evidence.host, evidence.limited_by) == ("default", ("h1",), ("cgroup",))
+    assert evidence.extrapolated is False
+    one_size = [t for t in trials() if t.worker_cpu == 1.0]
+    known, of_one = (recommend(small_job(), t, model=DlroverModel()).evidence for t in (trials(count=20), one_size))
+    assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
+    assert any("No two trials differ in cores per worker:" in told for told in of_one.to_be_surer)
+    assert not any("No two trials" in told for told in known.to_be_surer)
+    assert known.parameters["beta"] == pytest.approx(0.003)
+    assert any("loopback" in told for told in evidence.assumptions)
+    assert any("No cluster file" in told for told in evidence.assumptions)
+
+
+def test_utilization_is_cpu_seconds_per_sample_times_the_predicted_rate() -> None:
+    rows = [t.model_copy(update={"worker_cpu_used": t.throughput * 1e-4 / t.workers}) for t in trials() if t.throughput]
+    answer = recommend(small_job(), rows)
+    assert answer.predicted is not None
+    cores = target_of(answer).cores("worker")
+    assert answer.predicted.worker_utilization == pytest.approx(
+        min(1.0, 1e-4 * answer.predicted.throughput.value / cores), rel=1e-6
+    )
+
+
+def numbered(answer: Recommendation, status: str) -> list[str]:
+    assert answer.status == status
+    assert answer.target is None
+    assert answer.predicted is None
+    assert [remedy.number for remedy in answer.remedies] == list(range(1, len(answer.remedies) + 1))
+    assert answer.remedies
+    return [remedy.text for remedy in answer.remedies]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([], "there are no trials of this job"),
+        (trials(count=3, status="failed", throughput=None, message="it fell over"), "the last: it fell over"),
+        (trials(count=3, status="void"), "the last: void"),
+        (trials(ps=0), "no successful trial has workers and PS, as this job does"),
+    ],
+)
+def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None:
+    answer = recommend(small_job(), rows)
+    remedies = numbered(answer, "not_enough_data")
+    assert why in answer.reasons[0]
+    assert "profile JOB --trials 9" in remedies[0]
+
+
+def test_with_too_few_allocations_it_says_how_many_more() -> None:
+    rows = trials(count=3)
+    account = DlroverModel().fit(rows).explain()
+    answer = recommend(small_job(), rows * 4, model=DlroverModel())
+    remedies = numbered(answer, "not_enough_data")
+    assert f"({account.needed - 3} more distinct allocations; existing trials are kept)" in remedies[0]
+    assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
+    assert answer.evidence.trials == 12
+    assert answer.evidence.distinct_allocations == 3
+    two = recommend(small_job(), rows[:2] * 4)
+    assert numbered(two, "not_enough_data")
+    assert "8 trials at 2 distinct allocations are too few for a curve" in two.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "cluster", "quantity"),
+    [
+        ({"bounds": {"ps": {"memory": [0, "64Mi"]}}}, None, "bounds.ps.memory to "),
+        ({"bounds": {"worker": {"memory": [0, "64Mi"]}}}, None, "bounds.worker.memory to "),
+        ({"objective": "deadline", "deadline": 60}, None, "deadline to "),
+        ({}, Quota(cpu=0.5), "quota to 0.75 cores"),
+        ({}, Quota(memory=64 * MIB), "quota to 1Gi"),
+        ({}, HostKind(kind="tiny", count=99, cpu=0.3, memory=4 * GIB), "add hosts with 0.5 cores"),
+    ],
+)
+def test_infeasible_has_numbered_remedies_with_quantities(change: dict[str, Any], cluster: Any, quantity: str) -> None:
+    roomy = HostKind(kind="h", count=50, cpu=64, memory=256 * GIB)
+    if isinstance(cluster, Quota):
+        cluster = Cluster(hosts=(roomy,), quota=cluster)
+    elif cluster:
+        cluster = Cluster(hosts=(cluster,))
+    if "bounds" in change:
+        ((role, limits),) = change["bounds"].items()
+        own = getattr(BOUNDS, role).model_dump()
+        change = {"bounds": BOUNDS.model_dump() | {role: {"replicas": own["replicas"], "cpu": own["cpu"]} | limits}}
+    answer = recommend(small_job(**change), trials(), cluster=cluster)
+    remedies = numbered(answer, "infeasible")
+    assert quantity in remedies[0]
+    assert answer.reasons[0].startswith("Infeasible: ")
+
+
+def test_keeping_the_deadline_that_the_remedy_names_makes_it_feasible() -> None:
+    rows = trials(noise=0.05, workers=1)
+    rows += [t.model_copy(update={"workers": 2, "throughput": (t.throughput or 0) * 1.9}) for t in rows]
+    wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 400], "cpu": [0.5, 1.0], "memory": [0, "4Gi"]}}
+    job = small_job(objective="deadline", deadline=60, bounds=wide)
+    remedy = numbered(recommend(job, rows), "infeasible")[0]
+    named = remedy.split("deadline to ")[1].split()[0]
+    again = small_job(objective="deadline", deadline=named, bounds=wide)
+    assert target_of(recommend(again, rows)).replicas("worker") <= 4
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(objective: str) -> None:
+    rows = [t for t in trials() if t.workers <= 2]
+    wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 40], "cpu": [0.1, 3.0], "memory": [0, "4Gi"]}}
+    job = small_job(objective=objective, bounds=wide)
+    answer = recommend(job, rows)
+    target = target_of(answer)
+    for allocation in (target, *(a.allocation for a in answer.alternatives)):
+        assert allocation.replicas("worker") <= 4
+        assert 0.25 <= allocation.worker[0].cpu <= 2
+    assert answer.evidence.extrapolated is False
+    if objective == "time":
+        covered = recommend(job, rows, extrapolate=True)
+        assert target_of(covered).replicas("worker") > 4
+        assert covered.evidence.extrapolated is True
+        assert covered.target == answer.uncapped
+        assert any("measured range cap ruled out" in reason for reason in answer.reasons)
+
+
+def test_where_all_is_beyond_the_measured_range_it_names_the_trial_to_run() -> None:
+    far = BOUNDS.model_dump() | {"worker": {"replicas": [20, 30], "cpu": [0.5, 1.0], "memory": [0, "4Gi"]}}
+    answer = recommend(small_job(bounds=far), trials())
+    remedies = numbered(answer, "not_enough_data")
+    assert "Measure 20 workers" in remedies[0]
+    assert "workers 1 to 4" in answer.reasons[0]
+    assert recommend(small_job(bounds=far), trials(), extrapolate=True).status == "ok"
+
+
+def test_cores_that_were_never_varied_are_not_taken_away() -> None:
+    rows = [t for t in trials() if t.worker_cpu == 1.0]
+    wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 4], "cpu": [0.5, 1.5], "memory": [0, "4Gi"]}}
+    answer = recommend(small_job(bounds=wide, objective="cost"), rows)
+    assert target_of(answer).worker[0].cpu == 1.0
+
+
+def test_three_known_columns_size_the_counts_and_the_rest_is_said_to_be_assumed() -> None:
+    unknown = dict.fromkeys(
+        ("worker_cpu", "ps_cpu", "batch_size", "embedding_bytes", "worker_memory_bytes", "ps_memory_bytes",
+         "worker_cpu_used", "ps_cpu_used", "host", "limited_by", "sync")
+    )  # fmt: skip
+    rows = [t.model_copy(update=unknown) for t in trials() if (t.worker_cpu, t.ps_cpu) == (1.0, 0.5)]
+    rows += [t.model_copy(update={"workers": 3, "throughput": rate(3, t.ps, 1.0, 0.5)}) for t in rows if t.workers == 2]
+    answer = recommend(small_job(objective="time"), rows)
+    target = target_of(answer)
+    assert target.batch_size == 256
+    assert (target.worker[0].cpu, target.ps[0].cpu) == (1.0, 0.5)
+    assert answer.predicted is not None
+    measured = max(t.throughput or 0 for t in rows)
+    assert measured * 0.99 <= answer.predicted.throughput.value <= measured * 1.01
+    assert any("do not record their cores" in told for told in answer.evidence.assumptions)
+    assert any("without a batch size had 256" in told for told in answer.evidence.assumptions)
+
+
+def test_a_batch_size_within_bounds_may_be_chosen() -> None:
+    rows = [
+        t.model_copy(update={"batch_size": m, "throughput": rate(t.workers, t.ps, t.worker_cpu or 1, t.ps_cpu or 1, m)})
+        for t in trials()
+        for m in (128, 512)
+    ]
+    free = BOUNDS.model_copy(update={"batch_size": (128, 512)})
+    assert target_of(recommend(small_job(objective="time", bounds=free.model_dump()), rows)).batch_size == 512
+    assert target_of(recommend(small_job(objective="time"), rows)).batch_size == 256
+
+
+def test_requests_stay_within_bounds_that_hold_what_is_wanted() -> None:
+    job = small_job()
+    wanted = MemoryModel.fit(job, trials()).worker_request_bytes(np.array([256.0]))[0]
+    tight = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(0, math.ceil(wanted) + 5))
+    answer = recommend(small_job(bounds=Bounds(worker=tight, ps=BOUNDS.ps).model_dump()), trials())
+    assert target_of(answer).worker[0].memory_bytes == math.ceil(wanted) + 5
+
+
+def test_the_least_memory_of_the_bounds_is_asked_for() -> None:
+    least = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(3 * GIB, 4 * GIB))
+    answer = recommend(small_job(bounds=Bounds(worker=least, ps=BOUNDS.ps).model_dump()), trials())
+    assert target_of(answer).worker[0].memory_bytes == 3 * GIB
+
+
+def test_measured_ranges_are_of_the_axes_that_are_known() -> None:
+    ranges = measured_ranges(trials(worker_cpu=None))
+    assert ranges["workers"] == (1, 4)
+    assert ranges["ps_cpu"] == (0.25, 0.5)
+    assert "worker_cpu" not in ranges
+
+
+def test_a_model_of_the_users_own_is_used() -> None:
+    class Mine(DlroverModel):
+        name = "mine"
+
+    assert recommend(small_job(), trials(), model=Mine()).evidence.model == "mine"
+
+
+def test_lower_and_upper_stay_within_the_caps() -> None:
+    roomy = HostKind(kind="h", count=50, cpu=64, memory=256 * GIB)
+    answer = recommend(
+        small_job(objective="time"), trials(noise=0.3), cluster=Cluster(hosts=(roomy,), quota=Quota(cpu=1.2))
+    )
+    assert target_of(answer).cores() <= 1.2
+    # Two workers take at least 1 core, and a PS 0.25.
+    assert answer.upper is not None
+    assert answer.upper.replicas("worker") == 1
+    assert answer.uncapped is not None
+    assert answer.uncapped.cores() > 1.2
+
+
+def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
+    rows = recommend(small_job(), trials(0.05, 1)).alternatives
+    for a in rows:
+        assert a.chosen or not any(b.throughput.value >= a.throughput.value and b.cost < a.cost for b in rows)
+
+
+def test_a_cluster_that_declares_slow_links_gets_less() -> None:
+    rows = [t.model_copy(update={"network_bytes": 3e6}) for t in trials()]
+    kinds = {gbps: HostKind(kind="a", count=9, cpu=16, memory=64 * GIB, network_gbps=gbps) for gbps in (0.05, 100.0)}
+    slow, fast = (recommend(small_job(), rows, cluster=Cluster(hosts=(kind,))) for kind in kinds.values())
+    assert slow.predicted is not None
+    assert fast.predicted is not None
+    assert slow.predicted.throughput.value < 0.7 * fast.predicted.throughput.value
+    assert any("share its link" in told for told in slow.evidence.assumptions)
+    silent = recommend(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],)))
+    assert any("no trial measured its network traffic" in told for told in silent.evidence.assumptions)
+
+
+def test_memory_asked_for_comes_with_the_chance_that_it_is_not_enough() -> None:
+    predicted = recommend(small_job(), trials()).predicted
+    assert predicted is not None
+    assert predicted.worker_oom_probability is not None
+    assert 0 <= predicted.worker_oom_probability < 0.2
+    assert predicted.ps_oom_probability is not None
+    assert 0 <= predicted.ps_oom_probability < 0.2

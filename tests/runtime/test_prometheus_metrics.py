@@ -1,0 +1,198 @@
+"""Metrics through the text that a Prometheus scrapes, and back."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import sizewright as sw
+from sizewright.errors import InputError, MissingExtraError, StoreError
+from sizewright.runtime.exposition import Sample, labels_of, look_of, samples_of
+from sizewright.runtime.metrics_port import MetricsPort
+from sizewright.runtime.prometheus_metrics import PrometheusObserver
+from sizewright.runtime.run import Running
+from sizewright.spec import ROLES, Allocation, Gpu, Group, Handle, Metrics, ReplicaMetrics
+from sizewright.testing import FakeExecutor
+from tests.helpers.beside_runs import JOB, ONE, run_with
+from tests.helpers.small_server import Reply, server
+
+HANDLE = Handle(executor="fake", id="ctr-1", job="ctr")
+COUNTS = st.integers(0, 2**53)
+SUMS = st.floats(0, 1e15)
+GROUPS = st.builds(
+    Group, replicas=st.integers(0, 99), cpu=st.floats(0.01, 64), memory_bytes=COUNTS,
+    gpu=st.none() | st.builds(Gpu, kind=st.from_regex(r"\A[A-Za-z0-9][-A-Za-z0-9_.]{0,8}\Z"), count=st.integers(1, 8)),
+)  # fmt: skip
+SIDES = st.lists(GROUPS, max_size=2).map(tuple)
+ALLOCATIONS = st.builds(
+    Allocation, worker=SIDES, ps=SIDES, chief=SIDES, evaluator=SIDES, batch_size=st.integers(1, 10**6)
+)
+
+
+@st.composite
+def replicas(draw: st.DrawFn) -> tuple[ReplicaMetrics, ...]:
+    kinds = {"int": COUNTS, "float": SUMS}
+    names = draw(st.sets(st.tuples(st.sampled_from(ROLES), st.integers(0, 30)), max_size=4))
+    told = []
+    for role, index in sorted(names, key=lambda name: (name[0], name[1])):
+        fields = {
+            name: draw(kinds[field.annotation.__name__])
+            for name, field in ReplicaMetrics.model_fields.items()
+            if name != "index" and field.annotation in (int, float)
+        }
+        limited = draw(st.sampled_from(["cgroup", "affinity", "none"]))
+        period = draw(st.none() | SUMS)
+        told.append(ReplicaMetrics(role=role, index=index, limited_by=limited, cfs_period_ms=period, **fields))
+    return tuple(told)
+
+
+METRICS = st.builds(
+    Metrics, replicas=replicas(), engine_cpu_s=SUMS, samples_trained=COUNTS, samples_left=st.none() | COUNTS,
+    allocation=st.none() | ALLOCATIONS,
+)  # fmt: skip
+
+
+def port_of(at_s: float, metrics: Metrics) -> MetricsPort:
+    port = MetricsPort(0)
+    running = Running(FakeExecutor(), HANDLE, JOB, ONE, clock=lambda: at_s)
+    port.beside(running)(metrics)
+    return port
+
+
+def parsed(text: str) -> list[Sample]:
+    """As Prometheus reads it."""
+    return [Sample(*one[:3]) for family in text_string_to_metric_families(text) for one in family.samples]
+
+
+@given(st.floats(0, 1e12), METRICS)
+def test_scraped_metrics_equal_the_observation(at_s: float, metrics: Metrics) -> None:
+    registry = CollectorRegistry()
+    registry.register(port_of(at_s, metrics))
+    assert look_of(parsed(generate_latest(registry).decode())) == (at_s, metrics)
+
+
+def test_nan_values_are_preserved_where_possible() -> None:
+    replica = ReplicaMetrics(role="ps", index=0, at_s=1.0, cpu_s=math.nan, throttled_s=0.0, memory_peak_bytes=1)
+    samples = list(samples_of(1.0, Metrics(replicas=(replica,)), labels_of("ctr", "r")))
+    assert math.isnan(look_of(samples)[1].replicas[0].cpu_s)
+    broken = [one._replace(value=math.nan) if one.name.endswith("steps_total") else one for one in samples]
+    halves = [one for one in samples if "cpu_seconds" not in one.name]
+    for told in (broken, halves, [one for one in samples if "looked" not in one.name]):
+        with pytest.raises(InputError, match="The job's series in Prometheus are in"):
+            look_of(told)
+
+
+def scraped(port: MetricsPort) -> list[Sample]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port.port}/metrics", timeout=10) as answer:
+        return parsed(answer.read().decode())
+
+
+def test_loop_metrics_are_served_and_the_port_is_released() -> None:
+    with MetricsPort(0) as port:
+        assert scraped(port) == []
+        run_with([port.beside], tuned=True)
+        told = scraped(port)
+    turns = {one.labels["kind"]: one.value for one in told if one.name == "sizewright_loop_turns_total"}
+    assert turns["adjust"] >= 1
+    steps = {one.labels["step"]: one.value for one in told if one.name == "sizewright_loop_step_seconds_count"}
+    assert steps["apply"] == turns["adjust"]
+    assert steps["observe"] == sum(turns.values())
+    values = {one.name: one.value for one in told}
+    assert values["sizewright_loop_paused"] == 0
+    assert values["sizewright_loop_throughput"] > 1000
+    assert values["sizewright_forecast_finish_seconds"] > 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port.port))
+
+
+def test_port_in_use_raises_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MetricsPort(0) as port, pytest.raises(InputError, match="Choose another port"), MetricsPort(port.port):
+        pass
+    with pytest.raises(InputError, match=r"Cannot serve metrics at no\.such\.host"), MetricsPort(0, "no.such.host"):
+        pass
+    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    with pytest.raises(MissingExtraError, match=r"sizewright\[metrics\]"):
+        MetricsPort(0)
+
+
+def prometheus(answers: Iterator[list[Sample] | None]) -> AbstractContextManager[str]:
+    """A server that answers as one does; with nothing, it fails."""
+
+    def reply(*_: object) -> Reply:
+        samples = next(answers)
+        result = [{"metric": {"__name__": n, **labels}, "value": [1.0, str(v)]} for n, labels, v in samples or []]
+        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+        return Reply(503 if samples is None else 200, body)
+
+    return server(reply)
+
+
+def looks(count: int) -> list[list[Sample]]:
+    """Of a run at one allocation, the last at its end."""
+    seen: list[list[Sample]] = []
+    fake_labels = labels_of("ctr", "ctr-1")
+    run_with([lambda r: lambda m: seen.append(list(samples_of(r.clock(), m, fake_labels)))])
+    ended = [one._replace(value=0.0) if one.name == "sizewright_samples_left" else one for one in seen[count]]
+    return [*seen[:count], ended]
+
+
+def test_loop_over_prometheus_is_a_dry_run_that_skips_untrusted_scrapes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    first, second, third, last = looks(3)
+    other = [one._replace(labels=one.labels | {"run": "ctr-2"}) for one in second]
+    answers = [first, first, first, None, [], [*second, *other], second, second, third, last]
+    with prometheus(iter(answers)) as url:
+        told = sw.tune(JOB, prometheus=url, plans=tmp_path / "plans")
+    reasons = [
+        "the first observation",
+        "refuses: HTTP 503",
+        "has no series of job ctr",
+        "several runs of job ctr: ctr-1, ctr-2",
+        "the first observation",
+        "the clock did not advance",
+    ]
+    assert len(told) == len(answers) - 2
+    for decision, reason in zip(told, reasons, strict=False):
+        assert reason in decision.reason
+    assert {decision.kind for decision in told[:6]} == {"blind"}
+    assert {decision.kind for decision in told[6:]} <= {"keep", "adjust"}
+    assert {decision.applied for decision in told} == {None}
+
+
+def test_silent_or_empty_prometheus_raises_an_error() -> None:
+    with pytest.raises(StoreError, match="does not answer"):
+        sw.tune(JOB, prometheus="http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="is not the URL of a Prometheus"):
+        PrometheusObserver("nonsense", "ctr")
+    with prometheus(iter([[]])) as url, pytest.raises(InputError, match=r"has no series of job ctr.*--metrics-port"):
+        sw.tune(JOB, prometheus=url)
+
+
+def test_run_scraped_twice_yields_the_newest_copy() -> None:
+    (first, second, _) = looks(2)
+    stale = [one._replace(labels=one.labels | {"prometheus_replica": "b", "instance": "x"}) for one in first]
+    fresh = [
+        one._replace(labels={("exported_role" if k == "role" else k): v for k, v in one.labels.items()})
+        for one in second
+    ]
+    fresh = [one._replace(labels=one.labels | {"role": "pod", "prometheus_replica": "a"}) for one in fresh]
+    broken = Sample("sizewright_samples_left", fresh[0].labels, math.nan)
+    with prometheus(iter([[*fresh, broken, *stale]])) as url:
+        observer = PrometheusObserver(url, "ctr")
+        metrics = observer.observe(HANDLE)
+    at_s, expected = look_of(second)
+    assert observer.clock() == at_s
+    assert metrics == expected

@@ -1,0 +1,25 @@
+"""What a loop beside a run is put together from."""
+
+from __future__ import annotations
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from sizewright.runtime.tuning import Tuning, tuning
+from sizewright.testing import FakeExecutor
+from tests.helpers.beside_runs import JOB
+
+
+def threads() -> set[int]:
+    """Of every library that computes in threads."""
+    return {library["num_threads"] for library in threadpool_info()}
+
+
+def test_tuning_limits_the_threads_of_this_process() -> None:
+    with threadpool_limits(2):
+        if threads() != {2}:
+            pytest.skip("libraries here compute in one thread at most")
+        with tuning(JOB, FakeExecutor(), Tuning()) as beside:
+            assert threads() == {1}
+            assert beside
+        assert threads() == {2}

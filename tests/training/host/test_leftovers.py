@@ -1,0 +1,126 @@
+"""What is removed of runs that were killed, and what stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sizewright.training.host.cgroups import CgroupTree, find_cgroups, own_trees
+from sizewright.training.host.leftovers import group_name, make_folder, remove_leftovers
+
+SESSION = """
+import sys, time
+from tests.helpers.training_parts import small_job
+from sizewright.spec import Allocation
+from sizewright.training.session import Session
+with Session(small_job()) as session:
+    session.scale(Allocation.of(1, 1, 0.5, 0.5, 32))
+    print("trains", flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def ended() -> int:
+    """The number of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@contextlib.contextmanager
+def group_of(name: str) -> Iterator[CgroupTree]:
+    tree = find_cgroups(name)
+    if tree is None:
+        pytest.skip("this host lets nobody make control groups here")
+    try:
+        yield tree
+    finally:
+        tree.remove(grace_s=0.0, timeout_s=1.0)
+
+
+def test_folders_of_processes_that_are_gone_are_removed(temporary: Path, ended: int) -> None:
+    mine, left = make_folder(), temporary / f"szw-{ended}-abc"
+    (left / "ray").mkdir(parents=True)
+    others = [temporary / name for name in ("szw-abc", f"other-{ended}-abc", "szw-")]
+    for path in others:
+        path.mkdir()
+    file = temporary / f"szw-{ended}-file"
+    file.touch()
+    (temporary / f"szw-{ended}-link").symlink_to(others[0])
+    remove_leftovers()
+    assert not left.exists()
+    assert all(path.is_dir() for path in (mine, *others))
+    assert file.exists()
+    assert (temporary / f"szw-{ended}-link").is_symlink()
+
+
+def test_a_process_that_came_later_by_the_same_number_keeps_nothing(temporary: Path) -> None:
+    left = temporary / f"szw-{os.getpid()}-abc"
+    left.mkdir()
+    before = psutil.Process().create_time() - 60
+    os.utime(left, (before, before))
+    remove_leftovers()
+    assert not left.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes folders of others")
+def test_folders_of_other_users_stay(temporary: Path, ended: int) -> None:
+    theirs = temporary / f"szw-{ended}-abc"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    remove_leftovers()
+    assert theirs.exists()
+
+
+def test_folders_are_open_to_nobody_else(temporary: Path) -> None:
+    assert make_folder().stat().st_mode & 0o077 == 0
+
+
+def test_control_groups_of_processes_that_are_gone_are_removed_with_what_runs_in_them(ended: int) -> None:
+    with group_of(f"sizewright-test.{ended}") as left, group_of(group_name("sizewright-test")) as mine:
+        replica = subprocess.Popen(["sleep", "300"])
+        left.child("worker-0").join(replica.pid)
+        remove_leftovers()
+        assert replica.wait(5) == -signal.SIGKILL
+        assert not any(folder.exists() for folder in left.folders.values())
+        assert all(folder.exists() for folder in mine.folders.values())
+
+
+@pytest.mark.long
+def test_what_a_killed_driver_leaves_is_removed_by_the_next_run() -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", SESSION], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "trains\n"
+        driver.kill()
+    left = leavings(driver.pid)
+    assert any(path.name.startswith("szw-") for path in left)
+    end = time.monotonic() + 60
+    while leavings(driver.pid) and time.monotonic() < end:  # Ray's own processes end a little later
+        remove_leftovers()
+        time.sleep(0.5)
+    assert leavings(driver.pid) == []
+
+
+def leavings(pid: int) -> list[Path]:
+    groups = [path for tree in own_trees() for f in tree.folders.values() for path in f.glob(f"sizewright-*.{pid}")]
+    return [*Path(tempfile.gettempdir()).glob(f"szw-{pid}-*"), *groups]

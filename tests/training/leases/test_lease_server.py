@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sizewright.training.leases.batch_source import LeasedBatches
+from sizewright.training.leases.lease_server import LeaseServer
+from sizewright.training.leases.sample_leases import SampleLeases
+from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.transport.wire import Caller, Hello, connect
+from tests.helpers.training_parts import TOKEN, in_threads
+from tests.training.leases.test_batch_source import Numbers
+
+TOTAL = 1000
+
+
+@pytest.fixture
+def server() -> Iterator[LeaseServer]:
+    server = LeaseServer(SampleLeases(TOTAL, batch_size=10, most_batches=3), TOKEN)
+    yield server
+    server.close()
+
+
+def feed_of(server: LeaseServer, worker: int) -> LeasedBatches:
+    return LeasedBatches(lambda: connect(server.address, TOKEN, Hello(Caller.worker, worker)), Numbers(), 10)
+
+
+def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
+    """So many batches, or all there are; the samples that were trained."""
+    trained: list[int] = []
+    tag = 0
+    while not feed.finished and (batches is None or tag < batches):
+        portion = feed.next()
+        if portion is not None:
+            tag += 1
+            feed.trained(portion)
+            trained += portion.batch.labels.astype(int).tolist()
+    return trained
+
+
+def test_workers_train_every_sample_once_between_them(server: LeaseServer) -> None:
+    parts: list[list[int]] = []
+    feeds = [feed_of(server, number) for number in (1, 2, 3)]
+    in_threads(*(lambda feed=feed: parts.append(train(feed)) for feed in feeds))
+    assert sorted(sample for part in parts for sample in part) == list(range(TOTAL))
+    assert server.finished.wait(10)
+    assert server.book.trained == TOTAL
+    for feed in feeds:
+        feed.close()
+
+
+def wait_for_reports(server: LeaseServer, trained: int) -> None:
+    for _ in range(2000):
+        with server.lock:
+            if server.book.trained >= trained:
+                return
+        threading.Event().wait(0.005)
+    raise AssertionError("a report did not arrive")
+
+
+@pytest.mark.parametrize("applied", ["nowhere", "somewhere", "everywhere"])
+def test_what_a_worker_that_has_gone_had_is_leased_by_what_the_servers_have(server: LeaseServer, applied: str) -> None:
+    """What was reported stays trained; what all servers have is trained though it was not reported; what only some
+    have goes out in leases of its own."""
+    gone = feed_of(server, 1)
+    before = train(gone, 2)
+    batch = gone.next()  # on its way when it dies
+    assert batch is not None
+    wait_for_reports(server, 20)
+    gone.close()
+    has = SampleRanges([(0, batch.start), (batch.start, batch.until)])
+    lacks = SampleRanges([(0, batch.start)])
+    accounts = {"nowhere": [lacks, lacks], "somewhere": [has, lacks], "everywhere": [has, has]}[applied]
+    held = server.book.out()[1]
+    again = server.release(1, accounts)
+    assert again == held - (10 if applied == "everywhere" else 0)
+    assert server.release(1, accounts) == 0
+    heir = feed_of(server, 2)
+    first = heir.next()
+    assert first is not None
+    assert (first.start, first.partly_applied) == (
+        batch.until if applied == "everywhere" else batch.start,
+        applied == "somewhere",
+    )
+    heir.trained(first)
+    after = first.batch.labels.astype(int).tolist() + train(heir)
+    if applied == "everywhere":
+        after += batch.batch.labels.astype(int).tolist()
+    assert sorted(before + after) == list(range(TOTAL))
+    heir.close()
+
+
+def test_a_worker_that_was_released_is_not_listened_to_any_more(server: LeaseServer) -> None:
+    feed = feed_of(server, 1)
+    feed._patience_s = 0.2
+    batch = feed.next()
+    assert batch is not None
+    server.release(1, [])
+    feed.trained(batch)
+
+    def next_leases() -> None:
+        while True:  # it may have been told of one more
+            feed._next_sample = feed._end
+            feed.next()
+
+    with pytest.raises(ConnectionError, match="no longer answers"):
+        next_leases()
+    feed.close()
+    assert server.book.trained == 0
+    assert sorted(train(feed_of(server, 2))) == list(range(TOTAL))
+
+
+def test_what_is_said_again_after_a_cut_is_heard_once(server: LeaseServer) -> None:
+    """Cut anywhere, however much of what was said or answered has got lost: every sample is trained once."""
+    rng = random.Random(0)
+    feeds = [feed_of(server, number) for number in (1, 2, 3)]
+
+    def cut(feed: LeasedBatches, probability: float, ways: list[int]) -> None:
+        if rng.random() < probability:
+            with contextlib.suppress(OSError):  # it is cut already
+                feed._link.shutdown(rng.choice(ways))
+
+    def work(feed: LeasedBatches, trained: list[int]) -> None:
+        while not feed.finished:
+            cut(feed, 0.3, [socket.SHUT_RDWR])
+            if (batch := feed.next()) is not None:
+                cut(feed, 0.2, [socket.SHUT_RD, socket.SHUT_WR])
+                feed.trained(batch)
+                trained += batch.batch.labels.astype(int).tolist()
+            elif rng.random() < 0.3:
+                feed.hand_back()
+
+    parts: list[list[int]] = [[], [], []]
+    in_threads(*(lambda i=i: work(feeds[i], parts[i]) for i in range(3)))
+    assert sum(feed.cuts for feed in feeds) > 3
+    assert sorted(sample for part in parts for sample in part) == list(range(TOTAL))
+    assert server.book.trained == TOTAL
+    for feed in feeds:
+        feed.close()
+
+
+def test_a_run_that_was_over_already_finishes() -> None:
+    book = SampleLeases(TOTAL, batch_size=10, trained=[(0, TOTAL)])
+    server = LeaseServer(book, TOKEN)
+    feed = feed_of(server, 1)
+    assert feed.next() is None
+    assert feed.finished
+    assert server.finished.is_set()
+    feed.close()
+    server.close()
+
+
+def test_leases_are_paced_by_the_clock_that_is_given() -> None:
+    """One batch a second: the lease after the first report is of as many batches as the target has seconds."""
+    seconds = iter(range(100))
+    book = SampleLeases(None, batch_size=10, target_s=5.0)
+    server = LeaseServer(book, TOKEN, clock=lambda: float(next(seconds)))
+    feed = feed_of(server, 1)
+    for _ in range(1, 30):
+        portion = feed.next()
+        assert portion is not None
+        feed.trained(portion)
+    with server.lock:
+        assert max(out.end - out.start for out in book._out.values()) > 10
+    feed.close()
+    server.close()

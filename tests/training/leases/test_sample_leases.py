@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizewright.training.leases.sample_leases import Lease, SampleLeases
+from sizewright.training.leases.sample_ranges import SampleRanges
+
+Held = dict[int, dict[int, Lease]]  # by worker and lease id
+
+
+class Floor:
+    """Honest workers: what each holds, and how often each sample was trained and reported."""
+
+    def __init__(self, book: SampleLeases) -> None:
+        self.book, self.now, self.counts = book, 0.0, Counter[int]()
+        self.held: Held = {}
+
+    def lease(self, worker: int) -> None:
+        lease = self.book.lease(worker, self.now)
+        if lease is not None:
+            assert lease.start < lease.end
+            self.held.setdefault(worker, {})[lease.id] = lease
+            assert len(self.held[worker]) <= 2
+
+    def train(self, worker: int, share: float) -> None:
+        self.now += 0.1
+        for id, lease in list(self.held.get(worker, {}).items())[:1]:
+            until = lease.start + max(1, round(share * (lease.end - lease.start)))
+            self.counts.update(range(lease.start, until))
+            self.book.report(worker, id, until, self.now)
+            self.held[worker][id] = lease._replace(start=until)
+            if until == lease.end:
+                del self.held[worker][id]
+
+    def leave(self, worker: int, died: bool) -> None:
+        held = self.held.pop(worker, {})
+        left = sum(lease.end - lease.start for lease in held.values())
+        if died:
+            applied = SampleRanges((k, k + 1) for k in self.counts)
+            assert self.book.release(worker, [applied, applied]) == left
+        else:
+            self.book.hand_back(worker)
+        before = self.book.trained_ranges()
+        for lease in held.values():  # too late
+            self.book.report(worker, lease.id, lease.end, self.now)
+        assert self.book.trained_ranges() == before
+
+    def check(self, total: int) -> None:
+        assert self.book.trained == len(self.counts) == sum(self.counts.values())
+        assert [k for start, end in self.book.trained_ranges() for k in range(start, end)] == sorted(self.counts)
+        assert self.book.remaining() == total - len(self.counts)
+        out = {worker: sum(x.end - x.start for x in held.values()) for worker, held in self.held.items() if held}
+        assert self.book.out() == out
+        assert self.book.finished == (len(self.counts) == total)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["lease", "lease", "train", "train", "leave", "die", "size"]), st.integers(0, 4),
+              st.floats(0, 1)),
+    max_size=80,
+)  # fmt: skip
+RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)).map(lambda x: (x[0], x[0] + x[1])), max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=STEPS, total=st.integers(340, 600), batch_size=st.integers(1, 50), trained=RANGES)
+def test_every_sample_is_trained_once(
+    steps: list[tuple[str, int, float]], total: int, batch_size: int, trained: list[tuple[int, int]]
+) -> None:
+    floor = Floor(SampleLeases(total, batch_size=batch_size, trained=trained))
+    floor.counts.update({k for start, end in trained for k in range(start, end)})
+    for action, worker, share in steps:
+        if action == "lease":
+            floor.lease(worker)
+        elif action == "train":
+            floor.train(worker, share)
+        elif action == "size":
+            floor.book.set_batch_size(1 + int(49 * share))
+        else:
+            floor.leave(worker, action == "die")
+        floor.check(total)
+    for _ in range(2000):
+        if floor.book.finished:
+            break
+        for worker in range(5):
+            floor.lease(worker)
+            floor.train(worker, 1.0)
+    floor.check(total)
+    assert floor.book.finished
+    assert list(floor.book.trained_ranges()) == [(0, total)]
+    assert floor.book.lease(0, floor.now) is None
+
+
+def race(
+    book: SampleLeases, rates: dict[int, float], until_s: float = float("inf")
+) -> dict[int, list[tuple[float, int]]]:
+    """Workers that train at given samples/s, two leases at a time: when each lease ended, and its size, by worker."""
+    done: dict[int, list[tuple[float, int]]] = {worker: [] for worker in rates}
+    queue = [(0.0, worker) for worker in rates]
+    heapq.heapify(queue)
+    held: dict[int, list[Lease]] = {worker: [] for worker in rates}
+    while queue:
+        now, worker = heapq.heappop(queue)
+        if now > until_s:
+            break
+        if held[worker]:
+            lease = held[worker].pop(0)
+            book.report(worker, lease.id, lease.end, now)
+            done[worker].append((now, lease.end - lease.start))
+        while (new := book.lease(worker, now)) is not None:
+            held[worker].append(new)
+        if held[worker]:
+            heapq.heappush(queue, (now + (held[worker][0].end - held[worker][0].start) / rates[worker], worker))
+    return done
+
+
+def test_leases_last_about_as_long_as_wanted_for_fast_and_slow() -> None:
+    rates = {0: 20_000.0, 1: 5000.0, 2: 300.0, 3: 1e6}
+    done = race(SampleLeases(None, batch_size=512), rates, until_s=60)
+    sizes = {worker: leases[-1][1] for worker, leases in done.items()}
+    assert sizes[0] == sizes[3] == 64 * 512  # the most
+    assert sizes[1] == pytest.approx(10_000, abs=512)
+    assert sizes[2] == 512
+    assert [size for _, size in done[1][:2]] == [512, 512]
+
+
+def test_a_worker_that_slows_down_gets_smaller_leases() -> None:
+    book, now, sizes = SampleLeases(None, batch_size=10), 0.0, []
+    for rate in [300.0] * 20 + [50.0] * 20:
+        lease = book.lease(7, now)
+        assert lease is not None
+        now += (lease.end - lease.start) / rate
+        book.report(7, lease.id, lease.end, now)
+        sizes.append(lease.end - lease.start)
+    assert sizes[19] == 600
+    assert sizes[-1] == 100
+
+
+def test_rates_do_not_depend_on_how_often_a_worker_reports() -> None:
+    def size(reports: int) -> int:
+        book, now = SampleLeases(None, batch_size=100), 0.0
+        for _ in range(10):
+            lease = book.lease(0, now)
+            assert lease is not None
+            step = (lease.end - lease.start) / reports
+            for k in range(1, reports + 1):
+                now += step / 1000.0
+                book.report(0, lease.id, round(lease.start + k * step), now)
+        return lease.end - lease.start
+
+    assert size(1) == size(2) == size(50) == 2000
+
+
+def test_all_end_together() -> None:
+    rates = {0: 20_000.0, 1: 10_000.0, 2: 5000.0, 3: 2500.0}
+    total = 1_000_000
+    done = race(SampleLeases(total, batch_size=512), rates)
+    ends = [leases[-1][0] for leases in done.values()]
+    assert sum(size for leases in done.values() for _, size in leases) == total
+    assert max(ends) < 1.03 * total / sum(rates.values())
+    assert max(ends) - min(ends) < 3 * 512 / min(rates.values())
+
+
+def test_end_game_sizes() -> None:
+    book = SampleLeases(1000, batch_size=10, target_s=100, trained=[(100, 300)])
+    first = book.lease(0, 0.0)
+    assert first == Lease(0, 0, 10)
+    book.report(0, first.id, 10, 1.0)  # 10 samples/s: 1000 in 100 s
+    assert book.lease(0, 1.0) == Lease(1, 10, 100)  # 790 / 2 would be more than the first range has
+    assert book.lease(0, 1.0) == Lease(2, 300, 300 + 350)
+    assert book.lease(0, 1.0) is None
+    book.hand_back(0)
+    assert book.lease(1, 1.0) == Lease(3, 10, 20)
+    assert book.lease(0, 1.0) == Lease(4, 20, 100)
+    assert book.lease(0, 1.0) == Lease(5, 300, 300 + 180)  # 700 / (2 · 2), in whole batches
+
+
+def test_what_was_handed_back_goes_first() -> None:
+    book = SampleLeases(None, batch_size=100)
+    leases = [book.lease(worker, 0.0) for worker in (0, 1, 2)]
+    assert leases == [Lease(0, 0, 100), Lease(1, 100, 200), Lease(2, 200, 300)]
+    book.report(1, 1, 130, 1.0)
+    assert book.release(1, []) == 70
+    assert book.release(1, []) == 0
+    assert book.lease(3, 1.0) == Lease(3, 130, 200)
+    assert book.lease(3, 1.0) == Lease(4, 300, 400)
+    assert list(book.trained_ranges()) == [(100, 130)]
+    assert book.remaining() is None
+    assert not book.finished
+
+
+def test_an_endless_run_stays_small() -> None:
+    book, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
+    for round in range(20_000):
+        now += 0.01
+        for worker in range(3):
+            lease = book.lease(worker, now)
+            assert lease is not None
+            if round % 7 == worker:
+                book.report(worker, lease.id, lease.start + 3, now)
+                book.release(worker, [])
+            else:
+                book.report(worker, lease.id, lease.end, now)
+        assert len(list(book.trained_ranges())) <= 4
+    assert book.trained > 300_000
+    assert len(book._free) <= 4
+    assert len(book._paces) <= 3
+    assert not book._out
+
+
+def test_resumes_from_what_was_trained() -> None:
+    first = SampleLeases(10_000, batch_size=64)
+    leases = [first.lease(worker, 0.0) for worker in range(4)]
+    for lease in (leases[0], leases[2]):
+        assert lease is not None
+        first.report(lease.id, lease.id, lease.end, 1.0)
+    second = SampleLeases(10_000, batch_size=64, trained=list(first.trained_ranges()))
+    assert list(second.trained_ranges()) == list(first.trained_ranges()) == [(0, 64), (128, 192)]
+    assert second.trained == 128
+    assert second.lease(9, 0.0) == Lease(0, 64, 128)
+    assert SampleLeases(50, batch_size=64, trained=[(20, 50), (0, 20)]).finished
+    assert SampleLeases(0, batch_size=64).finished
+
+
+def test_reports_that_say_nothing_new_or_cannot_be() -> None:
+    book = SampleLeases(None, batch_size=100)
+    book.lease(0, 0.0)
+    book.report(0, 0, 60, 1.0)
+    for worker, lease, until in ((0, 0, 40), (0, 0, 60), (1, 0, 100), (0, 5, 100)):
+        book.report(worker, lease, until, 2.0)
+        assert list(book.trained_ranges()) == [(0, 60)]
+    with pytest.raises(ValueError, match="which ends at 100"):
+        book.report(0, 0, 101, 2.0)
+
+
+def test_a_clock_that_stands_still() -> None:
+    book = SampleLeases(None, batch_size=100)
+    book.lease(0, 5.0)
+    book.report(0, 0, 50, 5.0)
+    book.report(0, 0, 100, 4.0)
+    assert book.lease(0, 5.0) == Lease(1, 100, 200)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total": -1},
+        {"batch_size": 0},
+        {"target_s": 0.0},
+        {"target_s": float("nan")},
+        {"most_batches": 0},
+        {"trained": [(5, 11)]},
+        {"trained": [(-1, 3)]},
+        {"trained": [(5, 4)]},
+    ],
+)
+def test_impossible_arguments(wrong: dict[str, object]) -> None:
+    arguments: dict[str, object] = {"total": 10, "batch_size": 2} | wrong
+    with pytest.raises(ValueError, match=r"must (be|lie)"):
+        SampleLeases(arguments.pop("total"), **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batch"):
+        SampleLeases(10, batch_size=2).set_batch_size(0)
+
+
+def test_what_some_servers_have_goes_out_first_and_apart() -> None:
+    """Neither a lease nor a batch of it has samples of two such pieces, however large batches have become."""
+    book = SampleLeases(1000, batch_size=64)
+    for worker in (1, 2):
+        book.lease(worker, 0.0)
+    first = [SampleRanges([(0, 64)]), SampleRanges()]
+    second = [SampleRanges([(0, 64)]), SampleRanges([(64, 128)])]
+    assert book.release(1, first) == 64
+    assert book.release(2, second) == 64
+    book.set_batch_size(100)
+    book.skip(128, 130)
+    leases = [book.lease(worker, 1.0) for worker in (3, 4, 5)]
+    assert leases == [Lease(2, 0, 64, True), Lease(3, 64, 128, True), Lease(4, 128, 228)]
+    assert list(book.trained_ranges()) == []
+    for worker, lease in zip((3, 4, 5), leases, strict=True):
+        assert lease is not None
+        book.report(worker, lease.id, lease.end, 2.0)
+    assert list(book.applied_ranges()) == [(0, 128), (130, 228)]
+    book.hand_back(3)
+    assert book.release(6, []) == 0

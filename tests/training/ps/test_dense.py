@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizewright.spec import Optimizer
+from sizewright.training.ps.dense import DenseSlice, dense_rule
+from sizewright.training.ps.optimizers import RULES, Floats
+
+SIZE = 12
+CUTS = st.lists(st.integers(0, SIZE), max_size=4).map(lambda cuts: [0, *sorted(cuts), SIZE])
+
+
+def rule(name: str) -> Optimizer:
+    return Optimizer(name=name, learning_rate=0.1)
+
+
+def gradients(steps: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal((steps, SIZE)).astype(np.float32)
+
+
+def whole(name: str) -> DenseSlice:
+    return DenseSlice(0, np.linspace(-1, 1, SIZE, dtype=np.float32), dense_rule(rule(name)))
+
+
+def cut(parts: list[DenseSlice], cuts: list[int]) -> list[DenseSlice]:
+    """The same weights and state, divided anew."""
+    new = [parts[0].like(a, b) for a, b in pairwise(cuts)]
+    for target in new:
+        for part in parts:
+            begin, weights, state = part.part(target.start, target.end)
+            if len(weights):
+                target.put(begin, weights, state)
+    return new
+
+
+def joined(parts: list[DenseSlice]) -> tuple[Floats, Floats]:
+    values = [part.part(0, SIZE) for part in parts]
+    return np.concatenate([each[1] for each in values]), np.concatenate([each[2] for each in values])
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(sorted(RULES)), first=CUTS, second=CUTS, steps=st.integers(0, 4))
+def test_slices_that_are_cut_anew_train_on_as_the_whole(
+    name: str, first: list[int], second: list[int], steps: int
+) -> None:
+    """Weights and optimizer state, in any division, are those of the undivided vector."""
+    reference, parts = whole(name), cut([whole(name)], first)
+    for number, grads in enumerate(gradients(2 * steps)):
+        if number == steps:
+            parts = cut(parts, second)
+        reference.update(grads)
+        for part in parts:
+            part.update(grads[part.start : part.end])
+    weights, state = joined(parts)
+    np.testing.assert_array_equal(weights, reference.part(0, SIZE)[1])
+    np.testing.assert_array_equal(state, reference.part(0, SIZE)[2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(cuts=CUTS, runs=CUTS)
+def test_runs_of_the_whole_vector_move_what_of_them_lies_in_a_slice(cuts: list[int], runs: list[int]) -> None:
+    marked = [slice(a, b) for a, b in list(pairwise(runs))[::2]]
+    (grads,) = gradients(1)
+    reference = whole("adagrad")
+    for run in marked:
+        reference.update(grads, [run])
+    parts = cut([whole("adagrad")], cuts)
+    for part in parts:
+        assert part.total == SIZE
+        part.update(grads[part.start : part.end], part.inside(marked))
+    np.testing.assert_array_equal(joined(parts)[0], reference.part(0, SIZE)[1])
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_each_weight_is_a_row_of_its_own(name: str) -> None:
+    """Row-wise Adagrad is Adagrad here: otherwise all weights of a slice would share one accumulator."""
+    dense = whole(name)
+    dense.update(gradients(1)[0])
+    width = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 1, "adam": 2}[name]
+    assert dense.part(0, SIZE)[2].shape == (SIZE, width)
+    if name in ("adagrad", "rowwise_adagrad"):  # the first step is the rate whatever the gradient
+        np.testing.assert_allclose(np.abs(dense.copy() - whole(name).copy()), 0.1, rtol=1e-4)
+
+
+def test_what_is_told_and_taken_is_a_copy() -> None:
+    given_ = np.zeros(4, np.float32)
+    dense = DenseSlice(0, given_, dense_rule(rule("adam")))
+    given_[:] = 7
+    dense.copy()[:] = 7
+    for array in dense.part(0, 4)[1:]:
+        array[:] = 7
+    assert not dense.copy().any()
+    assert not dense.part(0, 4)[2].any()

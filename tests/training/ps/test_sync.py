@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizewright.training.ps.sync import AsyncUpdates, PendingPush, SyncRounds, UpdateSync, mean_push
+
+WORKERS = st.integers(0, 4)
+
+
+def push_of(value: float, slots: tuple[int, ...] = (0,)) -> PendingPush:
+    rows = np.full((len(slots), 1), value, np.float32)
+    return PendingPush(np.array(slots, np.int64), rows, np.array([value], np.float32))
+
+
+class Table:
+    """A pacing whose calls may wait, each in a thread of its own; remembers what was applied and what calls told."""
+
+    def __init__(self, make: Callable[[threading.Condition], UpdateSync]) -> None:
+        self.lock = threading.Lock()
+        self.pacing = make(threading.Condition(self.lock))
+        self.applied: list[float] = []
+        self.told: dict[threading.Thread, object] = {}
+
+    def call(self, function: Callable[[], object]) -> threading.Thread:
+        """Returns once the call has begun: it has ended, or it waits."""
+        begun = threading.Event()
+
+        def run() -> None:
+            with self.lock:
+                begun.set()
+                try:
+                    self.told[threading.current_thread()] = function()
+                except ConnectionError as error:
+                    self.told[threading.current_thread()] = error
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        assert begun.wait(10)
+        with self.lock:
+            return thread
+
+    def do(self, function: Callable[[], object]) -> None:
+        """A call that must not wait."""
+        self.ended(self.call(function))
+
+    def push(self, worker: int, value: float = 1.0, tag: int = 1) -> threading.Thread:
+        return self.call(lambda: self.pacing.push(worker, tag, push_of(value), self._apply))
+
+    def join(self, worker: int) -> threading.Thread:
+        return self.call(lambda: (self.pacing.join(worker), self.pacing.await_membership(worker)))
+
+    def ended(self, thread: threading.Thread) -> object:
+        thread.join(10)
+        assert not thread.is_alive(), "a call waits that should not"
+        return self.told[thread]
+
+    def waits(self, thread: threading.Thread) -> bool:
+        with self.lock:
+            return thread not in self.told
+
+    def close(self, *threads: threading.Thread) -> None:
+        """Whoever waits is woken with ConnectionError."""
+        waiting = [thread for thread in threads if self.waits(thread)]
+        self.do(self.pacing.close)
+        assert all(isinstance(self.ended(thread), ConnectionError) for thread in waiting)
+
+    def _apply(self, pushes: Sequence[PendingPush]) -> None:
+        self.applied.append(float(mean_push(pushes).dense_grads[0]))
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from(["push"] * 6 + ["join", "drop", "break"]), WORKERS), max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions=ACTIONS)
+def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str, int]]) -> None:
+    """Whatever joins, leaves, dies or is broken off: each push is in one round, or its worker is told that it is not.
+
+    Each push has a value of its own. A worker that joins amid a round waits for the next.
+    """
+    table, members, expected = Table(SyncRounds), {0, 1}, list[float]()
+    pushes: dict[int, tuple[float, threading.Thread]] = {}
+    joining: dict[int, threading.Thread] = {}
+    everything: list[threading.Thread] = []
+    fresh, number = 100, 0
+    for worker in members:
+        table.do(lambda worker=worker: table.pacing.join(worker))
+
+    def end_round(whole: bool) -> None:
+        if whole:
+            expected.append(float(np.float32(sum(value for value, _ in pushes.values()) / len(pushes))))
+        for _, thread in pushes.values():
+            assert table.ended(thread) is whole
+        pushes.clear()
+        for worker, thread in joining.items():
+            table.ended(thread)
+            members.add(worker)
+        joining.clear()
+
+    for action, about in actions:
+        ready = sorted(members - pushes.keys())
+        if action == "push" and ready:
+            number += 1
+            worker = ready[about % len(ready)]
+            pushes[worker] = (number, table.push(worker, number))
+            everything.append(pushes[worker][1])
+        elif action == "join" and len(members) + len(joining) < 5:
+            fresh += 1
+            joining[fresh] = table.join(fresh)
+            everything.append(joining[fresh])
+        elif action == "drop" and members:
+            worker = sorted(members)[about % len(members)]
+            table.do(lambda worker=worker: table.pacing.drop(worker))
+            members.discard(worker)
+            if worker in pushes:  # it has died: nobody reads what it is told, nor knows when
+                everything.remove(pushes.pop(worker)[1])
+        elif action == "break":
+            table.do(table.pacing.break_off)
+            end_round(whole=False)
+        if pushes and members <= pushes.keys():
+            end_round(whole=True)
+        if not pushes:
+            end_round(whole=False)  # none is open: those that join are let in
+        assert all(table.waits(thread) for _, thread in pushes.values())
+        assert all(table.waits(thread) for thread in joining.values())
+    assert table.applied == pytest.approx(expected)
+    table.close(*everything)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    staleness=st.integers(0, 3),
+    actions=st.lists(st.tuples(st.sampled_from(["push"] * 8 + ["elsewhere", "join", "drop"]), WORKERS), max_size=40),
+)
+def test_nobody_is_ever_further_ahead_than_the_bound(staleness: int, actions: list[tuple[str, int]]) -> None:
+    """A push goes on when its worker is within the bound of the slowest, and waits just as long.
+
+    `elsewhere` is a push that another server took after a change of the routing: it counts here as well, with the next.
+    """
+    table = Table(lambda changed: AsyncUpdates(changed, staleness))
+    steps: dict[int, int] = {}  # steps of members, on one scale
+    tags: dict[int, int] = {}
+    first: dict[int, int] = {}
+    waiting: dict[int, threading.Thread] = {}
+    pushed, fresh = 0, 100
+
+    def join(worker: int) -> None:
+        table.do(lambda: table.pacing.join(worker))
+        steps[worker], tags[worker] = min(steps.values(), default=0), 0
+
+    for worker in (0, 1, 2):
+        join(worker)
+    for action, about in actions:
+        ready = sorted(steps.keys() - waiting.keys())
+        if not ready:
+            break
+        worker = ready[about % len(ready)]
+        if action == "elsewhere" and worker in first:
+            tags[worker] += 1
+        elif action == "push":
+            tags[worker] += 1
+            first.setdefault(worker, steps[worker] + 1 - tags[worker])
+            steps[worker] = first[worker] + tags[worker]
+            waiting[worker] = table.push(worker, tag=tags[worker])
+            pushed += 1
+        elif action == "join":
+            fresh += 1
+            join(fresh)
+        elif action == "drop" and len(steps) > 1:
+            table.do(lambda worker=worker: table.pacing.drop(worker))
+            del steps[worker]
+        slowest = min(steps.values())
+        for each in [each for each in waiting if steps[each] - slowest <= staleness]:
+            assert table.ended(waiting.pop(each)) is True
+        assert all(table.waits(thread) for thread in waiting.values())
+    assert len(table.applied) == pushed  # nobody waits before it is applied
+    table.close(*waiting.values())
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_change_lets_those_go_who_wait(staleness: int) -> None:
+    """Its reply may be what the others wait for at another server."""
+    table = Table(lambda changed: AsyncUpdates(changed, staleness))
+    for worker in (1, 2):
+        table.do(lambda worker=worker: table.pacing.join(worker))
+    for tag in range(1, staleness + 1):
+        assert table.ended(table.push(1, tag=tag)) is True
+    ahead = table.push(1, tag=staleness + 1)
+    assert table.waits(ahead)
+    table.do(table.pacing.break_off)
+    assert table.ended(ahead) is True
+    again = table.push(1, tag=staleness + 2)
+    assert table.waits(again)  # the bound holds on
+    for tag in (1, 2):
+        assert table.ended(table.push(2, tag=tag)) is True
+    assert table.ended(again) is True
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    table = Table(AsyncUpdates)
+    for worker in (1, 2):
+        table.do(lambda worker=worker: table.pacing.join(worker))
+    for tag in range(50):
+        assert table.ended(table.push(1, tag=tag)) is True
+    assert len(table.applied) == 50
+    assert table.pacing.waited_s == 0
+
+
+def test_what_another_server_refused_waits_for_nobody_and_is_a_share_of_a_round() -> None:
+    for make, share in ((SyncRounds, 1 / 3), (AsyncUpdates, 1.0)):
+        table = Table(make)
+        for worker in (1, 2, 3):
+            table.do(lambda worker=worker, table=table: table.pacing.join(worker))
+        table.do(lambda table=table: table.pacing.push_again(push_of(6.0), table._apply))
+        assert table.applied == pytest.approx([6.0 * share])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 9), unique=True, max_size=6), st.sampled_from([0, 3])), min_size=1, max_size=4
+    )
+)
+def test_the_mean_counts_a_row_that_some_did_not_touch_as_zero(shapes: list[tuple[list[int], int]]) -> None:
+    rng = np.random.default_rng(0)
+    pushes = [
+        PendingPush(np.array(slots, np.int64), rng.random((len(slots), 2), np.float32), rng.random(dense, np.float32))
+        for slots, dense in shapes
+    ]
+    rows, dense = np.zeros((10, 2)), np.zeros(3)
+    for push in pushes:
+        rows[push.slots] += push.row_grads
+        dense[: push.dense_grads.size] += push.dense_grads
+    mean = mean_push(pushes)
+    assert sorted(mean.slots.tolist()) == sorted({slot for slots, _ in shapes for slot in slots})
+    np.testing.assert_allclose(mean.row_grads, rows[mean.slots] / len(pushes), rtol=1e-5)
+    np.testing.assert_allclose(mean.dense_grads, (dense / len(pushes))[: mean.dense_grads.size], rtol=1e-5)
+    assert mean.dense_grads.size == max(size for _, size in shapes)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sizewright.errors import EngineError, MissingExtraError
+from sizewright.training.ray.engine import Engine, _check_shared_memory, import_ray
+from tests.helpers.training_parts import own_group
+
+Usage = namedtuple("Usage", ["total", "used", "free"])
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for temporary files that nobody else uses."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("module", ["ray", "torch"])
+def test_a_missing_extra_is_one_error_with_the_pip_line(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"needs {module}.*pip install 'sizewright\[profile\]'"):
+        import_ray()
+
+
+def test_too_little_shared_memory_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(64 << 20, 0, 64 << 20))
+    with pytest.raises(EngineError, match=r"has 64 MiB free, but Ray needs 100 MiB.*--shm-size"):
+        _check_shared_memory(tmp_path)
+    if Path("/dev/shm").is_dir():
+        with pytest.raises(EngineError, match="/dev/shm has 64 MiB free"):
+            Engine()
+
+
+def test_enough_or_no_shared_memory_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check_shared_memory(tmp_path / "absent")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 30, 0, 1 << 30))
+    _check_shared_memory(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["port 6379 is taken\nand more\nlines", ""])
+def test_a_ray_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch, temporary: Path, text: str) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(text)
+
+    monkeypatch.setattr(import_ray(), "init", refuse)
+    with pytest.raises(EngineError) as caught:
+        Engine()
+    assert caught.value.message == f"Ray could not start: {text.splitlines()[0] if text else 'OSError'}"
+    assert caught.value.remedy
+    assert not list(temporary.iterdir())
+
+
+def test_an_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_ray(), "init", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Engine()
+    assert not list(temporary.iterdir())
+
+
+def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def interrupt(**_: object) -> None:
+        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_ray(), "init", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Engine()
+    assert begun[0].wait(10) is not None
+
+
+@pytest.mark.long
+def test_two_share_one_ray_until_the_last_stops() -> None:
+    ray = import_ray()
+    trees = [own_group("engine"), own_group("another")]
+    first, second = (Engine(tree) for tree in trees)
+    try:
+        with pytest.raises(EngineError, match="one at a time"):
+            Engine(address="127.0.0.1:6379")
+        joined = trees[0].child("engine").pids()
+        first.stop()
+        trees[0].remove()
+        assert ray.is_initialized()
+        assert second.alive()
+        assert trees[1].child("engine").pids() == joined
+        folder = second._folder
+        assert folder is not None
+        assert folder.is_dir()
+    finally:
+        second.stop()
+        for tree in trees:
+            tree.remove()
+    assert not ray.is_initialized()
+    assert not folder.exists()
+
+
+@pytest.mark.long
+def test_it_takes_only_rays_processes_and_ends_them() -> None:
+    """A child that the caller started earlier stays where it is, and lives on."""
+    ray = import_ray()
+    bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    tree = own_group("engine")
+    running = Engine(tree)
+    try:
+        group = tree.child("engine")
+        joined = group.pids()
+        assert bystander.pid not in joined
+        assert joined
+        assert ray.is_initialized()
+        deadline = time.monotonic() + 20
+        while running.cpu_used_s() == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running.cpu_used_s() > 0
+        assert running._folder is not None
+        folder = running._folder
+        assert folder.is_dir()
+        second = Engine(None)  # joins the one that this process has, and must not end it
+        second.stop()
+        assert ray.is_initialized()
+    finally:
+        running.stop()
+        tree.remove()
+    assert not ray.is_initialized()
+    assert not folder.exists()
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in joined)
+    assert bystander.poll() is None
+    bystander.communicate(timeout=10)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_no_other_user_can_put_code_where_workers_load_it() -> None:
+    """Ray opens its own folder to everybody; nobody else reaches it."""
+    ray = import_ray()
+    running = Engine()
+    try:
+        paths, folder = ray.get(ray.remote(lambda: (sys.path, os.getcwd())).remote())
+        assert running._folder is not None
+        where = {str(Path(folder, path)) for path in paths} | {str(path) for path in running._folder.rglob("*")}
+        tried = ["/bin/sh", "-c", 'for at; do ! test -w "$at" || echo "$at"; done', "sh", *sorted(where)]
+        done = subprocess.run(tried, user=65534, extra_groups=(), capture_output=True, text=True, check=True)
+        assert done.stdout == ""
+        assert os.listdir(folder) == []
+    finally:
+        running.stop()
+
+
+@pytest.mark.long
+def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
+    engine = Engine()
+    try:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        own = [each for each in processes if each.pid != os.getpid()]
+        heard = [link for each in own for link in each.net_connections("inet") if link.status == psutil.CONN_LISTEN]
+        assert heard
+        assert {link.laddr.ip.removeprefix("::ffff:") for link in heard} <= {"127.0.0.1", "::1"}
+    finally:
+        engine.stop()

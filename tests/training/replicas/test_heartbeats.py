@@ -1,0 +1,113 @@
+"""Who is asked, who counts as silent, and what is not held against anybody."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+
+from sizewright.testing import ManualClock
+from sizewright.training.replicas.heartbeats import Heartbeats
+
+LIMIT_S = 4.0
+
+
+class Replicas:
+    """Those of `silent` answer nothing."""
+
+    def __init__(self) -> None:
+        self.names = ["ps-0", "worker-0"]
+        self.silent: set[str] = set()
+        self.ended: list[str] = []
+        self._refs = itertools.count()
+
+    def beat(self, name: str) -> tuple[str, int]:
+        return name, next(self._refs)
+
+    def answered(self, refs: Sequence[tuple[str, int]], timeout_s: float) -> list[tuple[str, int]]:
+        return [ref for ref in refs if ref[0] not in self.silent]
+
+    def end(self, name: str) -> None:
+        self.ended.append(name)
+        self.names.remove(name)
+
+    def heartbeats(self, clock: Callable[[], float] | None = None, **options: Callable[[], object]) -> Heartbeats:
+        usual = {"engine_alive": lambda: True, "lost": lambda: None}
+        return Heartbeats(
+            lambda: self.names, beat=self.beat, answered=self.answered, end=self.end, limit_s=LIMIT_S, clock=clock,
+            **(usual | options),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def look_for(beats: Heartbeats, clock: ManualClock, seconds: float) -> None:
+    for _ in range(int(seconds)):
+        clock.sleep(1.0)
+        beats.look()
+
+
+def test_one_that_is_silent_for_longer_than_the_limit_is_ended_once() -> None:
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    look_for(beats, clock, 10)
+    assert replicas.ended == []
+    replicas.silent.add("ps-0")
+    look_for(beats, clock, LIMIT_S)
+    assert replicas.ended == []
+    look_for(beats, clock, 3)
+    assert replicas.ended == ["ps-0"]
+
+
+def test_one_that_answers_again_in_time_stays() -> None:
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    for _ in range(3):
+        replicas.silent.add("worker-0")
+        look_for(beats, clock, LIMIT_S - 1)
+        replicas.silent.clear()
+        look_for(beats, clock, 1)
+    assert replicas.ended == []
+
+
+def test_nobody_is_silent_while_this_process_did_not_run() -> None:
+    """It was stopped, or its machine slept: answers of others were not heard."""
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    replicas.silent.add("ps-0")
+    look_for(beats, clock, 2)
+    clock.sleep(3600.0)
+    beats.look()
+    assert replicas.ended == []
+    look_for(beats, clock, LIMIT_S + 1)
+    assert replicas.ended == ["ps-0"]
+
+
+def test_a_replica_that_left_is_forgotten() -> None:
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    replicas.silent.add("worker-0")
+    look_for(beats, clock, 2)
+    replicas.names.remove("worker-0")
+    look_for(beats, clock, 10)
+    assert replicas.ended == []
+
+
+def test_a_ray_that_has_gone_is_told_once_and_a_look_that_fails_ends_nothing() -> None:
+    replicas, lost, looks = Replicas(), threading.Event(), itertools.count()
+
+    def alive() -> bool:
+        look = next(looks)
+        if look == 0:
+            raise RuntimeError("amid its end")
+        return look < 2
+
+    told = []
+
+    def tell() -> None:
+        told.append("lost")
+        lost.set()
+
+    beats = replicas.heartbeats(engine_alive=alive, lost=tell)
+    beats.start()
+    assert lost.wait(30)
+    beats.stop()
+    assert told == ["lost"]

@@ -1,0 +1,99 @@
+"""The engine under a seeded scheduler: what servers counted is what the session says, and training ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sizewright.training.leases.lease_server import LeaseServer
+from sizewright.training.ps.applied import AppliedSamples
+from sizewright.training.ps.embedding import EmbeddingStore
+from sizewright.training.ps.parameter_server import Incoming
+from sizewright.training.ps.routing import DENSE_PARTS
+from sizewright.training.ps.snapshots import Snapshots
+from sizewright.training.replicas.account import Account
+from sizewright.training.replicas.recovery import Recovery
+from sizewright.training.worker.worker_group import WorkerGroup
+from tests.helpers.simulation import world
+from tests.helpers.simulation.world import run_schedule
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_what_servers_counted_is_what_the_session_says() -> None:
+    for seed in range(80):
+        report = run_schedule(seed)
+        assert not report.violations, str(report)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_many_schedules_keep_their_promise() -> None:
+    for seed in range(1_000_000, 1_000_500):
+        report = run_schedule(seed)
+        assert not report.violations, str(report)
+
+
+def test_a_seed_replays_exactly() -> None:
+    """Also in another process, where hashes of strings and addresses of objects are others."""
+    seeds = (3, 5, 8, 13)
+    here = [run_schedule(seed).digest for seed in seeds]
+    program = (
+        "from tests.helpers.simulation.world import run_schedule\n"
+        f"print([run_schedule(seed).digest for seed in {seeds}])"
+    )
+    there = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == str(here)
+
+
+def _release_at_once(self: LeaseServer, worker: int, applied: object, *, real: Any = LeaseServer.release) -> int:
+    released: int = real(self, worker, [])
+    return released
+
+
+def _dense_again(self: AppliedSamples, ranges: Any, parts: slice, *, real: Any = AppliedSamples.covered) -> Any:
+    return parts != DENSE_PARTS and real(self, ranges, parts)
+
+
+BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
+    "a push that comes again is applied again": (
+        AppliedSamples,
+        "covered",
+        lambda self, ranges, parts: False,
+        range(30),
+    ),
+    "rows are copied as they are when their turn comes": (
+        EmbeddingStore,
+        "_preserve",
+        lambda self, slots: None,
+        range(60),
+    ),
+    "the account does not move with the rows": (Incoming, "put_applied", lambda self, parts, samples: None, range(30)),
+    "dense gradients that come again are applied again": (AppliedSamples, "covered", _dense_again, range(60)),
+    "more updates are told as lost than were": (Account, "_updates", lambda self, samples: 1_000, range(60)),
+    "losses are not counted": (Account, "settle", lambda self: {}, range(30)),
+    "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, range(15, 700)),
+    "failures are not told": (Recovery, "_note", lambda self, failures, at_s, start: None, range(60)),
+    "no snapshots are taken": (Snapshots, "_run", lambda self, ready: None, range(300)),
+    "workers whose change failed keep their leases": (
+        WorkerGroup,
+        "release_pending",
+        lambda self: None,
+        range(15, 100),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_it_finds_what_is_broken(name: str) -> None:
+    """The simulation can fail: each of these faults, put in, shows within few schedules."""
+    owner, method, broken, seeds = BREAKS[name]
+    limited = mock.patch.object(world, "LIMIT_S", 60.0)  # a training that does not end is one that shows
+    with mock.patch.object(owner, method, broken), limited:
+        assert any(run_schedule(seed).violations for seed in seeds)

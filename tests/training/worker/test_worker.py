@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from sizewright.models.memory.memory_model import dense_floats
+from sizewright.spec import Job
+from sizewright.training.ps.embedding import make_keys
+from sizewright.training.worker.networks import FAMILIES, make_network
+from sizewright.training.worker.worker import Worker
+from tests.helpers.training_parts import (
+    Cluster,
+    ListFeed,
+    held_out,
+    in_threads,
+    serving,
+    small_job,
+    stream,
+    train,
+)
+
+REQUEST_BYTES, REPLY_BYTES = 52, 12
+
+
+def auc(job: Job, cluster: Cluster) -> float:
+    batch = held_out(job, 4000)
+    return float(roc_auc_score(batch.labels, cluster.predict(batch)))
+
+
+def workers_of(job: Job, cluster: Cluster, workers: int, count: int | None = None) -> list[Worker]:
+    """Each with every `workers`-th batch, and all of them members of all rounds from the start."""
+    for server in cluster.running:
+        server._ps.join(set(range(1, workers + 1)))
+    return [cluster.worker(ListFeed(stream(job, i, workers, count)), i + 1) for i in range(workers)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_one_worker_learns(family: str, optimizer: str) -> None:
+    job = small_job(family=family, optimizer=optimizer, rate=0.02 if optimizer == "adagrad" else 0.003)
+    with serving(job, 1) as cluster:
+        untrained = auc(job, cluster)
+        (worker,) = workers_of(job, cluster, 1)
+        losses = []
+        for _ in range(4):
+            before = worker.counters.loss
+            train([worker], 100)
+            losses.append((worker.counters.loss - before) / 100)
+        worker.leave()
+        assert np.isfinite(losses).all()
+        assert losses[-1] < losses[0]
+        assert auc(job, cluster) > max(0.6, untrained + 0.03)
+
+
+@pytest.mark.parametrize(("sync", "bound"), [("async", None), ("async", 0), ("sync", None)])
+@pytest.mark.parametrize(("servers", "workers"), [(2, 2), (3, 3)])
+def test_several_workers_learn_together(sync: str, bound: int | None, servers: int, workers: int) -> None:
+    job = small_job(sync=sync, max_staleness=bound)
+    with serving(job, servers) as cluster:
+        untrained = auc(job, cluster)
+        trained = workers_of(job, cluster, workers)
+        train(trained, 200)
+        in_threads(*(worker.leave for worker in trained))
+        assert auc(job, cluster) > max(0.6, untrained + 0.03)
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_dense_weights_may_travel_every_few_steps(sync: str) -> None:
+    """Each exchange of them carries 4 bytes a weight; what gathers meanwhile goes with the next."""
+    often, seldom = (small_job(sync=sync, dense_sync_steps=steps) for steps in (1, 5))
+    sent, received = [], []
+    for job in (often, seldom):
+        with serving(job, 2) as cluster:
+            workers = workers_of(job, cluster, 2)
+            train(workers, 249)
+            assert auc(job, cluster) > 0.6
+            sent.append(workers[0].counters.bytes_sent)
+            received.append(workers[0].counters.bytes_received)
+    # weights come with 250 exchanges, or with the first and 50 others; gradients with each push, or 50 times
+    size = 4 * dense_floats(often)
+    assert sent[0] - sent[1] == ((249 if sync == "sync" else 248) - 50) * size
+    assert received[0] - received[1] == (250 - 51) * size
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int) -> None:
+    """The same steps in torch alone, over the workers' batches put together, end at the same weights."""
+    steps, workers, rate = 5, 2, 0.1
+    job = small_job(optimizer="sgd", rate=rate, sync="sync")
+    last = held_out(job, 500)
+    batches = list(zip(*(stream(job, i, workers, steps) for i in range(workers)), strict=True))
+    keys = np.unique(np.concatenate([make_keys(b.ids) for b in [last, *itertools.chain(*batches)]]))
+    with serving(job, servers) as cluster:
+        table = torch.from_numpy(cluster.read(keys)[0]).requires_grad_()
+        trained = workers_of(job, cluster, workers, steps)
+        train(trained, steps)
+        in_threads(*(worker.leave for worker in trained))
+        got = cluster.predict(last)
+
+    network = make_network(job.model)
+    optimizer = torch.optim.SGD([*network.parameters(), table], lr=rate)
+
+    def logits(ids: np.ndarray, dense: np.ndarray) -> torch.Tensor:
+        places = np.searchsorted(keys, make_keys(ids)).reshape(ids.shape)
+        outputs: torch.Tensor = network(torch.from_numpy(dense), table[torch.from_numpy(places)])
+        return outputs
+
+    for joint in batches:
+        optimizer.zero_grad()
+        ids, dense = (np.concatenate([getattr(b, name) for b in joint]) for name in ("ids", "dense"))
+        labels = torch.from_numpy(np.concatenate([b.labels for b in joint]))
+        torch.nn.functional.binary_cross_entropy_with_logits(logits(ids, dense), labels).backward()
+        optimizer.step()
+    expected = logits(last.ids, last.dense).detach().numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_it_counts_what_it_did(sync: str) -> None:
+    job = small_job(sync=sync, batch_size=32)
+    steps, width = 6, job.model.row_width
+    with serving(job, 2) as cluster:
+        (worker,) = workers_of(job, cluster, 1)
+        train([worker], steps)
+        counters = worker.counters
+        rows = [len(np.unique(make_keys(batch.ids))) for batch in stream(job, count=steps + 1)]
+        exchanges = steps + 1  # the rows of the next step are there already
+        pushes = steps if sync == "sync" else steps - 1
+        dense = dense_floats(job)
+        assert (counters.steps, counters.samples, len(worker.step_times)) == (steps, 32 * steps, steps)
+        assert counters.unique_rows == sum(rows)
+        # dense gradients, and the samples that they are of, go with each push
+        asked = (
+            exchanges * 2 * REQUEST_BYTES
+            + 8 * sum(rows)
+            + 4 * width * sum(rows[:pushes])
+            + (4 * dense + 2 * 16) * pushes
+        )
+        assert counters.bytes_sent == asked
+        assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * width * sum(rows)
+        for name in ("data_s", "pull_s", "compute_s", "push_s", "wait_s", "loss", "last_step_at_s"):
+            assert getattr(counters, name) > 0, name
+        assert counters.reading()["bytes_sent"] == asked
+        assert sum(server.received_bytes for server in cluster.running) == asked
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+@pytest.mark.parametrize("servers", [1, 2])
+def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: str, servers: int) -> None:
+    job = small_job(sync=sync, batch_size=16)
+    with serving(job, servers) as cluster:
+        feed = ListFeed(stream(job, count=5))
+        worker = cluster.worker(feed)
+        while worker.step():
+            pushes = {server._ps.counters.pushes for server in cluster.running}
+            assert pushes == {len(feed.told)}
+        assert feed.told == [1, 2, 3, 4, 5]
+        assert feed.handed_back == 1
+        assert worker.counters.steps == 5
+        for server in cluster.running:
+            assert server._ps.counters.pushes == 5
+            assert sum(group.samples.total for group in server._ps.applied_groups()) == 5
+            assert not server._ps.sync.members
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_pause_of_data_pushes_everything_and_training_goes_on_afterwards(sync: str) -> None:
+    """Without data a worker leaves the rounds, so that others need not wait; with data it is back."""
+    job = small_job(sync=sync, batch_size=16)
+    batches = list(stream(job, count=4))
+    with serving(job, 2) as cluster:
+        feed = ListFeed([*batches[:2], None, None, None, *batches[2:]])
+        worker = cluster.worker(feed)
+        outcomes = [worker.step() for _ in range(9)]
+        assert outcomes.count(True) == 4
+        assert feed.told == [1, 2, 3, 4]
+        assert feed.handed_back == outcomes.count(False)
+        for server in cluster.running:
+            assert server._ps.counters.pushes == 4
+
+
+def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
+    job = small_job(batch_size=16, dense_sync_steps=50)
+    with serving(job, 1) as cluster:
+        feed = ListFeed(stream(job))
+        worker = cluster.worker(feed)
+        train([worker], 3)
+        worker.leave()
+        assert feed.told == [1, 2, 3]  # the fourth batch was pulled only
+        assert feed.handed_back == 1
+        dense = cluster.running[0]._ps.dense
+        weights = dense.copy()
+        worker.leave()  # again is fine
+        np.testing.assert_array_equal(dense.copy(), weights)
+        dense.put(0, 2 * weights, dense.part(0, dense.end)[2])  # others go on meanwhile
+        train([worker], 1)
+        np.testing.assert_array_equal(worker.dense_weights(), 2 * weights)  # it begins with what the servers have
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_leaver_pushes_the_dense_gradients_that_it_has_gathered(sync: str) -> None:
+    """With SGD the weights move by all gradients, whether they go every step, or with the last one."""
+    moved = []
+    for every in (1, 50):
+        job = small_job(sync=sync, batch_size=16, optimizer="sgd", rate=1e-4, dense_sync_steps=every)
+        with serving(job, 2) as cluster:
+            worker = cluster.worker(ListFeed(stream(job, count=6)))
+            while worker.step():
+                pass
+            after = np.concatenate([server._ps.dense.copy() for server in cluster.running])
+            moved.append(after - cluster.dense)
+    assert np.abs(moved[0]).max() > 0
+    np.testing.assert_allclose(moved[1], moved[0], rtol=0.05, atol=1e-2 * np.abs(moved[0]).max())
+
+
+def test_one_worker_without_overlap_pulls_its_own_writes() -> None:
+    """A synchronous worker's dense weights are those of the servers before each step; its copy is its own."""
+    job = small_job(sync="sync")
+    with serving(job, 2) as cluster:
+        (worker,) = workers_of(job, cluster, 1)
+        for _ in range(3):
+            worker.step()
+            for server in cluster.running:
+                dense = server._ps.dense
+                np.testing.assert_array_equal(worker.dense_weights()[dense.start : dense.end], dense.copy())
+        worker.dense_weights()[:] = 0
+        assert worker.dense_weights().any()
+
+
+@pytest.mark.parametrize("sync", ["async", "sync"])
+def test_a_server_that_goes_and_is_not_replaced_ends_the_step(sync: str) -> None:
+    job = small_job(sync=sync)
+    with serving(job, 2) as cluster:
+        (worker,) = workers_of(job, cluster, 1)
+        worker._client._patience_s = 0.05
+        train([worker], 3)
+        cluster.running[1].close()
+        with pytest.raises(ConnectionError, match="nobody took its place"):
+            train([worker], 3)
+
+
+def test_closing_the_router_ends_a_step_that_waits_for_another_worker() -> None:
+    job = small_job(sync="sync")
+    with serving(job, 1) as cluster:
+        lonely, _ = workers_of(job, cluster, 2)
+        ps = cluster.running[0]._ps
+
+        def run() -> None:
+            with pytest.raises(ConnectionError):
+                lonely.step()
+
+        def close() -> None:
+            while not ps.sync._pushes:  # type: ignore[attr-defined]
+                threading.Event().wait(0.005)
+            lonely._client.close()
+
+        in_threads(run, close)
+        assert ps.counters.pushes == 0
