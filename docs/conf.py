@@ -19,7 +19,7 @@ project = "Sizewright"
 author = copyright = "the Sizewright contributors"
 release = version = installed("sizewright")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml"]
 myst_enable_extensions = ["amsmath", "attrs_block", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build", "_made"]
