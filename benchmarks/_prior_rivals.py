@@ -12,8 +12,7 @@ from scipy.optimize import nnls
 from sizewright.datasets.trial_bank.shapes import BankJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.default.predictor import ThroughputModel
-from sizewright.models.prior import LearnedPrior
-from sizewright.models.prior import mechanistic as physics
+from sizewright.models.prior import LearnedPrior, mechanistic
 from sizewright.models.prior.job_effects import describe, learn
 from sizewright.models.prior.rows import PriorRows, as_rows
 
@@ -101,8 +100,8 @@ def physics_and_lightgbm(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -
     import lightgbm as lgb
 
     rows = _rows(trials, jobs)
-    parameters = physics.fit(rows.at, rows.told, rows.groups)
-    left = rows.told.log_rates - physics.log_rates(parameters, rows.at)
+    parameters = mechanistic.fit(rows.at, rows.told, rows.groups)
+    left = rows.told.log_rates - mechanistic.log_rates(parameters, rows.at)
     told = {
         "objective": "regression", "num_leaves": 7, "min_data_in_leaf": 10, "min_data_in_bin": 1, "lambda_l2": 5.0,
         "learning_rate": 0.03, "verbosity": -1, "num_threads": 1, "deterministic": True, "seed": 0,
@@ -112,7 +111,7 @@ def physics_and_lightgbm(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -
     def foretell(job: BankJob, at: Sequence[Trial]) -> Floats:
         asked = _rows(at, {job.job.hash: job})
         more: Any = booster.predict(_places(asked, [job])[0])
-        return np.asarray(physics.log_rates(parameters, asked.at) + more)
+        return np.asarray(mechanistic.log_rates(parameters, asked.at) + more)
 
     return foretell
 

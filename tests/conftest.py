@@ -12,7 +12,7 @@ from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trial_bank.shapes import bank_jobs
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.datasets.trials.trial import Trial
-from sizewright.models.prior import mechanistic as physics
+from sizewright.models.prior import mechanistic
 from sizewright.models.prior.rows import configurations_of
 from sizewright.models.table import AXES, as_columns
 from sizewright.profiler.series.bank_points import first_points
@@ -67,8 +67,8 @@ def made_bank() -> Bank:
         columns["table_scale"] = np.full(len(points), bank_job.table_scale)
         at = configurations_of(bank_job.job, columns)
         level = 0.05 * rng.standard_normal()
-        rates = np.exp(physics.log_rates(physics.START, at) + level + 0.04 * rng.standard_normal(len(points)))
-        cpu = physics.cpu_seconds(physics.START, at)
+        rates = np.exp(mechanistic.log_rates(mechanistic.START, at) + level + 0.04 * rng.standard_normal(len(points)))
+        cpu = mechanistic.cpu_seconds(mechanistic.START, at)
         steps = rates / at.work.samples
         for i, point in enumerate(points):
             a = point.allocation

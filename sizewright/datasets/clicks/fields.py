@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 U64 = NDArray[np.uint64]
 
-MISSING_ID = 0
 ZERO_ID = 1 << 32
 """The id of the token `00000000`, since 0 is the missing id."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from typing import NamedTuple
 
 import psutil
@@ -17,7 +16,6 @@ from sizewright.training.host.leftovers import group_name, remove_leftovers
 class NodeResources(NamedTuple):
     """The resources of a machine, and its control groups, if it has any."""
 
-    hostname: str
     cores: float
     memory_bytes: int
     tree: CgroupTree | None
@@ -35,7 +33,7 @@ class NodeAgent:
 
     def available(self) -> NodeResources:
         """Return the resources that can be used on this machine."""
-        return NodeResources(socket.gethostname(), host_cores(), available_memory_bytes(), self.tree)
+        return NodeResources(host_cores(), available_memory_bytes(), self.tree)
 
     def lift(self, names: list[str]) -> None:
         """Lift the CPU limits of replicas that are about to end, since a throttled process takes seconds to end."""

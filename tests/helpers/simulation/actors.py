@@ -227,7 +227,7 @@ class SimMachine:
         self._ray = ray
 
     def available(self) -> NodeResources:
-        return NodeResources("host", 64.0, 1 << 40, None)
+        return NodeResources(64.0, 1 << 40, None)
 
     def end(self, pids: list[int]) -> None:
         for actor in self._ray.actors:

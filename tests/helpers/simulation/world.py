@@ -242,6 +242,7 @@ class World:
         resumes = resume and self.folder is not None and bool(snapshot_files.snapshots(self.folder))
         self.inherited = self._losses_in_snapshot() if resumes else []
         self.saved, self.killed, self.last_snapshot_s = [], [], self.scheduler.now
+        self.late_s = _LATE_S
         if not resumes and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         try:
