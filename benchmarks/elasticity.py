@@ -181,8 +181,9 @@ def elastic_rate(job: Job) -> float:
         return (b.samples - a.samples) / (b.last_step_at_s - a.last_step_at_s)
 
 
-def efficiency(details: dict[str, object]) -> Figures:
-    """Samples/s per worker core against the strongest single-process loop on one core, in pairs."""
+def efficiency(details: dict[str, object], only: str | None = None) -> Figures:
+    """Samples/s per worker core against the strongest single-process loop on one core, in pairs: of all cases, or of
+    one."""
     cases = {
         "train_efficiency": (shape(), Allocation.of(1, 1, 1.0, 0.6, 512)),
         "train_efficiency_dense1": (shape(dense_sync_steps=1), Allocation.of(1, 1, 1.0, 0.6, 512)),
@@ -190,6 +191,8 @@ def efficiency(details: dict[str, object]) -> Figures:
     }
     figures: Figures = {}
     for name, (job, allocation) in list(cases.items())[: choose(len(cases), len(cases), 1)]:
+        if only not in (None, name):
+            continue
         ratios, shares = [], []
         with Session(job) as session:
             for _ in range(PAIRS):

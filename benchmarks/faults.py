@@ -324,7 +324,7 @@ def secrets(details: dict[str, object]) -> Figures:
 
 def steady(details: dict[str, object]) -> Figures:
     """What all of this costs while nothing fails, as `elasticity` measures it."""
-    figures = elasticity.overhead(details) | elasticity.efficiency(details)
+    figures = elasticity.overhead(details) | elasticity.efficiency(details, only="train_efficiency")
     return {name: figures[name] for name in ("train_efficiency", "steady_overhead")}
 
 

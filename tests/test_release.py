@@ -77,7 +77,7 @@ def test_offline_verbs_work_without_extras(call: Call) -> None:
     call("trials", "import", EXAMPLES / "criteo-trials.csv", "--job", EXAMPLES / "criteo.yaml")
     told = json.loads(call("recommend", EXAMPLES / "criteo.yaml", "-o", "json").stdout)
     assert told["status"] == "ok"
-    assert "foretold" in call("recommend", "job.yaml", "--prior", "shipped").stdout
+    assert "Predicted from" in call("recommend", "job.yaml", "--prior", "shipped").stdout
     call("recommend", EXAMPLES / "criteo.yaml", "--executor", "kubeflow", "--out", "job-manifest.yaml")
     call("models", "compare", ROOT / "benchmarks" / "tables" / "counts.csv", "--seeds", "1", "--model", "usl")
     call("bank", "show")

@@ -296,7 +296,7 @@ def test_a_folder_ends_with_all_that_was_trained(tmp_path: Path) -> None:
     assert (stopped.status, stopped.snapshots, stopped.snapshot_faults) == ("stopped", 2, 0)
     with pytest.raises(JobError, match="has snapshots of an earlier run"):
         session(samples, job=job, folder=tmp_path)
-    with pytest.raises(JobError, match="and the job has 100"):
+    with pytest.raises(JobError, match="but the job has only 100 samples"):
         session(100, job=job, resume=tmp_path)
     with session(samples, job=job, snapshot_s=600.0, folder=tmp_path, resume=tmp_path, step_s=0.001) as running:
         running.scale(SMALL)
