@@ -1,6 +1,6 @@
-"""Draws the picture of the architecture from the table of its page: python docs/_code/architecture.py
+"""Draw the picture of the architecture from the table of its page: python docs/_code/architecture.py
 
-Plain SVG, the same on every machine, so that a test can hold the kept picture against the page.
+The SVG is the same on every machine, so that a test can compare the kept picture with the page.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ COLUMNS = {
     "lazy_exports": 4.75,
     "testing": 5.75, "cluster": 5.75, "plugins": 5.75,
 }  # fmt: skip
-"""Columns of the subpackages, from the left, chosen so that few arrows run behind a box; all others are in column 3."""
+"""Columns of the subpackages, from the left, chosen so that arrows cross few boxes; all others are in column 3."""
 _ROW = re.compile(r"^\| `(\w+)` \| .* \| (.*)\|$", re.MULTILINE)
+Point = tuple[float, float]
 
 
 def stated_imports() -> dict[str, set[str]]:
@@ -34,7 +35,7 @@ def picture(rests_on: dict[str, set[str]]) -> str:
     top = max(levels.values())
     at = {name: ((COLUMNS.get(name, 3) - 0.5) * WIDE, 30 + (top - levels[name]) * HIGH) for name in rests_on}
     widest = max(x for x, _ in at.values()) + WIDE / 2
-    arrows = [_arrow(at[name], at[below]) for name in rests_on for below in sorted(rests_on[name])]
+    arrows = [_arrow(at, name, below) for name in rests_on for below in sorted(rests_on[name])]
     boxes = [_box(name, *at[name]) for name in rests_on]
     said = "; ".join(f"{name} imports {', '.join(sorted(below))}" for name, below in rests_on.items() if below)
     return "\n".join([
@@ -50,11 +51,33 @@ def _level(name: str, rests_on: dict[str, set[str]]) -> int:
     return max((_level(below, rests_on) + 1 for below in rests_on[name]), default=0)
 
 
-def _arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
-    (x, y), (u, v) = (above[0], above[1] + BOX_HIGH / 2), (below[0], below[1] - BOX_HIGH / 2)
-    middle = (y + v) / 2
-    path = f"M{x:g} {y:g}C{x:g} {middle:g} {u:g} {middle:g} {u:g} {v:g}"
+def _arrow(at: dict[str, Point], name: str, imported: str) -> str:
+    path = ROUTES.get((name, imported), _from_box_to_box)(at[name], at[imported])
     return f'<path d="{path}" fill="none" stroke="#7a8794" stroke-width="1.4" marker-end="url(#tip)"/>'
+
+
+def _from_box_to_box(start: Point, end: Point) -> str:
+    (x, y), (u, v) = (start[0], start[1] + BOX_HIGH / 2), (end[0], end[1] - BOX_HIGH / 2)
+    middle = (y + v) / 2
+    return f"M{x:g} {y:g}C{x:g} {middle:g} {u:g} {middle:g} {u:g} {v:g}"
+
+
+def _from_side_to_side(start: Point, end: Point) -> str:
+    """Return a path from the left side of a box to the right side of one that lies to the left of it."""
+    (x, y), (u, v) = (start[0] - BOX_WIDE / 2, start[1]), (end[0] + BOX_WIDE / 2, end[1])
+    return f"M{x:g} {y:g}C{x - 120:g} {y:g} {x - 90:g} {v:g} {u:g} {v:g}"
+
+
+def _over_the_next_row(start: Point, end: Point) -> str:
+    """Return a path that runs to the right between two rows of boxes before it goes down."""
+    (x, y), (u, v) = (start[0], start[1] + BOX_HIGH / 2), (end[0], end[1] - BOX_HIGH / 2)
+    gap, turn = start[1] + HIGH / 2, x + 1.6 * WIDE
+    down = f"C{turn + 160:g} {gap:g} {u:g} {v - HIGH:g} {u:g} {v:g}"
+    return f"M{x:g} {y:g}C{x:g} {gap:g} {x:g} {gap:g} {turn:g} {gap:g}{down}"
+
+
+ROUTES = {("testing", "models"): _from_side_to_side, ("executors", "plugins"): _over_the_next_row}
+"""Paths of the arrows that would otherwise run behind a box."""
 
 
 def _box(name: str, x: float, y: float) -> str:
