@@ -16,6 +16,7 @@ from sizewright.spec.outcome import Change, Failure, Outcome, Status
 from sizewright.spec.plan import Plan
 from sizewright.spec.queue import Candidate, Queue, QueuedJob
 from sizewright.spec.rails import Rails, RoleRails
+from sizewright.spec.reason import Reason
 from sizewright.spec.recommendation import (
     Alternative,
     Estimate,
@@ -70,6 +71,7 @@ __all__ = [
     "QueuedJob",
     "Quota",
     "Rails",
+    "Reason",
     "Recommendation",
     "Remedy",
     "ReplicaMetrics",

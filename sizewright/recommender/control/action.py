@@ -8,6 +8,8 @@ from pydantic import Field
 
 from sizewright.spec import Allocation
 from sizewright.spec._base import Record
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import sentences
 
 
 class Choice(Record):
@@ -19,14 +21,19 @@ class Choice(Record):
 
 
 class Action(NamedTuple):
-    """A change with its reason: another allocation, replicas to migrate, look-ups to rebalance, or nothing."""
+    """A change with its reasons: another allocation, replicas to migrate, look-ups to rebalance, or nothing."""
 
-    reason: str
+    reasons: tuple[Reason, ...]
     target: Allocation | None = None
     migrate: tuple[str, ...] = ()
     rebalance: bool = False
     choices: tuple[Choice, ...] = ()
     """Some allocations of the Pareto front that the target was chosen from."""
+
+    @property
+    def reason(self) -> str:
+        """Return the reasons as a text."""
+        return sentences(self.reasons)
 
     @property
     def changes(self) -> bool:

@@ -26,6 +26,7 @@ from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Objective
 from sizewright.spec._base import Record
 from sizewright.spec.objective import cost_of, objective_value
+from sizewright.spec.reason import Reason
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -95,7 +96,8 @@ class ScalingChoice(NamedTuple):
     """Share of the objective of the remaining work that the best change saves."""
     chance: float
     """Probability that the change improves the objective."""
-    reason: str
+    reason: Reason
+    """For a change, without the `target`, which the caller adds."""
     front: tuple[FrontPoint, ...] = ()
     """Some points of the Pareto front."""
 
@@ -142,8 +144,7 @@ def choose_change(
     """
     rows = _candidate_rows(scored, allowed, state, scaling)
     if not len(rows):
-        reason = "no other allocation is within the bounds, the measured range, and a legal step"
-        return ScalingChoice(state.row, "keep", 0.0, 0.0, reason)
+        return ScalingChoice(state.row, "keep", 0.0, 0.0, Reason.of("no_other_allocation"))
 
     price = scored.price_per_hour[rows]
     change_s = np.broadcast_to(change_s, len(scored.grid))[rows]
@@ -164,14 +165,12 @@ def choose_change(
     throughput_times = np.exp(np.log(rates).mean(axis=0)) / state.rate
     price_times = price / state.price_per_hour if state.price_per_hour else np.ones(len(rows))
     front = _front(rows, throughput_times, price_times)
-    effect = f"{throughput_times[best]:.2f} times the throughput at {price_times[best]:.2f} times the price"
+    effect = {"throughput_times": float(throughput_times[best]), "price_times": float(price_times[best])}
     min_gain = scaling.least_gain * (1 + scaling.more_each_time * state.changes)
     if gain < min_gain:
-        saved = f"the best other allocation saves {max(gain, 0.0):.1%} of the objective for the remaining work"
-        reason = f"{saved}, and a change must save at least {min_gain:.1%} ({effect})"
+        reason = Reason.of("gain_too_small", gain=max(gain, 0.0), min_gain=min_gain, **effect)
         return ScalingChoice(state.row, "keep", gain, chance, reason, front)
-    saved = f"{effect} saves {gain:.0%} of the objective for the remaining work"
-    reason = f"{saved}, including {change_s[best]:.1f} s for the change (probability of a gain: {chance:.0%})"
+    reason = Reason.of("gain", gain=gain, change_s=float(change_s[best]), probability=chance, **effect)
     return ScalingChoice(int(rows[best]), "adjust", gain, chance, reason, front)
 
 

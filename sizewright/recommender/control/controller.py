@@ -27,6 +27,8 @@ from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.recommender.control.stabilize import Stabilizer
 from sizewright.recommender.control.windows import MetricsWindows, Window
 from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import sentence
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,8 +131,8 @@ class Controller:
         self._turn, self.latest = _Turn(), None
         with self._step("observe"):
             window = self._observe(metrics)
-        if isinstance(window, str):
-            return self._record(Action(f"Skipped: {window}."), "blind")
+        if isinstance(window, Reason):
+            return self._record(Action((window,)), "blind")
         assert self.latest is not None  # the window was made from it
         running = {role: len(self.latest.of(role)) for role in ROLES}
         missing = self._stabilizer.missing.update(window.seconds, self.allocation, running)
@@ -141,7 +143,7 @@ class Controller:
             stage, action = "stabilize", self._stabilize(window)
         if missing:
             if action is None:
-                return self._record(Action(f"Skipped: {missing}."), "blind")
+                return self._record(Action((missing,)), "blind")
         elif action is None or not action.changes:
             with self._step("scale"):
                 scaled = self._scale(window)
@@ -157,13 +159,13 @@ class Controller:
         finally:
             self._turn.timings_s[name] = self._stopwatch() - began
 
-    def _observe(self, metrics: Metrics | None) -> Window | str:
+    def _observe(self, metrics: Metrics | None) -> Window | Reason:
         """Return the window since the last observation, or why there is none."""
         try:
             metrics = metrics or self._executor.observe(self._handle)
         except SizewrightError as error:
             self._windows.forget()
-            return f"the job cannot be observed ({error.message.rstrip('.')})"
+            return Reason.of("not_observed", error=error.message.rstrip("."))
         self._turn.metrics = self.latest = metrics
         if metrics.allocation and metrics.allocation != self.allocation:
             self._allocation_changed(metrics.allocation)
@@ -192,20 +194,18 @@ class Controller:
         cost = self._change_cost()
         rebalance_cost = None
         if self._stabilizer.findings:  # asking may be a call to another process
-            rebalance_cost = self._executor.change_cost(self._plan(Action("", rebalance=True)))
+            rebalance_cost = self._executor.change_cost(self._plan(Action((), rebalance=True)))
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalance_cost)
 
     def _scale(self, window: Window) -> Action:
         if not self._cores_limited:
-            return Action(
-                "The replicas are not limited to their cores, so their speed is no evidence about other allocations."
-            )
+            return Action((Reason.of("cores_not_limited"),))
         if self._fit.missing_data:
-            return Action(f"Too little is known about other allocations: {self._fit.missing_data}")
+            return Action((Reason.of("model_not_fitted", error=self._fit.missing_data),))
         if window.samples_left is not None and not window.samples_left:
-            return Action("All samples are trained.")
+            return Action((Reason.of("all_samples_trained"),))
         if self._turn.evidence is None:
-            return Action("The job has not trained long enough at this allocation.")
+            return Action((Reason.of("trained_too_briefly"),))
         samples_left = window.expected_left
         if self._kept and samples_left > _RECHECK_SHARE * self._kept_at_samples_left:
             return self._kept
@@ -231,10 +231,11 @@ class Controller:
         if not action.changes:
             return self._record(action, "keep", stage)
         if self.paused:
-            return self._record(Action(f"The loop is paused. {action.reason}"), "keep", stage)
+            return self._record(Action((Reason.of("paused"), *action.reasons)), "keep", stage)
         remaining_s = (self._cool_down if stage == "scale" else self._failure_cool_down).remaining_s
         if remaining_s > 0:
-            return self._record(Action(f"The cool-down lasts {remaining_s:.0f} s more. {action.reason}"), "keep", stage)
+            cool_down = Reason.of("cool_down", remaining_s=remaining_s)
+            return self._record(Action((cool_down, *action.reasons)), "keep", stage)
         with self._step("emit"):
             plan = self._plan(action)
         if self._dry_run:
@@ -250,13 +251,13 @@ class Controller:
 
     def _change_cost(self) -> ChangeCost:
         """Return the cost of starting or stopping replicas; an executor's costs depend on the kind of change only."""
-        return self._executor.change_cost(self._plan(Action("", migrate=("any",))))
+        return self._executor.change_cost(self._plan(Action((), migrate=("any",))))
 
     def _resize_s(self) -> float:
         """Return the seconds of a change of limits only."""
         workers = tuple(group.model_copy(update={"cpu": 2 * group.cpu}) for group in self.allocation.worker)
         target = self.allocation.model_copy(update={"worker": workers})
-        return self._executor.change_cost(self._plan(Action("", target=target))).seconds
+        return self._executor.change_cost(self._plan(Action((), target=target))).seconds
 
     def _plan(self, action: Action) -> Plan:
         return Plan(
@@ -312,12 +313,14 @@ class Controller:
         error: str = "",
     ) -> Decision:
         metrics, window = self._turn.metrics, self._turn.window
+        findings = tuple(finding.reason for finding in self._stabilizer.findings)
         return self._recorder.add(
             at=self._now(),
             job_hash=self.job.hash,
             kind=kind,
             stage=stage,
             reason=action.reason,
+            details=action.reasons,
             allocation=plan.current if plan and plan.current else self.allocation,
             target=action.target,
             migrate=action.migrate,
@@ -329,7 +332,8 @@ class Controller:
             throughput=window.throughput if window else None,
             samples_trained=metrics.samples_trained if metrics else 0,
             samples_left=metrics.samples_left if metrics else None,
-            findings=tuple(finding.reason for finding in self._stabilizer.findings),
+            findings=tuple(map(sentence, findings)),
+            finding_details=findings,
             forecast=self._forecast(window) if window else Forecast(),
             evidence=self._turn.evidence,
             timings_s=self._turn.timings_s,

@@ -15,6 +15,7 @@ from sizewright.errors import StoreError
 from sizewright.recommender.control.action import Choice
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec._base import Record
+from sizewright.spec.reason import Reason
 
 
 class Forecast(Record):
@@ -38,6 +39,7 @@ class Decision(Record):
     kind: Literal["keep", "adjust", "blind"] = Field(description="blind: the observation could not be trusted")
     stage: str = Field(default="", description="the step that decided: stabilize or scale")
     reason: str
+    details: tuple[Reason, ...] = Field(default=(), description="the reasons as kinds with their numbers")
     allocation: Allocation = Field(description="the allocation at which the job trained")
     target: Allocation | None = Field(default=None, description="the allocation to change to")
     migrate: tuple[str, ...] = Field(default=(), description="replicas to start elsewhere")
@@ -52,6 +54,7 @@ class Decision(Record):
     samples_trained: int = Field(default=0, description="samples trained in all")
     samples_left: int | None = Field(default=None, description="samples still to be trained, where that is known")
     findings: tuple[str, ...] = ()
+    finding_details: tuple[Reason, ...] = Field(default=(), description="the findings as kinds with their numbers")
     forecast: Forecast = Forecast()
     evidence: Trial | None = Field(default=None, description="measurements of the allocation up to this turn")
     timings_s: dict[str, float] = Field(default_factory=dict, description="seconds of each step of the turn")

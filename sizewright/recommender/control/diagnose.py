@@ -8,11 +8,14 @@ from typing import Literal, NamedTuple
 
 from sizewright.recommender.control.stragglers import Straggler
 from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.spec.reason import Reason
 
 Cause = Literal[
     "cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "too_few_samples", "unknown"
 ]  # fmt: skip
 Remedy = Literal["migrate", "rebalance", "wait"]
+_Cause = tuple[Cause, dict[str, float]]
+"""A cause, and the numbers that show it."""
 
 _PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 _MIN_EXTRA_THROTTLING = 0.15
@@ -32,16 +35,16 @@ _REMEDIES: dict[Cause, Remedy] = {
     "too_few_samples": "wait",
     "unknown": "wait",
 }
-_UNKNOWN: tuple[Cause, str] = ("unknown", "no measurement explains it")
+_UNKNOWN: _Cause = ("unknown", {})
 
 
 class Finding(NamedTuple):
-    """A straggler with its cause, the remedy, and a sentence with the evidence."""
+    """A straggler with its cause, the remedy, and a reason with the evidence."""
 
     slow: Straggler
     cause: Cause
     remedy: Remedy
-    reason: str
+    reason: Reason
 
 
 def diagnose(slow: Straggler, window: Window) -> Finding:
@@ -51,24 +54,24 @@ def diagnose(slow: Straggler, window: Window) -> Finding:
     others = [peer for peer in peers if peer.name != slow.name]
     if slow.role == "ps":
         cause, evidence = _ps_cause(replica, others)
-        count, unit = replica.exchanges, "exchange"
+        count = replica.exchanges
     else:
         cause, evidence = _worker_cause(replica, others)
-        count, unit = replica.steps, "step"
+        count = replica.steps
     if cause == "unknown" and count < _MIN_STEPS:
-        cause, evidence = "too_few_samples", f"{count} are too few for a diagnosis"
-    reason = f"{slow.name} takes {slow.ratio:.1f} times as long as its peers per {unit}: {evidence}."
+        cause, evidence = "too_few_samples", {"count": count}
+    reason = Reason.of("straggler", replica=slow.name, role=slow.role, ratio=slow.ratio, cause=cause, **evidence)
     return Finding(slow, cause, _REMEDIES[cause], reason)
 
 
-def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str]:
+def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause:
     lookups = replica.lookups / max(median(other.lookups for other in others), 1)
     if lookups > _MIN_LOOKUP_RATIO:
-        return "skewed_keys", f"it serves {lookups:.1f} times as many look-ups as the others"
+        return "skewed_keys", {"lookups": lookups}
     return _cpu_cause(replica, others) or _UNKNOWN
 
 
-def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str]:
+def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause:
     extra_s = {
         name: _seconds_per_step(replica, name) - median(_seconds_per_step(other, name) for other in others)
         for name in _PHASES
@@ -77,22 +80,22 @@ def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tu
     share = extra_s[slowest] / max(sum(seconds for seconds in extra_s.values() if seconds > 0), 1e-9)
     cpu_cause = _cpu_cause(replica, others)
     if slowest == "data_s" and share > _MAIN_SHARE and (cpu_cause is None or cpu_cause[0] != "cpu_cut"):
-        return "starved_input", "most of the extra time is spent waiting for samples"
+        return "starved_input", {}
     if cpu_cause:
         return cpu_cause
     if slowest in ("pull_s", "push_s") and share > _MAIN_SHARE:
-        return "slow_network", "most of the extra time is spent sending and receiving rows"
+        return "slow_network", {}
     return _UNKNOWN
 
 
-def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> tuple[Cause, str] | None:
+def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause | None:
     throttled = replica.throttled_s / replica.seconds
     others_throttled = median(other.throttled_s / other.seconds for other in others)
     if throttled - others_throttled > _MIN_EXTRA_THROTTLING:
-        return "cpu_cut", f"its CPU quota throttles it {throttled:.0%} of the time, the others {others_throttled:.0%}"
+        return "cpu_cut", {"throttled": throttled, "others_throttled": others_throttled}
     cores, others_cores = _cores_while_busy(replica), median(_cores_while_busy(other) for other in others)
     if cores < _MAX_CORE_RATIO * others_cores:
-        return "busy_host", f"it gets {cores:.2f} cores while it works, the others {others_cores:.2f}"
+        return "busy_host", {"cores": cores, "others_cores": others_cores}
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sizewright.recommender.control.action import Action
 from sizewright.spec import Allocation, ChangeCost, Group, Job, Role
-from sizewright.spec.units import format_count
+from sizewright.spec.reason import Reason
 
 _ROLES: tuple[Role, ...] = ("worker", "ps")
 _MIN_WAIT_S = 30.0
@@ -21,15 +21,16 @@ class MissingReplicas:
         self._waited_s = 0.0
         self._running: Mapping[Role, int] = {}
 
-    def update(self, seconds: float, allocation: Allocation, running: Mapping[Role, int]) -> str:
-        """Take in `seconds` more with these `running` replicas; return what is missing, or an empty string."""
+    def update(self, seconds: float, allocation: Allocation, running: Mapping[Role, int]) -> Reason | None:
+        """Take in `seconds` more with these `running` replicas; return what is missing, or None."""
         self._running = running
         for role in _ROLES:
             if running[role] != allocation.replicas(role):
                 self._waited_s += seconds
-                return f"{running[role]} of {format_count(allocation.replicas(role), f'{role} replica')} are running"
+                requested = allocation.replicas(role)
+                return Reason.of("replicas_missing", role=role, running=running[role], requested=requested)
         self._waited_s = 0.0
-        return ""
+        return None
 
     def forget(self) -> None:
         """Start waiting again, for the replicas of a new allocation."""
@@ -46,11 +47,10 @@ class MissingReplicas:
         running, requested = self._running["worker"], allocation.replicas("worker")
         if self._waited_s < expected_s or not self._job.bounds.worker.replicas[0] <= running < requested:
             return None
-        reason = (
-            f"Only {running} of {format_count(requested, 'worker')} started within {self._waited_s:.0f} s "
-            f"(expected: {expected_s:.0f} s). Continuing with {running}."
+        reason = Reason.of(
+            "workers_missing", running=running, requested=requested, waited_s=self._waited_s, expected_s=expected_s
         )
-        return Action(reason, target=allocation.model_copy(update={"worker": _first(allocation.worker, running)}))
+        return Action((reason,), target=allocation.model_copy(update={"worker": _first(allocation.worker, running)}))
 
 
 def _first(groups: tuple[Group, ...], count: int) -> tuple[Group, ...]:

@@ -22,6 +22,7 @@ from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Allocation, Cluster, Job
 from sizewright.spec.objective import allocation_price
+from sizewright.spec.reason import Reason
 
 _PRIOR_WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 """Throughputs of one run share the state of its hosts; trials of several days differ by more."""
@@ -109,7 +110,7 @@ class AutoScaler:
         the bytes that each of `ps` servers needs by the run's own measurements, or None where that is unknown.
         """
         if self._fitted is None:
-            return Action("Too little is known about other allocations.")
+            return Action((Reason.of("other_allocations_unknown"),))
         scored, within_memory = with_runtime_limits(self.job, self._fitted.grid.scored, allocation, ps_needs)
         axes = _axes(allocation)
         row = _nearest(scored, axes)
@@ -131,11 +132,11 @@ class AutoScaler:
             for point in choice.front
         )
         if choice.kind == "keep":
-            return Action(f"The allocation is kept: {choice.reason}.", choices=choices)
+            return Action((choice.reason,), choices=choices)
         target = _allocation_at(scored, choice.row)
         warning = untested_workers_warning(self.job, target.replicas("worker"))
-        reason = " ".join(filter(None, (f"{target.describe()}: {choice.reason}.", warning)))
-        return Action(reason, target=self.job.with_sides(target), choices=choices)
+        gain = choice.reason.adding(target=target.describe())
+        return Action((gain, warning) if warning else (gain,), target=self.job.with_sides(target), choices=choices)
 
 
 def _within_step(job: Job, workers: int, step: int) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sizewright.models.memory._base import rounded_up
 from sizewright.recommender.control.action import Action
@@ -16,7 +16,7 @@ from sizewright.recommender.control.missing import MissingReplicas
 from sizewright.recommender.control.stragglers import Straggler, StragglerDetector
 from sizewright.recommender.control.windows import Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job, Role
-from sizewright.spec.units import format_bytes, format_count
+from sizewright.spec.reason import Reason
 
 OOM_RISK = 0.01
 """A PS is enlarged where it is likelier than this to exceed its limit before the next turn could enlarge it."""
@@ -33,9 +33,9 @@ _ALL_REMEDIES = Capabilities(live=True, migrate=True, rebalance=True)
 
 
 class _Remedy(NamedTuple):
-    """A remedy as messages name it, how many times as fast the job would be, and the change."""
+    """A remedy, how many times as fast the job would be, and the change."""
 
-    name: str
+    name: Literal["migrate", "rebalance", "add_worker"]
     speedup: float
     action: Action
 
@@ -124,16 +124,16 @@ class Stabilizer:
         forecast = self.memory.forecast(min(samples, end), ps)
         if not limit or forecast is None or (risk := forecast.oom_probability(limit)) <= OOM_RISK:
             return None
-        reason = f"A PS exceeds its limit of {format_bytes(limit)} within {soon_s:.0f} s with probability {risk:.0%}."
+        risk_reason = Reason.of("oom_risk", limit_bytes=limit, within_s=soon_s, probability=risk)
         bounds = self._job.bounds.ps
         for count in range(ps, bounds.replicas[1] + 1):
             needed = self.memory.needed_bytes(end, count)
             memory = rounded_up(needed or 0.0)
             if needed is not None and memory <= bounds.memory_bytes[1]:
                 memory = max(memory, limit) if count == ps else memory
-                reason = f"{reason} {count} PS of {format_bytes(memory)} suffice until the end."
-                return Action(reason, target=_with_ps(allocation, count, memory))
-        return Action(f"{reason} The bounds of the job allow no more memory, so nothing is changed.")
+                enough = Reason.of("ps_memory_enough", ps=count, memory_bytes=memory)
+                return Action((risk_reason, enough), target=_with_ps(allocation, count, memory))
+        return Action((risk_reason, Reason.of("ps_memory_at_bounds")))
 
     def _treat_straggler(
         self, window: Window, allocation: Allocation, cost: ChangeCost, rebalance_cost: ChangeCost
@@ -144,40 +144,39 @@ class Stabilizer:
         role = worst.slow.role
         slow_window = self._slow_window(worst.slow)
         remedy = self._remedy(worst, slow_window, allocation)
-        if isinstance(remedy, str):
-            return Action(f"{worst.reason} {remedy}, so nothing is changed.")
+        if isinstance(remedy, Reason):
+            return Action((worst.reason, remedy))
         max_tries = max(_MAX_TRIES, len(window.of(role))) if remedy.action.migrate else _MAX_TRIES
         if (tries := self._tries[remedy.name, role]) >= max_tries:
-            tried = f"{remedy.name} was tried {format_count(tries, 'time')} and does not help"
-            return Action(f"{worst.reason} {tried}, so nothing is changed.")
+            return Action((worst.reason, Reason.of("remedy_failed", remedy=remedy.name, tries=tries)))
         samples_left = math.inf if window.samples_left is None else window.samples_left
         remaining_s = samples_left / max(slow_window.throughput, 1e-9)
         takes_s = (rebalance_cost if remedy.action.rebalance else cost).upper
         lost_s = takes_s * (_LIVE_CHANGE_LOSS if self._capabilities.live else 1.0)
         saved_s = max(remaining_s - takes_s * self._capabilities.live, 0.0) * (1 - 1 / remedy.speedup)
         if saved_s <= lost_s:
-            costs = f"{remedy.name} may take {takes_s:.0f} s and cost {lost_s:.0f} s of training"
-            return Action(f"{worst.reason} {costs}, but would save only {saved_s:.0f} s.")
+            costs = Reason.of("remedy_costs_more", remedy=remedy.name, change_s=takes_s, lost_s=lost_s, saved_s=saved_s)
+            return Action((worst.reason, costs))
         self._proposed = remedy.name, role
-        saved = f"{saved_s:.0f} s" if math.isfinite(saved_s) else "time for as long as the job runs"
-        return remedy.action._replace(reason=f"{worst.reason} {remedy.name} saves {saved}.")
+        saves = Reason.of("remedy_saves", remedy=remedy.name, saved_s=saved_s if math.isfinite(saved_s) else None)
+        return remedy.action._replace(reasons=(worst.reason, saves))
 
-    def _remedy(self, finding: Finding, window: Window, allocation: Allocation) -> _Remedy | str:
+    def _remedy(self, finding: Finding, window: Window, allocation: Allocation) -> _Remedy | Reason:
         """Return what helps a straggler, or why nothing does."""
         slow = finding.slow
         if finding.remedy == "wait":
-            return "No known remedy would help"
+            return Reason.of("no_remedy")
         speedup = _speedup_without(slow, window, lockstep=self._lockstep)
         if finding.remedy == "migrate" and self._capabilities.migrate:
-            return _Remedy("Replacing it", speedup, Action("", migrate=(slow.name,)))
+            return _Remedy("migrate", speedup, Action((), migrate=(slow.name,)))
         if finding.remedy == "rebalance" and self._capabilities.rebalance:
-            return _Remedy("Rebalancing the look-ups", speedup, Action("", rebalance=True))
+            return _Remedy("rebalance", speedup, Action((), rebalance=True))
         if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
             first, *rest = allocation.worker
             larger = first.model_copy(update={"replicas": first.replicas + 1})
             target = allocation.model_copy(update={"worker": (larger, *rest)})
-            return _Remedy("Adding a worker", speedup, Action("", target=target))
-        return f"The executor cannot {finding.remedy}"
+            return _Remedy("add_worker", speedup, Action((), target=target))
+        return Reason.of("remedy_unsupported", remedy=finding.remedy)
 
 
 def _samples_at_end(window: Window) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizewright.spec import Metrics, ReplicaMetrics, Role
+from sizewright.spec.reason import Reason
 
 MIN_WINDOW_S = 0.05
 _MAX_CLOCK_RATIO, _MAX_CLOCK_OFFSET_S = 2.0, 5.0
@@ -93,7 +94,7 @@ class MetricsWindows:
     def __init__(self) -> None:
         self._last: tuple[float, Metrics] | None = None
 
-    def add(self, at_s: float, metrics: Metrics) -> Window | str:
+    def add(self, at_s: float, metrics: Metrics) -> Window | Reason:
         """Return the window since the last trusted observation, or why there is none.
 
         `at_s` is the loop's own clock, in seconds. Invalid numbers, counters that fell, and an observation earlier than
@@ -105,17 +106,17 @@ class MetricsWindows:
             return invalid
         self._last = (at_s, metrics)
         if last is None:
-            return "this is the first observation"
+            return Reason.of("first_observation")
         last_s, last_metrics = last
         if at_s - last_s < MIN_WINDOW_S:
-            return "the clock did not advance" if at_s <= last_s else "the last observation was just before"
+            return Reason.of("clock_stopped" if at_s <= last_s else "observed_too_soon")
         if metrics.samples_trained < last_metrics.samples_trained:
-            return "fewer samples are trained than at the last observation"
+            return Reason.of("samples_decreased")
         known = {replica.name: replica for replica in last_metrics.replicas}
         pairs = [(known[replica.name], replica) for replica in metrics.replicas if replica.name in known]
         for before, after in pairs:
             if _decreased(before, after):
-                return f"the counters of {after.name} decreased"
+                return Reason.of("counters_decreased", replica=after.name)
         if pairs and (mismatch := _clock_mismatch(at_s - last_s, pairs)):
             return mismatch
         return Window(
@@ -132,30 +133,31 @@ class MetricsWindows:
         self._last = None
 
 
-def _invalid(at_s: float, metrics: Metrics) -> str:
+def _invalid(at_s: float, metrics: Metrics) -> Reason | None:
+    """Return why the numbers of an observation are invalid, or None."""
     if not math.isfinite(at_s):
-        return f"the clock returned {at_s}"
+        return Reason.of("clock_invalid", clock=str(at_s))
     if metrics.samples_left is not None and metrics.samples_left < 0:
-        return f"the number of remaining samples is negative ({metrics.samples_left})"
+        return Reason.of("samples_left_negative", samples_left=metrics.samples_left)
     names = [replica.name for replica in metrics.replicas]
     if len(set(names)) < len(names):
-        return "a replica is reported twice"
+        return Reason.of("replica_twice")
     for replica in metrics.replicas:
         numbers = [getattr(replica, name) for name in (*_COUNTERS, "at_s", "memory_peak_bytes", "rows")]
         if not all(math.isfinite(number) and number >= 0 for number in numbers):
-            return f"{replica.name} reports invalid numbers"
-    return ""
+            return Reason.of("numbers_invalid", replica=replica.name)
+    return None
 
 
-def _clock_mismatch(seconds: float, pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]]) -> str:
-    """Return why the seconds of a window cannot be right, or an empty string."""
+def _clock_mismatch(seconds: float, pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]]) -> Reason | None:
+    """Return why the seconds of a window cannot be right, or None."""
     longest_s = max(after.at_s - before.at_s for before, after in pairs)
     if longest_s == 0:
-        return "no replica has reported anything since the last observation"
+        return Reason.of("nothing_reported")
     short_s, long_s = sorted((seconds, longest_s))
     if long_s > _MAX_CLOCK_RATIO * short_s + _MAX_CLOCK_OFFSET_S:
-        return f"a clock jumped: {seconds:.0f} s passed for the loop, but {longest_s:.0f} s for the job"
-    return ""
+        return Reason.of("clock_jumped", loop_s=seconds, job_s=longest_s)
+    return None
 
 
 def _decreased(before: ReplicaMetrics, after: ReplicaMetrics) -> bool:

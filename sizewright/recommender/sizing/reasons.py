@@ -17,6 +17,7 @@ from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Role
 from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
+from sizewright.spec.wording import sentence
 
 _OBJECTIVES = {
     "balanced": "completion time × cost",
@@ -41,7 +42,7 @@ def reasons(selection: Selection) -> Iterator[str]:
     count = format_count(int(allowed.sum()), "allocation")
     yield f"The target has the lowest {_OBJECTIVES[job.objective]} of {count}{in_bounds}."
     if warning := untested_workers_warning(job, scored.grid.workers[chosen]):
-        yield warning
+        yield sentence(warning)
     if job.deadline is not None and job.objective != "deadline":
         yield f"The deadline of {format_seconds(job.deadline)} is not used: the objective is {job.objective}."
     for ruling in selection.evaluation.rulings:

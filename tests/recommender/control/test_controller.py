@@ -18,7 +18,9 @@ from sizewright.recommender.control.controller import STEPS, Controller, CoolDow
 from sizewright.recommender.control.decisions import Decision, DecisionLog
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, Job, Plan, RoleBounds, Training
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import MIB
+from sizewright.spec.wording import sentence, sentences
 from sizewright.testing import FakeExecutor, ManualClock
 
 MEMORY = (512 * MIB, 4096 * MIB)
@@ -28,6 +30,7 @@ BOUNDS = Bounds(
 )
 SAMPLES = 10**7
 JOB = Job(name="ctr", bounds=BOUNDS, training=Training(samples=SAMPLES), objective="time")
+GROWS = Reason.of("ps_memory_enough", ps=4, memory_bytes=2048 * MIB)
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -167,15 +170,20 @@ def test_refused_plan_is_recorded_and_retried_after_the_cool_down() -> None:
 def test_refused_stabilization_is_retried_after_the_cool_down(monkeypatch: pytest.MonkeyPatch) -> None:
     running = Running(at(8, 4))
     larger = Allocation.of(8, 4, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
-    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action("It grows.", target=larger))
+    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
     for _ in range(20):
         running.fake.fail_next("adjust", InputError("There is no room."))
     decisions = running.turns(20)  # 100 s, of which 20 s each are a cool-down
     assert 3 <= len(running.adjusted) <= 5
     assert any(
-        d.kind == "keep" and d.reason.startswith("The cool-down lasts") and d.reason.endswith(" s more. It grows.")
+        d.kind == "keep"
+        and d.reason.startswith("The cool-down lasts")
+        and d.reason.endswith(f" s more. {sentence(GROWS)}")
         for d in decisions
     )
+    waiting = next(each for each in decisions if each.kind == "keep" and GROWS in each.details)
+    assert [reason.kind for reason in waiting.details] == ["cool_down", "ps_memory_enough"]
+    assert waiting.reason == sentences(waiting.details)
 
 
 def test_incomplete_allocation_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +205,7 @@ def test_memory_is_watched_while_a_worker_is_missing(monkeypatch: pytest.MonkeyP
     observe = running.fake.observe
     monkeypatch.setattr(running.fake, "observe", lambda h: observe(h).model_copy(update={"allocation": None}))
     larger = Allocation.of(4, 1, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
-    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action("It grows.", target=larger))
+    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
     running.turns(2)
     assert [plan.target for plan in running.adjusted] == [larger]
 

@@ -5,6 +5,7 @@ import pytest
 from sizewright.recommender.control.diagnose import diagnose
 from sizewright.recommender.control.stragglers import Straggler
 from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.spec.wording import sentence
 
 WORKER = {"cpu_s": 0.5, "steps": 10, "data_s": 0.05, "pull_s": 0.05, "compute_s": 0.4, "push_s": 0.02}
 PS = {"cpu_s": 0.3, "exchanges": 40, "busy_s": 0.3, "lookups": 1000}
@@ -39,4 +40,4 @@ def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], 
     slow = Straggler(name, "worker" if role == "worker" else "ps", 4.0)
     finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas))
     assert (finding.cause, finding.remedy) == (cause, remedy)
-    assert finding.reason.startswith(f"{name} takes 4.0 times as long as its peers")
+    assert sentence(finding.reason).startswith(f"{name} takes 4.0 times as long as its peers")

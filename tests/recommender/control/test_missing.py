@@ -4,6 +4,7 @@ import pytest
 
 from sizewright.recommender.control.missing import MissingReplicas
 from sizewright.spec import Allocation, Bounds, ChangeCost, Job, RoleBounds
+from sizewright.spec.wording import sentence
 
 JOB = Job(bounds=Bounds(worker=RoleBounds(replicas=(2, 8))))
 AT = Allocation.of(4, 2, 0.5, 0.3, 512)
@@ -13,7 +14,10 @@ COST = ChangeCost(seconds=30.0, lower=10.0, upper=60.0)
 def test_missing_worker_is_waited_for_as_long_as_a_change_takes() -> None:
     missing = MissingReplicas(JOB)
     for seconds in (10.0, 30.0, 19.0):
-        assert missing.update(seconds, AT, {"worker": 3, "ps": 2}) == "3 of 4 worker replicas are running"
+        reason = missing.update(seconds, AT, {"worker": 3, "ps": 2})
+        assert reason
+        assert reason.values == {"role": "worker", "running": 3, "requested": 4}
+        assert sentence(reason) == "Skipped: 3 of 4 worker replicas are running."
         assert missing.act(AT, COST) is None
     missing.update(2.0, AT, {"worker": 3, "ps": 2})
     action = missing.act(AT, COST)
@@ -24,7 +28,7 @@ def test_missing_worker_is_waited_for_as_long_as_a_change_takes() -> None:
 def test_replica_that_starts_ends_the_wait() -> None:
     missing = MissingReplicas(JOB)
     missing.update(50.0, AT, {"worker": 3, "ps": 2})
-    assert missing.update(50.0, AT, {"worker": 4, "ps": 2}) == ""
+    assert missing.update(50.0, AT, {"worker": 4, "ps": 2}) is None
     missing.update(50.0, AT, {"worker": 3, "ps": 2})
     assert missing.act(AT, COST) is None
     missing.update(50.0, AT, {"worker": 3, "ps": 2})

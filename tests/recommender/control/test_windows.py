@@ -7,17 +7,27 @@ import pytest
 
 from sizewright.recommender.control.windows import MetricsWindows, Window, merged
 from sizewright.spec import Metrics
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import sentence
 from tests.helpers.made_metrics import metrics
 
 
-def windows_of(*observations: tuple[float, Metrics]) -> list[Window | str]:
+def windows_of(*observations: tuple[float, Metrics]) -> list[Window | Reason]:
     windows = MetricsWindows()
     return [windows.add(at_s, each) for at_s, each in observations]
 
 
+def skipped(windows: MetricsWindows, at_s: float, observation: Metrics) -> str:
+    """Return why an observation is skipped."""
+    reason = windows.add(at_s, observation)
+    assert isinstance(reason, Reason)
+    return sentence(reason)
+
+
 def test_window_contains_its_own_work_only() -> None:
     first, window = windows_of((100.0, metrics(10.0)), (102.0, metrics(12.0)))
-    assert first == "this is the first observation"
+    assert isinstance(first, Reason)
+    assert sentence(first) == "Skipped: this is the first observation."
     assert isinstance(window, Window)
     assert (window.seconds, window.samples, window.throughput) == (2.0, 200, 100.0)
     assert [replica.name for replica in window.of("worker")] == ["worker-0", "worker-1", "worker-2"]
@@ -65,7 +75,7 @@ def test_replicas_that_start_or_stop_are_not_in_the_window() -> None:
 def test_invalid_observation_is_skipped_and_the_next_is_used(observation: tuple[float, Metrics], why: str) -> None:
     windows = MetricsWindows()
     windows.add(1.0, metrics(10.0))
-    assert str(windows.add(*observation)).startswith(why)
+    assert skipped(windows, *observation).startswith(f"Skipped: {why}")
     assert isinstance(windows.add(10.0, metrics(20.0)), Window)
 
 
@@ -75,18 +85,18 @@ def test_invalid_observation_is_skipped_and_the_next_is_used(observation: tuple[
 def test_clock_jump_is_skipped_and_the_next_observation_is_used(at_s: float, job_s: float, why: str) -> None:
     windows = MetricsWindows()
     windows.add(1.0, metrics(10.0))
-    assert str(windows.add(at_s, metrics(job_s))).startswith(f"a clock jumped: {why}")
+    assert skipped(windows, at_s, metrics(job_s)).startswith(f"Skipped: a clock jumped: {why}")
     assert isinstance(windows.add(at_s + 1.0, metrics(job_s + 1.0)), Window)
 
 
 def test_replica_that_is_reported_twice_is_not_trusted() -> None:
     good = metrics(10.0)
     twice: Any = good.model_copy(update={"replicas": (*good.replicas, good.replicas[0])})
-    assert windows_of((1.0, twice)) == ["a replica is reported twice"]
+    assert windows_of((1.0, twice)) == [Reason.of("replica_twice")]
 
 
 def test_forget_begins_a_new_window() -> None:
     windows = MetricsWindows()
     windows.add(1.0, metrics(10.0))
     windows.forget()
-    assert windows.add(2.0, metrics(11.0)) == "this is the first observation"
+    assert windows.add(2.0, metrics(11.0)) == Reason.of("first_observation")

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import sizewright
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import _SENTENCES, sentence, sentences
+
+_CONSTRUCTED = re.compile(r"Reason\.of\(\s*\"(\w+)\"(?: if [^\"]* else \"(\w+)\")?")
+
+
+def constructed_kinds() -> set[str]:
+    """Return the kinds of reasons that the package constructs."""
+    texts = [path.read_text(encoding="utf-8") for path in Path(sizewright.__file__).parent.rglob("*.py")]
+    return {kind for text in texts for kinds in _CONSTRUCTED.findall(text) for kind in kinds if kind}
+
+
+def test_every_kind_that_is_constructed_has_a_sentence_and_no_other_has() -> None:
+    assert constructed_kinds() == _SENTENCES.keys()
+
+
+def test_reason_is_the_same_after_json() -> None:
+    reason = Reason.of("remedy_failed", remedy="migrate", tries=1, ratio=2.0, absent=None)
+    assert Reason.model_validate_json(reason.model_dump_json()) == reason
+    assert reason.values == {"remedy": "migrate", "tries": 1, "ratio": 2.0}
+
+
+def test_sentence_formats_the_values() -> None:
+    risk = Reason.of("oom_risk", limit_bytes=2**30, within_s=12.4, probability=0.25)
+    enough = Reason.of("ps_memory_enough", ps=2, memory_bytes=3 * 2**30)
+    assert sentences((risk, enough)) == (
+        "A PS exceeds its limit of 1.0 GiB within 12 s with probability 25%. 2 PS of 3.0 GiB suffice until the end."
+    )
+    failed = Reason.of("remedy_failed", remedy="add_worker", tries=1)
+    assert sentence(failed) == "Adding a worker was tried 1 time and does not help, so nothing is changed."
+
+
+def test_sentence_of_a_remedy_without_a_known_end_has_no_seconds() -> None:
+    assert sentence(Reason.of("remedy_saves", remedy="migrate", saved_s=30.4)) == "Replacing it saves 30 s."
+    assert sentence(Reason.of("remedy_saves", remedy="migrate")) == (
+        "Replacing it saves time for as long as the job runs."
+    )
+
+
+def test_text_in_a_value_is_no_template() -> None:
+    skipped = Reason.of("not_observed", error="{samples} is not a number")
+    assert sentence(skipped) == "Skipped: the job cannot be observed ({samples} is not a number)."
