@@ -37,13 +37,16 @@ def test_each_plan_is_applied_once_and_recorded_with_its_requester(tmp_path: Pat
     executor.adjust(handle, ADJUST)
     executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch", "adjust"]
-    told = [e for e in AuditLog(tmp_path / "ledger.jsonl").read() if e.became != "trains"]
-    assert [(e.plan_id, e.kind, e.became, e.asked_by, e.executor) for e in told] == [
+    entries = [e for e in AuditLog(tmp_path / "ledger.jsonl").read() if e.became != "trains"]
+    assert [(e.plan_id, e.kind, e.became, e.asked_by, e.executor) for e in entries] == [
         ("l-1", "launch", "applied", "anna", "fake"),
         ("a-1", "adjust", "applied", "pipeline", "fake"),
     ]
-    assert [(e.at, e.job, e.target, e.handle) for e in told] == [(NOW, "ctr", AT, handle), (NOW, "ctr", MORE, handle)]
-    assert told[1].seconds == pytest.approx(0.5)
+    assert [(e.at, e.job, e.target, e.handle) for e in entries] == [
+        (NOW, "ctr", AT, handle),
+        (NOW, "ctr", MORE, handle),
+    ]
+    assert entries[1].seconds == pytest.approx(0.5)
 
 
 def test_applied_plan_is_not_applied_by_another_process(tmp_path: Path) -> None:
@@ -85,8 +88,8 @@ def test_plan_that_the_executor_refused_can_be_retried(tmp_path: Path) -> None:
         executor.adjust(handle, ADJUST)
     executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch", "adjust", "adjust"]
-    told = [e.became for e in AuditLog(tmp_path / "ledger.jsonl").read()]
-    assert told == ["trains", "applied", "refused", "trains", "applied"]
+    results = [e.became for e in AuditLog(tmp_path / "ledger.jsonl").read()]
+    assert results == ["trains", "applied", "refused", "trains", "applied"]
 
 
 def test_other_attributes_are_those_of_the_executor(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ EXPECTED = Estimate(value=1000.0, lower=900.0, upper=1100.0)
 PLAN = Plan(id="p-1", kind="adjust", job=JOB, current=NOW, target=TARGET, reason="More.", expected=EXPECTED)
 
 
-def rails(**told: Any) -> Rails:
-    return Rails.model_validate(told)
+def rails(**fields: Any) -> Rails:
+    return Rails.model_validate(fields)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "fields",
     [
         {},
         {"worker": {"replicas": [1, 8], "cpu": [0.5, 1], "memory": "1Gi", "step": 4}},
@@ -32,12 +32,12 @@ def rails(**told: Any) -> Rails:
         {"priority_classes": ["low", "high"]},
     ],
 )
-def test_plan_within_the_rails_passes(told: dict[str, Any]) -> None:
-    check_rails(PLAN, rails(**told))
+def test_plan_within_the_rails_passes(fields: dict[str, Any]) -> None:
+    check_rails(PLAN, rails(**fields))
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("fields", "message"),
     [
         ({"paused": True}, "pause all plans"),
         ({"worker": {"replicas": [1, 7]}}, r"worker\.replicas is 8 \(allowed: 1 to 7\)"),
@@ -51,9 +51,9 @@ def test_plan_within_the_rails_passes(told: dict[str, Any]) -> None:
         ({"priority_classes": []}, r"priority_class is 'high' \(allowed: none\)"),
     ],
 )
-def test_violation_is_named_with_its_value(told: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        check_rails(PLAN, rails(**told))
+def test_violation_is_named_with_its_value(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        check_rails(PLAN, rails(**fields))
     assert caught.value.remedy
 
 

@@ -1,4 +1,4 @@
-"""Metrics through the text that a Prometheus scrapes, and back."""
+"""Metrics survive the text format that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALLOCATIONS = st.builds(
 def replicas(draw: st.DrawFn) -> tuple[ReplicaMetrics, ...]:
     kinds = {"int": COUNTS, "float": SUMS}
     names = draw(st.sets(st.tuples(st.sampled_from(ROLES), st.integers(0, 30)), max_size=4))
-    told = []
+    metrics = []
     for role, index in sorted(names, key=lambda name: (name[0], name[1])):
         fields = {
             name: draw(kinds[field.annotation.__name__])
@@ -53,8 +53,8 @@ def replicas(draw: st.DrawFn) -> tuple[ReplicaMetrics, ...]:
         }
         limited = draw(st.sampled_from(["cgroup", "affinity", "none"]))
         period = draw(st.none() | SUMS)
-        told.append(ReplicaMetrics(role=role, index=index, limited_by=limited, cfs_period_ms=period, **fields))
-    return tuple(told)
+        metrics.append(ReplicaMetrics(role=role, index=index, limited_by=limited, cfs_period_ms=period, **fields))
+    return tuple(metrics)
 
 
 METRICS = st.builds(
@@ -71,7 +71,7 @@ def port_of(at_s: float, metrics: Metrics) -> MetricsPort:
 
 
 def parsed(text: str) -> list[Sample]:
-    """As Prometheus reads it."""
+    """Parse a text as Prometheus does."""
     return [Sample(*one[:3]) for family in text_string_to_metric_families(text) for one in family.samples]
 
 
@@ -88,9 +88,9 @@ def test_nan_values_are_preserved_where_possible() -> None:
     assert math.isnan(look_of(samples)[1].replicas[0].cpu_s)
     broken = [one._replace(value=math.nan) if one.name.endswith("steps_total") else one for one in samples]
     halves = [one for one in samples if "cpu_seconds" not in one.name]
-    for told in (broken, halves, [one for one in samples if "looked" not in one.name]):
+    for scrape in (broken, halves, [one for one in samples if "looked" not in one.name]):
         with pytest.raises(InputError, match="The job's series in Prometheus are in"):
-            look_of(told)
+            look_of(scrape)
 
 
 def scraped(port: MetricsPort) -> list[Sample]:
@@ -102,13 +102,13 @@ def test_loop_metrics_are_served_and_the_port_is_released() -> None:
     with MetricsPort(0) as port:
         assert scraped(port) == []
         run_with([port.beside], tuned=True)
-        told = scraped(port)
-    turns = {one.labels["kind"]: one.value for one in told if one.name == "sizewright_loop_turns_total"}
+        scrape = scraped(port)
+    turns = {one.labels["kind"]: one.value for one in scrape if one.name == "sizewright_loop_turns_total"}
     assert turns["adjust"] >= 1
-    steps = {one.labels["step"]: one.value for one in told if one.name == "sizewright_loop_step_seconds_count"}
+    steps = {one.labels["step"]: one.value for one in scrape if one.name == "sizewright_loop_step_seconds_count"}
     assert steps["apply"] == turns["adjust"]
     assert steps["observe"] == sum(turns.values())
-    values = {one.name: one.value for one in told}
+    values = {one.name: one.value for one in scrape}
     assert values["sizewright_loop_paused"] == 0
     assert values["sizewright_loop_throughput"] > 1000
     assert values["sizewright_forecast_finish_seconds"] > 0
@@ -127,7 +127,7 @@ def test_port_in_use_raises_input_error(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def prometheus(answers: Iterator[list[Sample] | None]) -> AbstractContextManager[str]:
-    """A server that answers as one does; with nothing, it fails."""
+    """Serve query results as Prometheus does; an answer of None is an HTTP error."""
 
     def reply(*_: object) -> Reply:
         samples = next(answers)
@@ -138,24 +138,24 @@ def prometheus(answers: Iterator[list[Sample] | None]) -> AbstractContextManager
     return server(reply)
 
 
-def looks(count: int) -> list[list[Sample]]:
-    """Of a run at one allocation, the last at its end."""
-    seen: list[list[Sample]] = []
+def scrapes_of(count: int) -> list[list[Sample]]:
+    """Return the scrapes of a run at one allocation; the last one is from its end."""
+    scrapes: list[list[Sample]] = []
     fake_labels = labels_of("ctr", "ctr-1")
-    run_with([lambda r: lambda m: seen.append(list(samples_of(r.clock(), m, fake_labels)))])
-    ended = [one._replace(value=0.0) if one.name == "sizewright_samples_left" else one for one in seen[count]]
-    return [*seen[:count], ended]
+    run_with([lambda r: lambda m: scrapes.append(list(samples_of(r.clock(), m, fake_labels)))])
+    ended = [one._replace(value=0.0) if one.name == "sizewright_samples_left" else one for one in scrapes[count]]
+    return [*scrapes[:count], ended]
 
 
 def test_loop_over_prometheus_is_a_dry_run_that_skips_untrusted_scrapes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
-    first, second, third, last = looks(3)
+    first, second, third, last = scrapes_of(3)
     other = [one._replace(labels=one.labels | {"run": "ctr-2"}) for one in second]
     answers = [first, first, first, None, [], [*second, *other], second, second, third, last]
     with prometheus(iter(answers)) as url:
-        told = sw.tune(JOB, prometheus=url, plans=tmp_path / "plans")
+        decisions = sw.tune(JOB, prometheus=url, plans=tmp_path / "plans")
     reasons = [
         "the first observation",
         "refuses: HTTP 503",
@@ -164,12 +164,12 @@ def test_loop_over_prometheus_is_a_dry_run_that_skips_untrusted_scrapes(
         "the first observation",
         "the clock did not advance",
     ]
-    assert len(told) == len(answers) - 2
-    for decision, reason in zip(told, reasons, strict=False):
+    assert len(decisions) == len(answers) - 2
+    for decision, reason in zip(decisions, reasons, strict=False):
         assert reason in decision.reason
-    assert {decision.kind for decision in told[:6]} == {"blind"}
-    assert {decision.kind for decision in told[6:]} <= {"keep", "adjust"}
-    assert {decision.applied for decision in told} == {None}
+    assert {decision.kind for decision in decisions[:6]} == {"blind"}
+    assert {decision.kind for decision in decisions[6:]} <= {"keep", "adjust"}
+    assert {decision.applied for decision in decisions} == {None}
 
 
 def test_silent_or_empty_prometheus_raises_an_error() -> None:
@@ -182,7 +182,7 @@ def test_silent_or_empty_prometheus_raises_an_error() -> None:
 
 
 def test_run_scraped_twice_yields_the_newest_copy() -> None:
-    (first, second, _) = looks(2)
+    (first, second, _) = scrapes_of(2)
     stale = [one._replace(labels=one.labels | {"prometheus_replica": "b", "instance": "x"}) for one in first]
     fresh = [
         one._replace(labels={("exported_role" if k == "role" else k): v for k, v in one.labels.items()})

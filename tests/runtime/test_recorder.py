@@ -1,4 +1,4 @@
-"""What is kept of runs; they are trained by an executor in memory."""
+"""The recorder keeps one record of each run of the fake executor."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LAUNCH = Plan(
 
 
 def record(fake: FakeExecutor, **options: object) -> tuple[Outcome, FinishedJob]:
-    kept: list[FinishedJob] = []
-    outcome = run_plan(fake, LAUNCH, record=kept.append, every_s=10, clock=fake.clock, **options)  # type: ignore[arg-type]
-    (run,) = kept
+    records: list[FinishedJob] = []
+    outcome = run_plan(fake, LAUNCH, record=records.append, every_s=10, clock=fake.clock, **options)  # type: ignore[arg-type]
+    (run,) = records
     return outcome, run
 
 
@@ -33,7 +33,7 @@ def test_run_is_recorded_with_throughput_and_prediction() -> None:
     assert run.outcome == outcome
     assert (run.name, run.key, run.executor, run.source) == ("ctr", LAUNCH.job.hash, "fake", "run")
     assert run.throughput == pytest.approx(500.0, rel=0.01)
-    assert [stretch.allocation for stretch in run.stretches] == [ONE]
+    assert [segment.allocation for segment in run.stretches] == [ONE]
     assert (run.expected, run.expected_by) == (EXPECTED, "prior")
     assert run.worker.memory_peak_bytes
     assert run.worker.cpu_used is not None
@@ -51,8 +51,8 @@ def test_each_allocation_has_its_own_segment_without_change_times() -> None:
         if allocation == ONE:
             fake.adjust(handle, Plan(id="p-2", kind="adjust", job=LAUNCH.job, current=ONE, target=TWO, reason=""))
     run = recorder.finished(fake.stop(handle))
-    assert [stretch.allocation for stretch in run.stretches] == [ONE, TWO]
-    assert [stretch.throughput for stretch in run.stretches] == pytest.approx([500.0, 1000.0], rel=0.01)
+    assert [segment.allocation for segment in run.stretches] == [ONE, TWO]
+    assert [segment.throughput for segment in run.stretches] == pytest.approx([500.0, 1000.0], rel=0.01)
     assert run.stretches[0].at_s + run.stretches[0].duration_s <= run.stretches[1].at_s
 
 
@@ -94,8 +94,8 @@ def test_restarted_replica_is_counted_from_its_restart() -> None:
     recorder = Recorder(LAUNCH, Handle(executor="fake", id="x", job="ctr"), clock, datetime.now(timezone.utc))
 
     def worker(at_s: float, cpu_s: float) -> Metrics:
-        told = ReplicaMetrics(role="worker", index=0, at_s=at_s, cpu_s=cpu_s, throttled_s=0, memory_peak_bytes=1)
-        return Metrics(replicas=(told,))
+        replica = ReplicaMetrics(role="worker", index=0, at_s=at_s, cpu_s=cpu_s, throttled_s=0, memory_peak_bytes=1)
+        return Metrics(replicas=(replica,))
 
     for at_s, cpu_s in ((0, 0), (100, 50), (1, 0.2), (11, 5.2)):
         recorder.look(worker(at_s, cpu_s))
@@ -107,8 +107,8 @@ def test_run_ended_by_an_error_is_recorded() -> None:
         def observe(self, handle: Handle) -> Metrics:
             raise RuntimeError("who knows")
 
-    kept: list[FinishedJob] = []
+    records: list[FinishedJob] = []
     fake = Broken(samples=10**9)
     with pytest.raises(RuntimeError, match="who knows"):
-        run_plan(fake, LAUNCH, record=kept.append, every_s=10, clock=fake.clock)
-    assert [run.outcome.status for run in kept] == ["stopped"]
+        run_plan(fake, LAUNCH, record=records.append, every_s=10, clock=fake.clock)
+    assert [run.outcome.status for run in records] == ["stopped"]

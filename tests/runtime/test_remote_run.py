@@ -1,4 +1,4 @@
-"""A running job that is reached from elsewhere."""
+"""A running job is observed and changed from another process."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_remote_run_is_observed_and_changed_without_leftovers() -> None:
     assert sockets() == []
 
 
-def test_memory_forecast_reaches_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
+def test_memory_forecast_is_passed_to_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    forecasts: list[int] = []
     with running_job() as fake, find_run("ctr") as run:
-        monkeypatch.setattr(fake, "expect_memory", lambda _, needed: told.append(needed))
+        monkeypatch.setattr(fake, "expect_memory", lambda _, needed: forecasts.append(needed))
         run.expect_memory(run.status.handle, 700)
-    assert told == [700]
+    assert forecasts == [700]
 
 
 def test_errors_are_passed_on_unchanged() -> None:

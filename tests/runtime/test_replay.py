@@ -1,4 +1,4 @@
-"""Metrics that were recorded, and a loop over them."""
+"""A loop replays recorded metrics."""
 
 from __future__ import annotations
 
@@ -34,29 +34,31 @@ def store(tmp_path: Path) -> str:
 
 
 def rewritten(path: Path, at_s: list[float]) -> None:
-    looks = MetricsLog(path).read()
+    observations = MetricsLog(path).read()
     path.unlink()
-    for seconds, look in zip(at_s, looks, strict=False):
-        MetricsLog(path).append(look.model_copy(update={"at_s": seconds}))
+    for seconds, observation in zip(at_s, observations, strict=False):
+        MetricsLog(path).append(observation.model_copy(update={"at_s": seconds}))
 
 
 def kinds(decisions: list[Decision]) -> list[str]:
     return [decision.kind for decision in decisions]
 
 
-def test_replay_decides_what_would_have_been_done(recorded: Path, store: str, tmp_path: Path) -> None:
+def test_replay_decides_what_a_loop_would_have_done(recorded: Path, store: str, tmp_path: Path) -> None:
     log, plans = tmp_path / "d.jsonl", tmp_path / "plans"
-    told = sw.tune(JOB, replay=recorded, store=store, how=Tuning(decisions=log), plans=plans)
-    wanted = [decision for decision in told if decision.kind == "adjust"]
-    assert wanted
-    assert {decision.applied for decision in wanted} == {None}
-    assert wanted[0].target is not None
-    assert rate(wanted[0].target) > 2 * rate(ONE)
-    assert {decision.allocation for decision in told} == {ONE}
-    assert DecisionLog(log).read() == told
-    assert sw.Plan.load(next(plans.iterdir())).target in [decision.target for decision in wanted]
+    decisions = sw.tune(JOB, replay=recorded, store=store, how=Tuning(decisions=log), plans=plans)
+    adjustments = [decision for decision in decisions if decision.kind == "adjust"]
+    assert adjustments
+    assert {decision.applied for decision in adjustments} == {None}
+    assert adjustments[0].target is not None
+    assert rate(adjustments[0].target) > 2 * rate(ONE)
+    assert {decision.allocation for decision in decisions} == {ONE}
+    assert DecisionLog(log).read() == decisions
+    assert sw.Plan.load(next(plans.iterdir())).target in [decision.target for decision in adjustments]
     again = sw.tune(JOB, replay=recorded, store=store, how=Tuning(decisions=log))
-    assert [decision.reason for decision in again] == [decision.reason for decision in told]  # it is not gone on with
+    assert [decision.reason for decision in again] == [
+        decision.reason for decision in decisions
+    ]  # the log of decisions does not change the result
 
 
 def test_same_file_gives_the_same_decisions(recorded: Path, store: str) -> None:
@@ -75,9 +77,9 @@ def test_invalid_lines_are_skipped_with_a_warning(recorded: Path, caplog: pytest
 
 
 def test_dry_run_proposes_one_change_until_it_learns_more(recorded: Path, store: str, tmp_path: Path) -> None:
-    told = sw.tune(JOB, replay=recorded, store=store, plans=tmp_path)
-    wanted = [decision for decision in told if decision.kind == "adjust"]
-    assert len(list(tmp_path.iterdir())) < 0.2 * len(wanted)
+    decisions = sw.tune(JOB, replay=recorded, store=store, plans=tmp_path)
+    adjustments = [decision for decision in decisions if decision.kind == "adjust"]
+    assert len(list(tmp_path.iterdir())) < 0.2 * len(adjustments)
 
 
 def test_expensive_changes_are_not_proposed(recorded: Path, store: str) -> None:
@@ -94,33 +96,33 @@ def test_expensive_changes_are_not_proposed(recorded: Path, store: str) -> None:
 )
 def test_clock_jumps_are_skipped(recorded: Path, store: str, at_s: list[float], expected: str) -> None:
     rewritten(recorded, at_s)
-    told = sw.tune(JOB, replay=recorded, store=store)
-    assert len(told) == len(at_s)
-    assert any(expected in decision.reason for decision in told if decision.kind == "blind")
-    assert told[-1].kind != "blind"
+    decisions = sw.tune(JOB, replay=recorded, store=store)
+    assert len(decisions) == len(at_s)
+    assert any(expected in decision.reason for decision in decisions if decision.kind == "blind")
+    assert decisions[-1].kind != "blind"
 
 
 def test_invalid_numbers_are_recorded_and_not_trusted(recorded: Path, store: str) -> None:
-    looks = MetricsLog(recorded).read()[:3]
-    broken = looks[1].metrics.replicas[0].model_copy(update={"cpu_s": float("nan")})
-    metrics = looks[1].metrics.model_copy(update={"replicas": (broken, *looks[1].metrics.replicas[1:])})
+    observations = MetricsLog(recorded).read()[:3]
+    broken = observations[1].metrics.replicas[0].model_copy(update={"cpu_s": float("nan")})
+    metrics = observations[1].metrics.model_copy(update={"replicas": (broken, *observations[1].metrics.replicas[1:])})
     log = MetricsLog(recorded.with_name("nan.jsonl"))
-    for number, look in enumerate([looks[0].metrics, metrics]):
-        log.append(Observed(at=START, at_s=10.0 * number, metrics=look))
-    told = sw.tune(JOB, replay=log.path, store=store)
-    assert kinds(told) == ["blind", "blind"]
-    assert "reports invalid numbers" in told[-1].reason
+    for number, observed in enumerate([observations[0].metrics, metrics]):
+        log.append(Observed(at=START, at_s=10.0 * number, metrics=observed))
+    decisions = sw.tune(JOB, replay=log.path, store=store)
+    assert kinds(decisions) == ["blind", "blind"]
+    assert "reports invalid numbers" in decisions[-1].reason
 
 
 def test_observation_stays_until_wait_moves_on(recorded: Path) -> None:
-    looks = [
+    observations = [
         Observed(at=START + timedelta(seconds=at), at_s=at, metrics=Metrics(replicas=(), samples_trained=int(at)))
         for at in (0.0, 1.0, 2.5, 3.0)
     ]
-    replay, seen = ReplayExecutor(looks), list[int]()
+    replay, samples = ReplayExecutor(observations), list[int]()
     while not replay.wait(HANDLE, 2.0):
-        seen.append(replay.observe(HANDLE).samples_trained)
-    assert (seen, replay.clock(), replay.now()) == ([2], 2.5, START + timedelta(seconds=2.5))
+        samples.append(replay.observe(HANDLE).samples_trained)
+    assert (samples, replay.clock(), replay.now()) == ([2], 2.5, START + timedelta(seconds=2.5))
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b'{"at_s": 1}\n', b"\xff\x00\n[]\n"])

@@ -1,4 +1,4 @@
-"""A run that a control loop watches; it is trained by an executor in memory."""
+"""A control loop tunes runs of the fake executor."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.helpers.beside_runs import JOB, ONE, rate, tuner_of
 
 
 def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decision]]:
-    fake, kept, decided = FakeExecutor(throughput=rate), list[FinishedJob](), list[Decision]()
+    fake, records, decided = FakeExecutor(throughput=rate), list[FinishedJob](), list[Decision]()
 
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     outcome = run_plan(
-        fake, plan, record=kept.append, tune=tuner_of(fake) if tuned else None, decided=decided.append, every_s=1,
+        fake, plan, record=records.append, tune=tuner_of(fake) if tuned else None, decided=decided.append, every_s=1,
         clock=fake.clock,
     )  # fmt: skip
-    (told,) = kept
-    return fake, outcome, told, decided
+    (record,) = records
+    return fake, outcome, record, decided
 
 
 def test_undersized_job_ends_sooner_and_records_each_allocation() -> None:
-    _, plain, alone, _ = run(tuned=False)
-    _, outcome, told, decided = run(tuned=True)
-    assert (plain.status, outcome.status) == ("finished", "finished")
-    assert (plain.samples, outcome.samples) == (1_000_000, 1_000_000)
-    assert outcome.duration_s < 0.4 * plain.duration_s
-    assert len(alone.stretches) == 1
-    assert [s.allocation for s in told.stretches] == [ONE, *(d.target for d in decided if d.applied)]
-    assert told.stretches[0].throughput == pytest.approx(1000.0, rel=0.01)
-    assert told.stretches[-1].throughput == pytest.approx(rate(told.stretches[-1].allocation), rel=0.05)
+    _, untuned_outcome, untuned, _ = run(tuned=False)
+    _, outcome, record, decided = run(tuned=True)
+    assert (untuned_outcome.status, outcome.status) == ("finished", "finished")
+    assert (untuned_outcome.samples, outcome.samples) == (1_000_000, 1_000_000)
+    assert outcome.duration_s < 0.4 * untuned_outcome.duration_s
+    assert len(untuned.stretches) == 1
+    assert [s.allocation for s in record.stretches] == [ONE, *(d.target for d in decided if d.applied)]
+    assert record.stretches[0].throughput == pytest.approx(1000.0, rel=0.01)
+    assert record.stretches[-1].throughput == pytest.approx(rate(record.stretches[-1].allocation), rel=0.05)
     assert 15 < len(decided) < 60
 
 
@@ -76,12 +76,12 @@ def test_failed_fit_is_recorded_and_the_job_trains_on(monkeypatch: pytest.Monkey
 
 
 def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A companion that fails ends no job; while the job tells nothing, companions and its loop go on."""
-    seen, decided, observe = list[Metrics | None](), list[Decision](), FakeExecutor.observe
+    """A failing observer ends no job; while the job does not answer, observers and the loop go on."""
+    observations, decided, observe = list[Metrics | None](), list[Decision](), FakeExecutor.observe
 
     def companion(_: Running) -> MetricsCallback:
         def look(metrics: Metrics | None) -> None:
-            seen.append(metrics)
+            observations.append(metrics)
             raise OSError("No space left on device")
 
         return look
@@ -98,7 +98,7 @@ def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypat
         clock=fake.clock, companions=[companion], decided=decided.append,
     )  # fmt: skip
     assert outcome.status == "finished"
-    assert sum(metrics is None for metrics in seen) >= 30
+    assert sum(metrics is None for metrics in observations) >= 30
     blind = [decision for decision in decided if decision.kind == "blind"]
     assert any("the job cannot be observed (It does not answer)" in decision.reason for decision in blind)
 
@@ -114,7 +114,7 @@ def test_launched_plan_is_checked_against_rails_and_recorded(tmp_path: Path, mon
     with pytest.raises(InputError, match=r"worker\.replicas is 1 \(allowed: 2 to 9\)"):
         api.run(plan, executor=fake, rails=Rails(worker=RoleRails(replicas=(2, 9))), ledger=ledger)
     assert fake.calls == []
-    for _ in range(2):  # the same plan may be trained anew
+    for _ in range(2):  # the same plan may be run again
         assert api.run(plan, executor=fake, ledger=ledger).status == "finished"
     assert [entry.became for entry in AuditLog(ledger).read() if entry.became != "trains"] == [
         "refused", "applied", "applied"
@@ -124,13 +124,13 @@ def test_launched_plan_is_checked_against_rails_and_recorded(tmp_path: Path, mon
 def test_loop_changes_are_checked_against_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIZEWRIGHT_STORE", f"sqlite:///{tmp_path}/store.db")
     fake, decided = FakeExecutor(throughput=rate), list[Decision]()
-    most = ONE.replicas("worker")
-    rails = Rails(worker=RoleRails(replicas=(1, most)))
+    limit = ONE.replicas("worker")
+    rails = Rails(worker=RoleRails(replicas=(1, limit)))
     guarded = GuardrailExecutor(fake, rails=rails, clock=fake.clock)
     plan = launch_plan(JOB, ONE)
     run_plan(guarded, plan, clock=fake.clock, tune=tuner_of(guarded), decided=decided.append, every_s=1)  # type: ignore[arg-type]
     refused = [decision for decision in decided if "guard rails" in decision.error]
-    assert refused, "it wants more workers, which is refused"
+    assert refused, "the loop proposes more workers, which is refused"
     assert all(
-        call.plan.target.replicas("worker") <= most for call in fake.calls if call.plan and call.method == "adjust"
+        call.plan.target.replicas("worker") <= limit for call in fake.calls if call.plan and call.method == "adjust"
     )

@@ -1,4 +1,4 @@
-"""What a loop beside a run is put together from."""
+"""Tuning sets up the observer that runs the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.helpers.beside_runs import JOB
 
 
 def threads() -> set[int]:
-    """Of every library that computes in threads."""
+    """Return the thread limits of all libraries that compute in threads."""
     return {library["num_threads"] for library in threadpool_info()}
 
 
@@ -19,7 +19,7 @@ def test_tuning_limits_the_threads_of_this_process() -> None:
     with threadpool_limits(2):
         if threads() != {2}:
             pytest.skip("libraries here compute in one thread at most")
-        with tuning(JOB, FakeExecutor(), Tuning()) as beside:
+        with tuning(JOB, FakeExecutor(), Tuning()) as observer:
             assert threads() == {1}
-            assert beside
+            assert observer
         assert threads() == {2}

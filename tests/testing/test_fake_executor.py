@@ -35,7 +35,7 @@ def handle_of(fake: FakeExecutor) -> Handle:
     return next(call.handle for call in fake.calls if call.handle)
 
 
-def test_sums_grow_with_the_clock_and_give_the_rate(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_counters_grow_with_the_clock_at_the_rate(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     first = fake.observe(handle)
     clock.sleep(10.05)
@@ -48,16 +48,16 @@ def test_sums_grow_with_the_clock_and_give_the_rate(fake: FakeExecutor, clock: M
     (ps,) = last.of("ps")
     assert (ps.exchanges, ps.busy_s > 0, ps.memory_peak_bytes > 0) == (100, True, True)
     assert last.engine_cpu_s > first.engine_cpu_s
-    assert fake.observe(handle) == last  # no time has passed
+    assert fake.observe(handle) == last  # no time passed
 
 
-def test_a_change_takes_its_cost_and_training_goes_on_meanwhile(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_live_change_takes_its_cost_while_training_continues(fake: FakeExecutor, clock: ManualClock) -> None:
     fake.cost = ChangeCost(seconds=4, lower=3, upper=5)
     handle = fake.launch(LAUNCH)
     clock.sleep(6)
     fake.adjust(handle, ADJUST)
     assert clock() == 60
-    assert samples(fake.observe(handle)) == [10_000, 0]  # what remains keeps its sums
+    assert samples(fake.observe(handle)) == [10_000, 0]  # the remaining worker keeps its counters
     clock.sleep(5)
     assert samples(fake.observe(handle)) == [15_000, 5_000]
     outcome = fake.stop(handle)
@@ -65,7 +65,7 @@ def test_a_change_takes_its_cost_and_training_goes_on_meanwhile(fake: FakeExecut
     assert [(change.at_s, change.seconds) for change in outcome.changes] == [(6, 4)]
 
 
-def test_a_change_that_is_not_live_costs_training_time(clock: ManualClock) -> None:
+def test_change_by_restart_costs_training_time(clock: ManualClock) -> None:
     able = Capabilities(launch=True, adjust=True, observe=True, stop=True)
     fake = FakeExecutor(clock=clock, throughput=thousand_a_worker, capabilities=able)
     fake.cost = ChangeCost(seconds=90, lower=30, upper=180)
@@ -75,14 +75,14 @@ def test_a_change_that_is_not_live_costs_training_time(clock: ManualClock) -> No
     assert samples(fake.observe(handle)) == [6_000, 0]
 
 
-def test_the_hottest_ps_holds_up_all_until_look_ups_are_even(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_hottest_ps_limits_all_until_rebalance(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH.model_copy(update={"target": TWO}))
     fake.skew_lookups(handle, (0.75, 0.25))
     clock.sleep(3)
     first, second = fake.observe(handle).of("ps")
     assert first.lookups == 3 * second.lookups
     assert first.busy_s == pytest.approx(3 * second.busy_s)
-    assert sum(samples(fake.observe(handle))) == 4000  # of 6000
+    assert sum(samples(fake.observe(handle))) == 4000  # instead of 6000
     assert fake.observe(handle).of("worker")[0].wait_s == pytest.approx(1.0)
     fake.adjust(handle, ADJUST.model_copy(update={"current": TWO, "rebalance": True, "cooldown_s": 0.0}))
     before = fake.observe(handle)
@@ -95,7 +95,7 @@ def test_the_hottest_ps_holds_up_all_until_look_ups_are_even(fake: FakeExecutor,
 
 
 @pytest.mark.parametrize("what", [{"migrate": ("ps-0",)}, {"rebalance": True}])
-def test_what_is_not_claimed_is_not_done(what: dict[str, object]) -> None:
+def test_change_beyond_the_capabilities_is_refused(what: dict[str, object]) -> None:
     able = Capabilities(launch=True, adjust=True, observe=True, stop=True)
     fake = FakeExecutor(capabilities=able)
     handle = fake.launch(LAUNCH)
@@ -103,7 +103,7 @@ def test_what_is_not_claimed_is_not_done(what: dict[str, object]) -> None:
         fake.adjust(handle, ADJUST.model_copy(update=what))
 
 
-def test_the_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     fake.adjust(handle, ADJUST)
     back = ADJUST.model_copy(update={"id": "p-3", "current": TWO, "target": ONE})
@@ -114,7 +114,7 @@ def test_the_cool_down_runs_by_the_clock(fake: FakeExecutor, clock: ManualClock)
     assert len(samples(fake.observe(handle))) == 1
 
 
-def test_it_trains_its_samples_and_no_more(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_job_ends_after_its_samples(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     assert not fake.wait(handle, 99)
     assert fake.wait(handle, 99)
@@ -138,15 +138,15 @@ def test_calls_are_recorded_and_the_next_one_can_fail(fake: FakeExecutor) -> Non
         fake.fail_next("adjsut", EngineError(""))
 
 
-def test_another_takes_the_place_of_a_lost_replica(fake: FakeExecutor, clock: ManualClock) -> None:
+def test_lost_replica_is_replaced(fake: FakeExecutor, clock: ManualClock) -> None:
     handle = fake.launch(LAUNCH)
     clock.sleep(5)
     fake.fail_replica(handle, "worker-0", cause="oom", samples_repeated=7)
     clock.sleep(1)
-    seen = fake.observe(handle)
-    assert samples(seen) == [1000]
-    assert [replica.name for replica in seen.replicas] == ["ps-0", "worker-1"]
-    assert (seen.samples_trained, seen.samples_left) == (6000, 94_000)
+    metrics = fake.observe(handle)
+    assert samples(metrics) == [1000]
+    assert [replica.name for replica in metrics.replicas] == ["ps-0", "worker-1"]
+    assert (metrics.samples_trained, metrics.samples_left) == (6000, 94_000)
     outcome = fake.stop(handle)
     (failure,) = outcome.failures
     assert (failure.at_s, failure.replica, failure.cause) == (5, "worker-0", "oom")
@@ -156,7 +156,7 @@ def test_another_takes_the_place_of_a_lost_replica(fake: FakeExecutor, clock: Ma
         fake.fail_replica(other, "ps-3")
 
 
-def test_what_is_not_recovered_fails_the_job(fake: FakeExecutor) -> None:
+def test_unrecovered_replica_fails_the_job(fake: FakeExecutor) -> None:
     handle = fake.launch(LAUNCH)
     fake.fail_replica(handle, "ps-0", recovered_s=None)
     with pytest.raises(ReplicaDiedError, match="ps-0 failed: killed"):
@@ -165,40 +165,40 @@ def test_what_is_not_recovered_fails_the_job(fake: FakeExecutor) -> None:
     assert fake.stop(handle).status == "failed"
 
 
-def test_the_same_calls_give_the_same_answers() -> None:
-    def told() -> tuple[Handle, Metrics]:
+def test_same_calls_give_the_same_answers() -> None:
+    def answers() -> tuple[Handle, Metrics]:
         fake = FakeExecutor()
         handle = fake.launch(LAUNCH)
         fake.clock.sleep(3)
         fake.adjust(handle, ADJUST)
         return handle, fake.observe(handle)
 
-    assert told() == told()
+    assert answers() == answers()
 
 
-def test_a_plan_runs_to_its_end_with_progress(fake: FakeExecutor, clock: ManualClock) -> None:
-    seen: list[RunProgress] = []
-    outcome = run_plan(fake, LAUNCH, progress=seen.append, every_s=10, clock=clock)
+def test_plan_runs_to_its_end_with_progress(fake: FakeExecutor, clock: ManualClock) -> None:
+    reports: list[RunProgress] = []
+    outcome = run_plan(fake, LAUNCH, progress=reports.append, every_s=10, clock=clock)
     assert (outcome.status, outcome.samples) == ("finished", 100_000)
-    assert [look.samples for look in seen] == list(range(10_000, 100_000, 10_000))
-    assert seen[0].samples_per_s == 0  # one look tells no rate: a resumed job begins with many samples
-    assert all(look.samples_per_s == pytest.approx(1000) for look in seen[1:])
-    assert {(look.workers, look.ps) for look in seen} == {(1, 1)}
+    assert [look.samples for look in reports] == list(range(10_000, 100_000, 10_000))
+    assert reports[0].samples_per_s == 0  # one observation gives no rate: a resumed job starts with many samples
+    assert all(look.samples_per_s == pytest.approx(1000) for look in reports[1:])
+    assert {(look.workers, look.ps) for look in reports} == {(1, 1)}
 
 
-def test_progress_counts_on_when_a_worker_begins_anew(fake: FakeExecutor, clock: ManualClock) -> None:
-    seen: list[int] = []
+def test_progress_continues_after_a_worker_restarts(fake: FakeExecutor, clock: ManualClock) -> None:
+    counts: list[int] = []
 
     def look(now: RunProgress) -> None:
-        seen.append(now.samples)
-        if len(seen) == 2:
+        counts.append(now.samples)
+        if len(counts) == 2:
             fake.fail_replica(handle_of(fake), "worker-0")
 
     run_plan(fake, LAUNCH, progress=look, every_s=10, clock=clock)
-    assert seen[:4] == [10_000, 20_000, 30_000, 40_000]
+    assert counts[:4] == [10_000, 20_000, 30_000, 40_000]
 
 
-def test_an_interrupt_stops_the_job_and_tells_its_outcome(fake: FakeExecutor) -> None:
+def test_interrupt_stops_the_job_and_returns_its_outcome(fake: FakeExecutor) -> None:
     def interrupt(_: RunProgress) -> None:
         raise KeyboardInterrupt
 
@@ -206,7 +206,7 @@ def test_an_interrupt_stops_the_job_and_tells_its_outcome(fake: FakeExecutor) ->
     assert fake.calls[-1].method == "stop"
 
 
-def test_a_job_that_tells_nothing_for_a_while_trains_on(
+def test_job_that_does_not_answer_for_a_while_trains_on(
     fake: FakeExecutor, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -215,7 +215,7 @@ def test_a_job_that_tells_nothing_for_a_while_trains_on(
     assert caplog.text.count("trains on: The cluster does not answer.") == 1
 
 
-def test_a_run_that_fails_is_an_outcome_and_an_error_stops_it(fake: FakeExecutor) -> None:
+def test_failed_run_returns_an_outcome_and_an_error_stops_it(fake: FakeExecutor) -> None:
     def lose(_: RunProgress) -> None:
         fake.fail_replica(handle_of(fake), "ps-0", recovered_s=None)
 

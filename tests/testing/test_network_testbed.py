@@ -1,4 +1,4 @@
-"""The test bed: one cluster over shaped links, with a token, and nothing left behind."""
+"""The test bed runs one cluster over shaped links with a token, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def python(code: str) -> list[str]:
 
 
 def leavings() -> dict[str, object]:
-    """What a bed may leave on a host: all of it as it is now."""
-    here, elsewhere = os.stat("/proc/self/ns/net").st_ino, set()
+    """Return everything that a bed may leave on the host, as it is now."""
+    own_namespace, elsewhere = os.stat("/proc/self/ns/net").st_ino, set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "ns" / "net").stat().st_ino != here:
+            if (process / "ns" / "net").stat().st_ino != own_namespace:
                 elsewhere.add(process.name)
     return {
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*")),
@@ -80,7 +80,7 @@ def leavings() -> dict[str, object]:
 
 
 def until(condition: str, bed: Bed, timeout_s: float = 60.0) -> str:
-    """Output of a driver that counts nodes, asked until it holds `condition`."""
+    """Return the first output of a node-counting driver that contains `condition`."""
     end = time.monotonic() + timeout_s
     while condition not in (output := bed.run(python(CONNECT + COUNT), timeout_s=60).stdout):
         assert time.monotonic() < end, output
@@ -163,7 +163,7 @@ def test_killed_machine_leaves_the_cluster(bed: Bed) -> None:
 
 
 @pytest.mark.long
-def test_two_beds_side_by_side_and_nothing_left_when_the_body_raises(host: None) -> None:
+def test_two_beds_coexist_and_leave_nothing_when_the_body_raises(host: None) -> None:
     before = leavings()
     with pytest.raises(ZeroDivisionError):
         two_beds_and_an_error()
@@ -179,7 +179,7 @@ def two_beds_and_an_error() -> None:
 
 
 @pytest.mark.long
-def test_nothing_left_when_bring_up_fails(host: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_bring_up_leaves_nothing(host: None, monkeypatch: pytest.MonkeyPatch) -> None:
     before = leavings()
     monkeypatch.setattr("tests.helpers.network.testbed.sys.executable", "/bin/false")
     with pytest.raises(EngineError, match="No line between the namespaces"), Bed(nodes=2):
@@ -194,9 +194,7 @@ def test_nothing_left_when_bring_up_fails(host: None, monkeypatch: pytest.Monkey
     ("ending", "code", "cleans_up"),
     [(signal.SIGTERM, 143, True), (signal.SIGINT, 130, True), (signal.SIGKILL, -9, False)],
 )
-def test_nothing_left_after_signals(
-    host: None, tmp_path: Path, ending: signal.Signals, code: int, cleans_up: bool
-) -> None:
+def test_signals_leave_nothing(host: None, tmp_path: Path, ending: signal.Signals, code: int, cleans_up: bool) -> None:
     before = leavings()
     up = tmp_path / "up"
     command = ["--nodes", "1", "--", "sh", "-c", f"touch {up}; sleep 1000"]
@@ -220,7 +218,7 @@ def test_command_exits_with_the_code_of_its_command(host: None) -> None:
     )
 
 
-def test_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bed_without_root_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     sentence = "A test bed makes network namespaces, which only root may do. Run it as root."
     with pytest.raises(EngineError) as error, Bed():
@@ -231,23 +229,23 @@ def test_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == sentence + "\n"
 
 
-def test_rates_and_delays() -> None:
+def test_rates_and_delays_are_parsed() -> None:
     assert [parse_rate(text) for text in ("64kbit", "200mbit", "2.5gbit")] == [64e3, 200e6, 2.5e9]
     assert [parse_delay(text) for text in ("0ms", "50us", "2s")] == pytest.approx([0.0, 50e-6, 2.0])
 
 
 @pytest.mark.parametrize("rate", ["", "200", "0mbit", "-1mbit", "fast", "200mbit ", "200Mbps", "1mbit\n"])
-def test_rate_that_is_none(rate: str) -> None:
+def test_invalid_rate_is_refused(rate: str) -> None:
     with pytest.raises(InputError, match="is not one such as"):
         Bed(rate=rate)
 
 
 @pytest.mark.parametrize("delay", ["", "1", "-1ms", "soon", "1 ms"])
-def test_delay_that_is_none(delay: str) -> None:
+def test_invalid_delay_is_refused(delay: str) -> None:
     with pytest.raises(InputError, match="is not one such as"):
         Bed(delay=delay)
 
 
-def test_bed_of_no_machines() -> None:
+def test_bed_without_machines_is_refused() -> None:
     with pytest.raises(InputError, match="between 1 and 250"):
         Bed(nodes=0)
