@@ -12,6 +12,7 @@ from sizewright.spec._frames import frame, sizes
 from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Objective
+from sizewright.spec.reason import Reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +123,7 @@ class Recommendation(Answer):
     alternatives: tuple[Alternative, ...] = ()
     evidence: Evidence
     reasons: tuple[str, ...] = ()
+    reason_details: tuple[Reason, ...] = Field(default=(), description="the reasons as kinds with their numbers")
     remedies: tuple[Remedy, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:

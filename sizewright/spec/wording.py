@@ -1,7 +1,7 @@
 """The sentences of all typed reasons, in one place.
 
 A sentence is a template of the reason's values, or a function of them where a template is not enough. Besides Python's
-own format specifications, templates know `bytes`, `time`, `number`, `count NOUN` and `remedy`.
+own format specifications, templates know those of `_FORMATS` and `count NOUN`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,40 @@ from string import Formatter
 from typing import Any
 
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds
+from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
 
 Values = Mapping[str, Any]
 """The values of a reason; its kind fixes their types."""
+
+AXIS_WORDS = {
+    "workers": "workers",
+    "ps": "PS",
+    "worker_cpu": "cores per worker",
+    "ps_cpu": "cores per PS",
+    "worker_gpu": "GPUs per worker",
+    "batch_size": "batch size",
+    "embedding_bytes": "size of the tables",
+}
+"""How messages name an axis."""
+_OBJECTIVES = {
+    "balanced": "completion time × cost",
+    "cost": "cost",
+    "time": "completion time",
+    "deadline": "cost within the deadline",
+}
+_RESOURCES: dict[str, Callable[[float], str]] = {
+    "cores": lambda cores: format_count(float(cores), "core"),
+    "memory_bytes": write_bytes,
+    "gpus": lambda gpus: format_count(round(gpus), "GPU"),
+}
 
 _REMEDIES = {"migrate": "Replacing it", "rebalance": "Rebalancing the look-ups", "add_worker": "Adding a worker"}
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "time": format_seconds,
     "number": lambda value: format_number(value, 4),
+    "objective": lambda value: _OBJECTIVES[value],
+    "ratio": lambda ratio: f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of",
     "remedy": lambda value: _REMEDIES[value],
 }
 
@@ -36,6 +60,11 @@ class _TemplateFormatter(Formatter):
 
 def sentence(reason: Reason) -> str:
     """Return the sentence of a reason."""
+    if reason.kind in _CLAUSES:
+        text = clause(reason)
+        if "ruled_out" in reason.values:
+            return _filled("The {cap} cap ruled out {ruled_out:count allocation}: ", reason.values) + f"{text}."
+        return f"{text[:1].upper()}{text[1:]}."
     template = _SENTENCES[reason.kind]
     return _filled(template, reason.values) if isinstance(template, str) else template(reason.values)
 
@@ -43,6 +72,29 @@ def sentence(reason: Reason) -> str:
 def sentences(reasons: Iterable[Reason]) -> str:
     """Return the sentences of several reasons as one text."""
     return " ".join(map(sentence, reasons))
+
+
+def clause(reason: Reason) -> str:
+    """Return a reason as a clause, without a capital and a full stop, if its kind is worded so."""
+    template = _CLAUSES[reason.kind]
+    return _filled(template, reason.values) if isinstance(template, str) else template(reason.values)
+
+
+def not_enough_because(reasons: Iterable[Reason]) -> str:
+    """Return why there are not enough data."""
+    return f"Not enough data: {'. '.join(map(clause, reasons))}."
+
+
+def infeasible_because(reason: Reason) -> str:
+    """Return why no allocation is possible."""
+    return f"Infeasible: {clause(reason)}."
+
+
+def amounts(prefix: str, values: Values) -> str:
+    """Return the cores, memory and GPUs among the values whose names begin with a prefix, such as `needed`."""
+    return " and ".join(
+        write(values[f"{prefix}_{name}"]) for name, write in _RESOURCES.items() if f"{prefix}_{name}" in values
+    )
 
 
 def _filled(template: str, values: Values) -> str:
@@ -58,6 +110,88 @@ def _straggler(values: Values) -> str:
 def _remedy_saves(values: Values) -> str:
     saved = "{saved_s:.0f} s" if "saved_s" in values else "time for as long as the job runs"
     return _filled(f"{{remedy:remedy}} saves {saved}.", values)
+
+
+def _quota(values: Values) -> str:
+    asked = amounts("needed", values)
+    needs = f", and the smallest allocation asks for {asked}" if asked else ""
+    return f"the quota of {values['cluster']} is {amounts('limit', values)}{needs}"
+
+
+def _measured_range(values: Values) -> str:
+    axes = [name.removesuffix("_min") for name in values if name.endswith("_min")]
+    ranges = ", ".join(f"{AXIS_WORDS[axis]} {_range(axis, values, f'{axis}_')}" for axis in axes)
+    return f"trials measured {ranges}; allocations beyond twice that range are not chosen"
+
+
+def _extrapolated(values: Values) -> str:
+    axis = values["axis"]
+    value = _on_axis(axis, values["value"])
+    return f"The target is extrapolated in {AXIS_WORDS[axis]}: {value} (measured: {_range(axis, values)})."
+
+
+def _range(axis: str, values: Values, prefix: str = "") -> str:
+    return " to ".join(_on_axis(axis, values[f"{prefix}{end}"]) for end in ("min", "max"))
+
+
+def _on_axis(axis: str, value: float) -> str:
+    return format_bytes(value) if axis == "embedding_bytes" else f"{value:g}"
+
+
+def _interval_too_wide(values: Values) -> str:
+    extrapolated = " (which is extrapolated)" if values["extrapolated"] else ""
+    conflicts = ", since trials contradict each other: {conflicts}" if "conflicts" in values else ""
+    template = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {{ratio:,.0f}}{conflicts}"
+    return _filled(template, values)
+
+
+def _best_objective(values: Values) -> str:
+    in_bounds = " ({in_bounds:,} within the bounds were scored)" if "in_bounds" in values else ""
+    return _filled(
+        f"The target has the lowest {{objective:objective}} of {{allocations:count allocation}}{in_bounds}.", values
+    )
+
+
+def _prior_knows_job(values: Values) -> str:
+    given = ", and {trials:count trial} given for this job" if values["trials"] else ""
+    others = given or "; no other trials of this job were given"
+    return _filled(f"Predicted from {{prior_trials:count trial}} of several jobs, this one among them{others}.", values)
+
+
+def _prior_of_other_jobs(values: Values) -> str:
+    others = " and {trials:count trial} of this job" if values["trials"] else "; this job has none yet"
+    return _filled(
+        f"Predicted from {{prior_trials:count trial}} of other jobs{others}. Most similar job: {{nearest}} (distance "
+        "{distance:.1f}; supported up to {limit:.1f}).",
+        values,
+    )
+
+
+def _input_bound(values: Values) -> str:
+    replicas = "workers or PS" if values["has_ps"] else "workers"
+    seen = " {trials_reading} of {trials_with_phases:count trial} spent more time on data than on computing."
+    return _filled(
+        "The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
+        f"{replicas}, whose cores are idle.{seen if values['trials_with_phases'] else ''} More workers are not "
+        "recommended: read faster first (more reader threads or files, a faster store, less to parse).",
+        values,
+    )
+
+
+def _memory_requested(values: Values) -> str:
+    parts = []
+    for role, name in (("worker", "worker"), ("ps", "PS")):
+        requested, peak = values.get(f"{role}_bytes"), values.get(f"{role}_peak_bytes")
+        if requested is None:
+            continue
+        if peak is not None:
+            margin = f"predicted peak {format_bytes(peak)} + {requested / peak - 1:.0%}"
+            parts.append(f"{format_bytes(requested)} per {name} ({margin})")
+        elif requested:
+            parts.append(f"{format_bytes(requested)} per {name} (its need is unknown: the maximum of the bounds)")
+        else:
+            parts.append(f"none per {name} (its need is unknown: measure it, or set bounds.{role}.memory)")
+    return f"Memory requested: {', '.join(parts)}."
 
 
 _EVIDENCE = {
@@ -134,7 +268,79 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
 }
 """Why the control loop changes a job, or leaves it as it is."""
 
+_CAPS: dict[str, str | Callable[[Values], str]] = {
+    "no_limit": "nothing is limited",
+    "memory_bounds": (
+        "the tables need at least {ps_bytes:bytes} per PS and {worker_bytes:bytes} per worker; the bounds allow "
+        "{ps_limit_bytes:bytes} and {worker_limit_bytes:bytes}"
+    ),
+    "no_hosts": "cluster {cluster} has no host",
+    "hosts": lambda v: f"the hosts of {v['cluster']} (the largest has {amounts('limit', v)}) cannot hold them",
+    "replica_too_large": lambda v: (
+        f"no host of {v['cluster']} has more than {amounts('limit', v)}, and one replica asks for "
+        f"{amounts('needed', v)}"
+    ),
+    "hosts_too_small": lambda v: (
+        f"the hosts of {v['cluster']} have {amounts('limit', v)} in total, and the smallest allocation asks for "
+        f"{amounts('needed', v)}"
+    ),
+    "replicas_do_not_fit": ("the replicas of the smallest allocation ({allocation}) do not fit the hosts of {cluster}"),
+    "quota": _quota,
+    "deadline": (
+        "the deadline is {deadline_s:time}; the earliest completion with 90 % probability takes {earliest_s:time}"
+    ),
+    "measured_range": _measured_range,
+}
+"""Why a cap excludes allocations, as clauses."""
+
+_NOT_ENOUGH: dict[str, str | Callable[[Values], str]] = {
+    "no_trials": "there are no trials of this job",
+    "no_trial_with_the_roles": lambda v: (
+        f"no successful trial has {'workers and PS' if v['has_ps'] else 'workers and no PS'}, as this job does"
+    ),
+    "no_trial_succeeded": "none of {trials:count trial} succeeded (the last: {last})",
+    "prior_refused": "{error}",
+    "prior_ignored": (
+        "The prior is ignored: the throughput of the job's {trials:count trial} is {ratio:ratio} the prediction"
+    ),
+    "model_refused": "{error}",
+    "too_few_allocations": "{distinct} distinct allocations were measured and {needed} are needed",
+    "interval_too_wide": _interval_too_wide,
+}
+"""Why the data are not enough, or why a prior is not used, as clauses."""
+
+_TARGET: dict[str, str | Callable[[Values], str]] = {
+    "best_objective": _best_objective,
+    "prior_knows_job": _prior_knows_job,
+    "prior_of_other_jobs": _prior_of_other_jobs,
+    "warm_start": "Warm start from {runs:count run} of {jobs:count similar job}: {names}.",
+    "cold_start": (
+        "Cold start: no run of a similar job has a usable throughput, so the prediction is that of the prior."
+    ),
+    "similar_memory_ignored": ("The memory of similar jobs is ignored: the bounds do not allow as much as they took."),
+    "similar_runs_ignored": (
+        "Runs of similar jobs are ignored: the throughput of the job's own {trials:count trial} is {ratio:.2g} times "
+        "what they predict."
+    ),
+    "trial_ignored": (
+        "A trial with {throughput:,.0f} samples/s at {workers:count worker} and {ps} PS is ignored: its throughput is "
+        "{ratio:ratio} the prediction from other jobs. Measure it again."
+    ),
+    "deadline_not_used": "The deadline of {deadline_s:time} is not used: the objective is {objective}.",
+    "target_without_caps": "Without caps the target would be {allocation}.",
+    "input_bound": _input_bound,
+    "one_more_worker": (
+        "One more worker would change the throughput by {throughput:+.1%} and the price per hour by {price:+.1%}."
+    ),
+    "extrapolated": _extrapolated,
+    "memory_requested": _memory_requested,
+}
+"""Why an allocation is the target, and what the choice is based on."""
+
+_CLAUSES = {**_CAPS, **_NOT_ENOUGH}
+
 _SENTENCES: dict[str, str | Callable[[Values], str]] = {
     **{kind: f"Skipped: {clause}." for kind, clause in _SKIPPED.items()},
     **_CONTROL,
+    **_TARGET,
 }

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import sizewright
 from sizewright.spec.reason import Reason
-from sizewright.spec.wording import _SENTENCES, sentence, sentences
+from sizewright.spec.wording import (
+    _CLAUSES,
+    _SENTENCES,
+    infeasible_because,
+    not_enough_because,
+    sentence,
+    sentences,
+)
 
 _CONSTRUCTED = re.compile(r"Reason\.of\(\s*\"(\w+)\"(?: if [^\"]* else \"(\w+)\")?")
 
@@ -17,7 +24,7 @@ def constructed_kinds() -> set[str]:
 
 
 def test_every_kind_that_is_constructed_has_a_sentence_and_no_other_has() -> None:
-    assert constructed_kinds() == _SENTENCES.keys()
+    assert constructed_kinds() == {*_CLAUSES, *_SENTENCES}
 
 
 def test_reason_is_the_same_after_json() -> None:
@@ -40,6 +47,20 @@ def test_sentence_of_a_remedy_without_a_known_end_has_no_seconds() -> None:
     assert sentence(Reason.of("remedy_saves", remedy="migrate", saved_s=30.4)) == "Replacing it saves 30 s."
     assert sentence(Reason.of("remedy_saves", remedy="migrate")) == (
         "Replacing it saves time for as long as the job runs."
+    )
+
+
+def test_clause_is_framed_by_what_it_explains() -> None:
+    quota = Reason.of("quota", cluster="c", limit_cores=8.0, limit_gpus=1.0)
+    assert sentence(quota) == "The quota of c is 8 cores and 1 GPU."
+    ruled_out = quota.adding(cap="quota", ruled_out=1200)
+    assert sentence(ruled_out) == "The quota cap ruled out 1,200 allocations: the quota of c is 8 cores and 1 GPU."
+    asking = quota.adding(needed_cores=9.5)
+    assert infeasible_because(asking) == (
+        "Infeasible: the quota of c is 8 cores and 1 GPU, and the smallest allocation asks for 9.5 cores."
+    )
+    assert not_enough_because((Reason.of("no_trials"), Reason.of("prior_refused", error="It is of another kind"))) == (
+        "Not enough data: there are no trials of this job. It is of another kind."
     )
 
 

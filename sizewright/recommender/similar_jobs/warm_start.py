@@ -30,7 +30,7 @@ from sizewright.models.prior.curve import WarmCurve, log_allocations
 from sizewright.recommender.similar_jobs.memory import NONE, SimilarMemory, similar_memory
 from sizewright.recommender.similar_jobs.similarity import Neighbour, similar_jobs
 from sizewright.spec import Job, SimilarJob
-from sizewright.spec.units import format_count
+from sizewright.spec.reason import Reason
 
 _HOSTS_SD = 0.3
 """Standard deviation of the log speed of hosts relative to those that the prior was learned on."""
@@ -47,25 +47,23 @@ class WarmStart(NamedTuple):
     curve: JobCurve | None = None
     similar: tuple[SimilarJob, ...] = ()
     memory: SimilarMemory = NONE
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Reason, ...] = ()
 
-    def reasons(self, own_trials: int) -> Iterator[str]:
+    def reasons(self, own_trials: int) -> Iterator[Reason]:
         """Yield which jobs were used and their weights, or that it is a cold start if the job has no trials either."""
         yield from self.doubts
         if self.similar:
-            runs = format_count(sum(job.runs for job in self.similar), "run")
-            jobs = format_count(len(self.similar), "similar job")
+            runs, jobs = sum(job.runs for job in self.similar), len(self.similar)
             by_weight = sorted(self.similar, key=lambda job: -job.weight)
             names = ", ".join(f"{job.name} ({job.weight:.0%})" for job in by_weight[:_MAX_NAMED])
             more = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
-            yield f"Warm start from {runs} of {jobs}: {names}{more}."
+            yield Reason.of("warm_start", runs=runs, jobs=jobs, names=f"{names}{more}")
         elif not own_trials:
-            yield "Cold start: no run of a similar job has a usable throughput, so the prediction is that of the prior."
+            yield Reason.of("cold_start")
 
     def without_memory(self) -> WarmStart:
         """Return the warm start without the memory evidence, because no allocation has as much memory."""
-        doubt = "The memory of similar jobs is ignored: the bounds do not allow as much as they took."
-        return self._replace(memory=NONE, doubts=(*self.doubts, doubt))
+        return self._replace(memory=NONE, doubts=(*self.doubts, Reason.of("similar_memory_ignored")))
 
 
 def warm_start(
@@ -125,17 +123,14 @@ def _corrected(
     return warm_curve, list(shares / shares.sum())
 
 
-def _contradiction(trials: Sequence[Trial], warm_curve: JobCurve, curve: JobCurve) -> str:
-    """Return a sentence if the job's own trials contradict the corrected curve more than the original one, else ""."""
+def _contradiction(trials: Sequence[Trial], warm_curve: JobCurve, curve: JobCurve) -> Reason | None:
+    """Return a reason if the job's own trials contradict the corrected curve more than the original one, else None."""
     measured = [trial for trial in trials if trial.throughput]
     if not measured:
-        return ""
+        return None
     logs = np.log([trial.throughput or 1.0 for trial in measured])
     deviation = float(np.median(logs - warm_curve.log_rates(measured)))
     deviation_before = float(np.median(logs - curve.log_rates(measured)))
     if abs(deviation) <= max(_MAX_DEVIATION * float(np.median(warm_curve.sd(measured))), abs(deviation_before)):
-        return ""
-    return (
-        f"Runs of similar jobs are ignored: the throughput of the job's own {format_count(len(measured), 'trial')} is "
-        f"{np.exp(deviation):.2g} times what they predict."
-    )
+        return None
+    return Reason.of("similar_runs_ignored", trials=len(measured), ratio=float(np.exp(deviation)))

@@ -8,12 +8,14 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
-from sizewright.recommender.sizing.caps import AXIS_WORDS, Ruling, beyond_measured
+from sizewright.recommender.sizing.caps import Ruling, beyond_measured
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, predicted_bytes, reasons
 from sizewright.recommender.sizing.result import Selection
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 from sizewright.spec.objective import cost_of
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_count
+from sizewright.spec.wording import AXIS_WORDS, clause, infeasible_because, not_enough_because, sentence
 
 _MAX_ALTERNATIVES = 12
 _DEFAULT_TRIALS = 9  # of `sizewright profile`
@@ -22,6 +24,7 @@ _DEFAULT_TRIALS = 9  # of `sizewright profile`
 def build_recommendation(selection: Selection) -> Recommendation:
     """Return a recommendation with its target."""
     lower, upper = _range(selection)
+    why = tuple(reasons(selection))
     return Recommendation(
         status="ok",
         job=selection.job.name,
@@ -33,7 +36,8 @@ def build_recommendation(selection: Selection) -> Recommendation:
         predicted=_prediction(selection),
         alternatives=_alternatives(selection),
         evidence=_evidence(selection),
-        reasons=tuple(reasons(selection)),
+        reasons=tuple(map(sentence, why)),
+        reason_details=why,
     )
 
 
@@ -41,7 +45,7 @@ def not_enough_data(
     job: Job,
     trials: Sequence[Trial],
     model: BaseThroughputModel | None,
-    reason: str,
+    why: tuple[Reason, ...],
     remedy: str = "",
     *,
     missing: int = _DEFAULT_TRIALS,
@@ -72,7 +76,8 @@ def not_enough_data(
         status="not_enough_data",
         job=job.name,
         evidence=_trial_evidence(trials, distinct, account.model if account else ""),
-        reasons=(f"Not enough data: {reason}.",),
+        reasons=(not_enough_because(why),),
+        reason_details=why,
         remedies=Remedy.numbered(remedies),
     )
 
@@ -106,7 +111,8 @@ def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, ru
         status="infeasible",
         job=job.name,
         evidence=_trial_evidence(trials, account.distinct_allocations, account.model),
-        reasons=(f"Infeasible: {last.result.reason}.",),
+        reasons=(infeasible_because(last.result.reason),),
+        reason_details=(last.result.reason,),
         remedies=Remedy.numbered(remedies or [last.result.remedy]),
     )
 
@@ -207,7 +213,7 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
 def _evidence(selection: Selection) -> Evidence:
     account = selection.model.explain()
     prior = selection.prior
-    refusal = (f"{prior.refusal}.",) if prior.refusal else ()
+    refusal = (f"{clause(prior.refusal)}.",) if prior.refusal else ()
     return _trial_evidence(selection.trials, account.distinct_allocations, account.model).model_copy(
         update={
             "extrapolated": bool(beyond_measured(selection.evaluation.candidates, selection.chosen)),

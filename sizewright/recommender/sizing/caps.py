@@ -11,21 +11,13 @@ from numpy.typing import NDArray
 
 from sizewright.recommender.sizing.grid import Grid, choosable_range
 from sizewright.spec import Cluster, Job
-from sizewright.spec.units import format_bytes, format_count, format_seconds, write_bytes, write_seconds
+from sizewright.spec.reason import Reason
+from sizewright.spec.units import write_bytes, write_seconds
+from sizewright.spec.wording import amounts
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-AXIS_WORDS = {
-    "workers": "workers",
-    "ps": "PS",
-    "worker_cpu": "cores per worker",
-    "ps_cpu": "cores per PS",
-    "worker_gpu": "GPUs per worker",
-    "batch_size": "batch size",
-    "embedding_bytes": "size of the tables",
-}
-"""How messages name an axis."""
 _ROUNDING = 1 + 1e-9
 _LOWER_OR_ADD_HOSTS = "Lower the minimum replicas and sizes in the bounds, or add hosts."
 _MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which trials support a trend
@@ -50,7 +42,7 @@ class CapResult(NamedTuple):
     """The allocations that a cap allows (n,), why it excludes the others, and what would lift it."""
 
     allowed: Mask
-    reason: str
+    reason: Reason
     remedy: str
 
 
@@ -66,13 +58,22 @@ class Ruling(NamedTuple):
 Cap = Callable[[CapInput, Mask], CapResult]
 
 
+def _no_limit(c: CapInput) -> CapResult:
+    return CapResult(np.ones(len(c.grid), bool), Reason.of("no_limit"), "")
+
+
 def within_memory_bounds(c: CapInput, remaining: Mask) -> CapResult:
     """Require that the memory of a replica fits the bounds of its role."""
     worker_limit = c.job.bounds.worker.memory_bytes[1]
     ps_limit = c.job.bounds.ps.memory_bytes[1]
     allowed = (c.worker_memory_bytes <= worker_limit) & (c.ps_memory_bytes <= ps_limit)
-    need = f"at least {format_bytes(c.ps_memory_bytes.min())} per PS and {format_bytes(c.worker_memory_bytes.min())}"
-    limits = f"{format_bytes(ps_limit)} and {format_bytes(worker_limit)}"
+    reason = Reason.of(
+        "memory_bounds",
+        ps_bytes=float(c.ps_memory_bytes.min()),
+        worker_bytes=float(c.worker_memory_bytes.min()),
+        ps_limit_bytes=ps_limit,
+        worker_limit_bytes=worker_limit,
+    )
     # The remedy names the smallest need where none fits the bound, else the largest.
     raises = []
     for role, needs, limit in (("ps", c.ps_memory_bytes, ps_limit), ("worker", c.worker_memory_bytes, worker_limit)):
@@ -80,21 +81,18 @@ def within_memory_bounds(c: CapInput, remaining: Mask) -> CapResult:
             enough = needs.min() if needs.min() > limit else needs.max()
             raises.append(f"bounds.{role}.memory to {write_bytes(enough)}")
     more_ps = f", or bounds.ps.replicas above {int(c.grid.ps.max())}" if c.ps_memory_bytes.min() > ps_limit else ""
-    return CapResult(
-        allowed,
-        f"the tables need {need} per worker; the bounds allow {limits}",
-        f"Raise {' and '.join(raises)}{more_ps}." if raises else "",
-    )
+    return CapResult(allowed, reason, f"Raise {' and '.join(raises)}{more_ps}." if raises else "")
 
 
 def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     """Require that every replica fits one host, and that all replicas fit the hosts of the cluster."""
     if c.cluster is None:
-        return CapResult(np.ones(len(c.grid), bool), "", "")
+        return _no_limit(c)
     name = c.cluster.name
     hosts = [host for host in c.cluster.hosts if host.count]
     if not hosts:
-        return CapResult(np.zeros(len(c.grid), bool), f"cluster {name} has no host", "Give its hosts a count above 0.")
+        reason = Reason.of("no_hosts", cluster=name)
+        return CapResult(np.zeros(len(c.grid), bool), reason, "Give its hosts a count above 0.")
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
     allowed = np.asarray(_can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers))
@@ -102,55 +100,53 @@ def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
 
     one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
     if (allowed & remaining).any():
-        reason = f"the hosts of {name} (the largest has {one_host.limits()}) cannot hold them"
-        return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
+        return CapResult(allowed, Reason.of("hosts", cluster=name, **one_host.limits()), _LOWER_OR_ADD_HOSTS)
     smallest = one_host.nearest_to_fit(remaining)
     if exceeded := one_host.exceeded(smallest):
-        need = one_host.needs(smallest, exceeded)
-        reason = f"no host of {name} has more than {one_host.limits(exceeded)}, and one replica asks for {need}"
-        return CapResult(allowed, reason, f"Lower the minimum sizes in the bounds, or add hosts with {need}.")
+        needs = one_host.needs(smallest, exceeded)
+        reason = Reason.of("replica_too_large", cluster=name, **one_host.limits(exceeded), **needs)
+        remedy = f"Lower the minimum sizes in the bounds, or add hosts with {amounts('needed', needs)}."
+        return CapResult(allowed, reason, remedy)
 
     all_hosts = _Capacity(_total_resources(c), np.array([host.count for host in hosts]) @ host_sizes)
     smallest = all_hosts.nearest_to_fit(remaining)
     if exceeded := all_hosts.exceeded(smallest):
-        need = all_hosts.needs(smallest, exceeded)
-        limits = all_hosts.limits(exceeded)
-        reason = f"the hosts of {name} have {limits} in total, and the smallest allocation asks for {need}"
+        needs = all_hosts.needs(smallest, exceeded)
+        reason = Reason.of("hosts_too_small", cluster=name, **all_hosts.limits(exceeded), **needs)
         return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
     allocation = c.grid.allocation(smallest, c.worker_memory_bytes[smallest], c.ps_memory_bytes[smallest])
-    reason = f"the replicas of the smallest allocation ({allocation.describe()}) do not fit the hosts of {name}"
+    reason = Reason.of("replicas_do_not_fit", cluster=name, allocation=allocation.describe())
     return CapResult(allowed, reason, _LOWER_OR_ADD_HOSTS)
 
 
 def within_quota(c: CapInput, remaining: Mask) -> CapResult:
     """Require that the whole job stays within the quota."""
     if c.cluster is None:
-        return CapResult(np.ones(len(c.grid), bool), "", "")
+        return _no_limit(c)
     quota = c.cluster.quota
     limits = [np.inf if limit is None else limit for limit in (quota.cpu, quota.memory_bytes, quota.gpu)]
     capacity = _Capacity(_total_resources(c), np.array(limits, float))
     allowed = np.asarray(capacity.fits.all(axis=0))
-    reason = f"the quota of {c.cluster.name} is {capacity.limits()}"
+    reason = Reason.of("quota", cluster=c.cluster.name, **capacity.limits())
     if (allowed & remaining).any():
         return CapResult(allowed, reason, "Raise the quota.")
     smallest = capacity.nearest_to_fit(remaining)
-    need = capacity.needs(smallest, capacity.exceeded(smallest))
+    needs = capacity.needs(smallest, capacity.exceeded(smallest))
     return CapResult(
         allowed,
-        f"{reason}, and the smallest allocation asks for {need}",
-        f"Lower the minimum replicas and sizes in the bounds, or raise the quota to {need}.",
+        reason.adding(**needs),
+        f"Lower the minimum replicas and sizes in the bounds, or raise the quota to {amounts('needed', needs)}.",
     )
 
 
 def within_deadline(c: CapInput, remaining: Mask) -> CapResult:
     """Require, with objective deadline, that the deadline is met with probability 0.9."""
     if c.job.objective != "deadline" or c.job.deadline is None:
-        return CapResult(np.ones(len(c.grid), bool), "", "")
+        return _no_limit(c)
     earliest = float(c.latest_time_s[remaining].min())
     return CapResult(
         c.latest_time_s <= c.job.deadline,
-        f"the deadline is {format_seconds(c.job.deadline)}; the earliest completion with 90 % probability takes "
-        f"{format_seconds(earliest)}",
+        Reason.of("deadline", deadline_s=c.job.deadline, earliest_s=earliest),
         f"Set the deadline to {write_seconds(earliest)} or later, or raise the maximum replicas and cpu in the bounds.",
     )
 
@@ -161,31 +157,31 @@ def within_measured_range(c: CapInput, remaining: Mask) -> CapResult:
     The tables of a job may be larger than any host can hold: trials at several sizes support extrapolation along them.
     """
     log_excess = np.zeros(len(c.grid))
-    ranges = []
+    ranges: dict[str, float] = {}
     for axis, excess in _excesses(c):
-        low, high = c.measured[axis]
+        low, high = map(float, c.measured[axis])
         if axis == "embedding_bytes" and high >= _MIN_TREND_RATIO * low:
             continue
         if excess.max() > _ROUNDING:
-            ranges.append(f"{AXIS_WORDS[axis]} {_format_value(axis, low)} to {_format_value(axis, high)}")
+            ranges |= {f"{axis}_min": low, f"{axis}_max": high}
         log_excess += np.log(np.maximum(excess, 1.0))
     nearest = c.grid.allocation(int(np.flatnonzero(remaining)[np.argmin(log_excess[remaining])])).describe()
     return CapResult(
         (log_excess <= np.log(_ROUNDING)) | c.extrapolate,
-        f"trials measured {', '.join(ranges)}; allocations beyond twice that range are not chosen",
+        Reason.of("measured_range", **ranges),
         f"Measure {nearest} (on a larger host, or import a trial), or allow extrapolation (--extrapolate).",
     )
 
 
-def beyond_measured(c: CapInput, row: int) -> list[str]:
+def beyond_measured(c: CapInput, row: int) -> list[Reason]:
     """Return the axes on which a row lies beyond twice the measured range, with that range."""
     columns = c.grid.columns(c.embedding_bytes)
-    phrases = []
+    reasons = []
     for axis, excess in _excesses(c):
         if excess[row] > _ROUNDING:
-            measured = " to ".join(_format_value(axis, end) for end in c.measured[axis])
-            phrases.append(f"{AXIS_WORDS[axis]}: {_format_value(axis, columns[axis][row])} (measured: {measured})")
-    return phrases
+            low, high = map(float, c.measured[axis])
+            reasons.append(Reason.of("extrapolated", axis=axis, value=float(columns[axis][row]), min=low, max=high))
+    return reasons
 
 
 def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
@@ -194,10 +190,6 @@ def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
     for axis, measured in c.measured.items():
         low, high = choosable_range(axis, measured)
         yield axis, np.maximum(low / np.maximum(columns[axis], 1e-9), columns[axis] / high)
-
-
-def _format_value(axis: str, value: float) -> str:
-    return format_bytes(value) if axis == "embedding_bytes" else f"{value:g}"
 
 
 # Order matters: rules about what can never run come before those about what was only not measured.
@@ -226,11 +218,7 @@ def apply_caps(candidates: CapInput, caps: Sequence[tuple[str, Cap]] = CAPS) -> 
     return allowed, rulings
 
 
-_RESOURCE_FORMATS: tuple[Callable[[float], str], ...] = (
-    lambda cores: format_count(float(cores), "core"),
-    write_bytes,
-    lambda gpus: format_count(round(gpus), "GPU"),
-)
+_RESOURCES = ("cores", "memory_bytes", "gpus")
 
 
 @dataclass(frozen=True)
@@ -254,15 +242,15 @@ class _Capacity:
         """Return the resources whose limit a row exceeds."""
         return np.flatnonzero(~self.fits[:, row]).tolist()
 
-    def limits(self, resources: Sequence[int] | None = None) -> str:
-        """Format the limits of some resources, or of all that are limited and asked for."""
+    def limits(self, resources: Sequence[int] | None = None) -> dict[str, float]:
+        """Return the limits of some resources, or of all that are limited and asked for, as values of a reason."""
         if resources is None:
             resources = np.flatnonzero(np.isfinite(self.limit) & self.needed.any(axis=1)).tolist()
-        return " and ".join(_RESOURCE_FORMATS[i](self.limit[i]) for i in resources)
+        return {f"limit_{_RESOURCES[i]}": float(self.limit[i]) for i in resources}
 
-    def needs(self, row: int, resources: Sequence[int]) -> str:
-        """Format the amounts of some resources that a row asks for."""
-        return " and ".join(_RESOURCE_FORMATS[i](self.needed[i, row]) for i in resources)
+    def needs(self, row: int, resources: Sequence[int]) -> dict[str, float]:
+        """Return the amounts of some resources that a row asks for, as values of a reason."""
+        return {f"needed_{_RESOURCES[i]}": float(self.needed[i, row]) for i in resources}
 
 
 def _total_resources(c: CapInput) -> Floats:

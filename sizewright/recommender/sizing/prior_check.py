@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.prior import JobCurve
-from sizewright.recommender.sizing.caps import AXIS_WORDS
-from sizewright.spec.units import format_count
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import AXIS_WORDS
 
 _MAX_LOG_OFFSET = np.log(20.0)
 """Of all trials from the prior: no host is faster than another by a larger factor."""
@@ -28,8 +28,8 @@ class PriorCheck(NamedTuple):
     """Which trials (n,) are believed, why the others are not, and why the prior is not, if it is rejected."""
 
     believed: NDArray[np.bool_]
-    doubts: tuple[str, ...] = ()
-    against_prior: str = ""
+    doubts: tuple[Reason, ...] = ()
+    against_prior: Reason | None = None
 
 
 def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
@@ -41,8 +41,7 @@ def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
     many = len(trials) >= _MIN_TRIALS_AGAINST_PRIOR
     median = float(np.median(residuals)) if many else 0.0
     if abs(median) > _MAX_LOG_OFFSET:
-        count = format_count(len(trials), "trial")
-        reason = f"The prior is ignored: the throughput of the job's {count} is {_times(median)} the prediction"
+        reason = Reason.of("prior_ignored", trials=len(trials), ratio=float(np.exp(median)))
         return PriorCheck(np.ones(len(trials), bool), against_prior=reason)
     limit = _MAX_LOG_DEVIATION if many else _MAX_LOG_OFFSET
     outliers = np.abs(residuals - median) > np.maximum(limit, 4 * curve.sd(trials))
@@ -51,16 +50,14 @@ def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
     )
 
 
-def _doubt(trial: Trial, residual: float) -> str:
-    return (
-        f"A trial with {trial.throughput:,.0f} samples/s at {format_count(trial.workers, 'worker')} and {trial.ps} PS "
-        f"is ignored: its throughput is {_times(residual)} the prediction from other jobs. Measure it again."
+def _doubt(trial: Trial, residual: float) -> Reason:
+    return Reason.of(
+        "trial_ignored",
+        throughput=trial.throughput,
+        workers=trial.workers,
+        ps=trial.ps,
+        ratio=float(np.exp(residual)),
     )
-
-
-def _times(log_ratio: float) -> str:
-    factor = np.exp(abs(log_ratio))
-    return f"{factor:,.0f} times" if log_ratio > 0 else f"1/{factor:,.0f} of"
 
 
 def contradictions(trials: Sequence[Trial]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The sentences of a recommendation: why this allocation, what it assumes, and which trials would narrow it."""
+"""The reasons of a recommendation: why this allocation, what it assumes, and which trials would narrow it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
-from sizewright.recommender.sizing.caps import AXIS_WORDS, beyond_measured
+from sizewright.recommender.sizing.caps import beyond_measured
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Role
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
-from sizewright.spec.wording import sentence
+from sizewright.spec.wording import AXIS_WORDS
 
-_OBJECTIVES = {
-    "balanced": "completion time × cost",
-    "cost": "cost",
-    "time": "completion time",
-    "deadline": "cost within the deadline",
-}
 _MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned
 _MIN_GROWTH_PER_HOUR = 64 * MIB  # slower growth of a replica's memory is not mentioned
 
 
-def reasons(selection: Selection) -> Iterator[str]:
+def reasons(selection: Selection) -> Iterator[Reason]:
     """Yield why the target was chosen, and what the choice is based on."""
     job, prior = selection.job, selection.prior
     scored, allowed = selection.scored, selection.allowed
@@ -38,58 +33,49 @@ def reasons(selection: Selection) -> Iterator[str]:
         yield _prior_reason(prior.curve, len(selection.trials))
         yield from prior.warm_start.reasons(len(selection.trials))
     yield from prior.doubts
-    in_bounds = "" if allowed.all() else f" ({len(allowed):,} within the bounds were scored)"
-    count = format_count(int(allowed.sum()), "allocation")
-    yield f"The target has the lowest {_OBJECTIVES[job.objective]} of {count}{in_bounds}."
+    in_bounds, count = None if allowed.all() else len(allowed), int(allowed.sum())
+    yield Reason.of("best_objective", objective=job.objective, allocations=count, in_bounds=in_bounds)
     if warning := untested_workers_warning(job, scored.grid.workers[chosen]):
-        yield sentence(warning)
+        yield warning
     if job.deadline is not None and job.objective != "deadline":
-        yield f"The deadline of {format_seconds(job.deadline)} is not used: the objective is {job.objective}."
+        yield Reason.of("deadline_not_used", deadline_s=job.deadline, objective=job.objective)
     for ruling in selection.evaluation.rulings:
         if ruling.ruled_out:
-            count = format_count(ruling.ruled_out, "allocation")
-            yield f"The {ruling.cap} cap ruled out {count}: {ruling.result.reason}."
+            yield ruling.result.reason.adding(cap=ruling.cap, ruled_out=ruling.ruled_out)
     if uncapped != chosen and not allowed[uncapped]:
-        yield f"Without caps the target would be {scored.grid.allocation(uncapped).describe()}."
+        yield Reason.of("target_without_caps", allocation=scored.grid.allocation(uncapped).describe())
     yield from _ceiling_reason(job, selection.model, selection.trials)
     yield from _one_more_worker(scored, chosen)
-    for axis in beyond_measured(selection.evaluation.candidates, chosen):
-        yield f"The target is extrapolated in {axis}."
+    yield from beyond_measured(selection.evaluation.candidates, chosen)
     yield _memory_reason(selection)
 
 
-def _prior_reason(curve: JobCurve, trials: int) -> str:
-    own = format_count(trials, "trial")
-    learned_from = format_count(curve.trials, "trial")
+def _prior_reason(curve: JobCurve, trials: int) -> Reason:
     if curve.guess.known:
-        others = f", and {own} given for this job" if trials else "; no other trials of this job were given"
-        return f"Predicted from {learned_from} of several jobs, this one among them{others}."
-    others = f" and {own} of this job" if trials else "; this job has none yet"
-    return (
-        f"Predicted from {learned_from} of other jobs{others}. Most similar job: {curve.guess.nearest} "
-        f"(distance {curve.guess.distance:.1f}; supported up to {curve.limit:.1f})."
+        return Reason.of("prior_knows_job", prior_trials=curve.trials, trials=trials)
+    return Reason.of(
+        "prior_of_other_jobs",
+        prior_trials=curve.trials,
+        trials=trials,
+        nearest=curve.guess.nearest,
+        distance=float(curve.guess.distance),
+        limit=float(curve.limit),
     )
 
 
-def _ceiling_reason(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> Iterator[str]:
+def _ceiling_reason(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> Iterator[Reason]:
     """Say that the input pipeline limits the throughput, if the model has such a ceiling."""
     ceiling = model.explain().ceiling
     if ceiling is None:
         return
     phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
-    seen = ""
-    if phases:
-        reading = sum(data > compute for data, compute in phases)
-        seen = f" {reading} of {format_count(len(phases), 'trial')} spent more time on data than on computing."
-    replicas = "workers or PS" if job.has_ps else "workers"
-    yield (
-        f"The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
-        f"{replicas}, whose cores are idle.{seen} More workers are not recommended: read faster first (more reader "
-        "threads or files, a faster store, less to parse)."
+    reading = sum(data > compute for data, compute in phases)
+    yield Reason.of(
+        "input_bound", ceiling=float(ceiling), has_ps=job.has_ps, trials_with_phases=len(phases), trials_reading=reading
     )
 
 
-def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
+def _one_more_worker(scored: Scored, chosen: int) -> Iterator[Reason]:
     """Compare the target with the allocation that has one more worker, if the grid contains it."""
     grid = scored.grid
     alike = grid.workers == grid.workers[chosen] + 1
@@ -98,28 +84,20 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[str]:
     if not alike.any() or not scored.price_per_hour[chosen]:
         return
     larger = int(np.argmax(alike))
-    throughput = scored.throughput[larger] / scored.throughput[chosen] - 1
-    price = scored.price_per_hour[larger] / scored.price_per_hour[chosen] - 1
-    yield f"One more worker would change the throughput by {throughput:+.1%} and the price per hour by {price:+.1%}."
+    throughput = float(scored.throughput[larger] / scored.throughput[chosen] - 1)
+    price = float(scored.price_per_hour[larger] / scored.price_per_hour[chosen] - 1)
+    yield Reason.of("one_more_worker", throughput=throughput, price=price)
 
 
-def _memory_reason(selection: Selection) -> str:
+def _memory_reason(selection: Selection) -> Reason:
     """Say how much memory is requested, and whether it was predicted."""
     scored, row = selection.scored, selection.chosen
     roles: list[Role] = ["worker", "ps"] if scored.grid.ps[row] else ["worker"]
-    parts = []
+    values: dict[str, float | None] = {}
     for role in roles:
-        word = {"worker": "worker", "ps": "PS"}[role]
-        requested = float(getattr(scored, f"{role}_memory_bytes")[row])
-        predicted = predicted_bytes(selection.evaluation.memory, scored, row, role)
-        if predicted is not None:
-            margin = f"predicted peak {format_bytes(predicted)} + {requested / predicted - 1:.0%}"
-            parts.append(f"{format_bytes(requested)} per {word} ({margin})")
-        elif requested:
-            parts.append(f"{format_bytes(requested)} per {word} (its need is unknown: the maximum of the bounds)")
-        else:
-            parts.append(f"none per {word} (its need is unknown: measure it, or set bounds.{role}.memory)")
-    return f"Memory requested: {', '.join(parts)}."
+        values[f"{role}_bytes"] = float(getattr(scored, f"{role}_memory_bytes")[row])
+        values[f"{role}_peak_bytes"] = predicted_bytes(selection.evaluation.memory, scored, row, role)
+    return Reason.of("memory_requested", **values)
 
 
 def predicted_bytes(memory: MemoryForecast, scored: Scored, row: int, role: Role) -> float | None:

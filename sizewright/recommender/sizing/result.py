@@ -17,15 +17,16 @@ from sizewright.recommender.similar_jobs.warm_start import WarmStart
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Recommendation
+from sizewright.spec.reason import Reason
 
 
 class PriorEvidence(NamedTuple):
     """What a learned prior predicts for the job, or why it is not used; empty if no prior was given."""
 
     curve: JobCurve | None = None
-    refusal: str = ""
-    doubts: tuple[str, ...] = ()
-    """Sentences about trials of the job that contradict the prior."""
+    refusal: Reason | None = None
+    doubts: tuple[Reason, ...] = ()
+    """The trials of the job that contradict the prior."""
     warm_start: WarmStart = WarmStart()
     """Evidence from runs of similar jobs, which the curve includes."""
 

@@ -23,7 +23,7 @@ from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior, contradictions
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
 from sizewright.spec import Cluster, Job, Recommendation
-from sizewright.spec.units import format_count
+from sizewright.spec.reason import Reason
 
 MAX_INTERVAL_RATIO = 10.0
 """Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
@@ -79,8 +79,8 @@ def select(
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     curve, refusal = _prior_curve(prior, job)
     if not usable and curve is None:
-        reason = ". ".join(filter(None, (_why_no_trials(trials, job), refusal)))
-        return not_enough_data(job, trials, None, reason, prior_refused=bool(refusal))
+        why = (_why_no_trials(trials, job), *([refusal] if refusal else []))
+        return not_enough_data(job, trials, None, why, prior_refused=bool(refusal))
 
     complete = [with_defaults(job, trial) for trial in usable]
     evidence = PriorEvidence(curve, refusal)
@@ -92,18 +92,19 @@ def select(
             evidence = PriorEvidence(None, check.against_prior, check.doubts)
         else:
             warm = warm_start(job, history, prior, curve, complete, now)
-            evidence = PriorEvidence(warm.curve or curve, "", check.doubts, warm)
+            evidence = PriorEvidence(warm.curve or curve, None, check.doubts, warm)
         curve = evidence.curve
 
     model = model or (PriorModel(curve) if curve and not usable else default_model(job, curve))
     try:
         model.fit(complete)
     except NotEnoughDataError as error:
-        return not_enough_data(job, usable, None, error.message.rstrip("."), missing=error.missing)
+        why = (Reason.of("model_refused", error=error.message.rstrip(".")),)
+        return not_enough_data(job, usable, None, why, missing=error.missing)
     account = model.explain()
     if not account.enough:
-        reason = f"{account.distinct_allocations} distinct allocations were measured and {account.needed} are needed"
-        return not_enough_data(job, usable, model, reason)
+        too_few = Reason.of("too_few_allocations", distinct=account.distinct_allocations, needed=account.needed)
+        return not_enough_data(job, usable, model, (too_few,))
 
     evaluate = partial(
         evaluate_grid,
@@ -123,7 +124,7 @@ def select(
     if not evaluation.allowed.any():
         last = evaluation.rulings[-1]
         if last.cap == "measured range":
-            return not_enough_data(job, usable, model, last.result.reason, last.result.remedy)
+            return not_enough_data(job, usable, model, (last.result.reason,), last.result.remedy)
         return infeasible(job, usable, model, evaluation.rulings)
 
     scored = evaluation.scored
@@ -131,36 +132,36 @@ def select(
     chosen = scored.best(allowed_rows)
     ratio = float(scored.upper[chosen] / scored.lower[chosen])
     if ratio > MAX_INTERVAL_RATIO:
-        return not_enough_data(job, usable, model, *_too_wide(ratio, usable, evaluation.candidates, chosen))
+        too_wide, remedy = _too_wide(ratio, usable, evaluation.candidates, chosen)
+        return not_enough_data(job, usable, model, (too_wide,), remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
     return Selection(job, usable, model, evaluation, chosen, front, evidence)
 
 
-def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[str, str]:
+def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[Reason, str]:
     """Return why an interval is too wide to decide by, and a remedy; name the trials that contradict each other."""
     target = candidates.grid.allocation(chosen).describe()
-    extrapolated = " (which is extrapolated)" if beyond_measured(candidates, chosen) else ""
-    reason = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {ratio:,.0f}"
+    extrapolated = bool(beyond_measured(candidates, chosen))
+    reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
     conflicts = list(contradictions(trials))
     if not conflicts:
         return reason, f"Measure {target}, or another allocation near it."
     named = "; ".join(conflicts[:3]) + (f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else "")
-    return f"{reason}, since trials contradict each other: {named}", "Drop the wrong rows, or measure them again."
+    return reason.adding(conflicts=named), "Drop the wrong rows, or measure them again."
 
 
-def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, str]:
+def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, Reason | None]:
     """Return the curve that a prior predicts for the job, or why it predicts none."""
     try:
-        return (prior.curve(job) if prior else None), ""
+        return (prior.curve(job) if prior else None), None
     except NotEnoughDataError as error:
-        return None, error.message.rstrip(".")
+        return None, Reason.of("prior_refused", error=error.message.rstrip("."))
 
 
-def _why_no_trials(trials: Sequence[Trial], job: Job) -> str:
+def _why_no_trials(trials: Sequence[Trial], job: Job) -> Reason:
     if not trials:
-        return "there are no trials of this job"
+        return Reason.of("no_trials")
     if any(trial.usable for trial in trials):
-        roles = "workers and PS" if job.has_ps else "workers and no PS"
-        return f"no successful trial has {roles}, as this job does"
+        return Reason.of("no_trial_with_the_roles", has_ps=job.has_ps)
     last = trials[-1]
-    return f"none of {format_count(len(trials), 'trial')} succeeded (the last: {last.message or last.status})"
+    return Reason.of("no_trial_succeeded", trials=len(trials), last=last.message or last.status)

@@ -20,7 +20,9 @@ from sizewright.recommender.sizing.caps import (
 )
 from sizewright.recommender.sizing.grid import Grid
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Quota, RoleBounds
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import GIB, MIB, parse_bytes, parse_seconds
+from sizewright.spec.wording import clause
 
 ROWS = [(1, 1, 1.0, 0.5), (2, 1, 1.0, 0.5), (2, 2, 2.0, 1.0), (4, 1, 0.5, 0.5), (6, 2, 4.0, 2.0)]
 
@@ -135,7 +137,7 @@ def test_a_capacity_that_is_short_is_named_alone_with_what_lifts_it(
 ) -> None:
     c = candidates(cluster=cluster)
     result = cap(c, everything(c))
-    assert result.reason == reason
+    assert clause(result.reason) == reason
     assert remedy in result.remedy
 
 
@@ -249,12 +251,12 @@ def test_the_trial_that_would_settle_it_is_the_nearest_that_is_left() -> None:
     left = np.array([False, False, False, True, True])
     result = within_measured_range(c, left)
     assert "Measure 4 workers × 0.5 cores" in result.remedy
-    assert "workers 0.1 to 0.4" in result.reason
+    assert "workers 0.1 to 0.4" in clause(result.reason)
 
 
 def test_caps_are_applied_in_order_and_each_counts_what_it_took_from_those_before() -> None:
     def cap(*left: bool) -> Any:
-        return lambda c, before: CapResult(np.array(left), "why", "how")
+        return lambda c, before: CapResult(np.array(left), Reason.of("no_limit"), "how")
 
     c = candidates()
     caps = [

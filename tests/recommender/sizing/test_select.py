@@ -18,6 +18,7 @@ from sizewright.recommender.sizing.select import recommend, select
 from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
 from sizewright.spec.objective import allocation_price
 from sizewright.spec.units import GIB, MIB
+from sizewright.spec.wording import infeasible_because, not_enough_because, sentence
 from tests.helpers.synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, small_job, trials
 
 SAMPLES = 10_000_000
@@ -255,6 +256,7 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
     answer = recommend(small_job(), rows)
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
+    assert [not_enough_because(answer.reason_details)] == list(answer.reasons)
     assert "profile JOB --trials 9" in remedies[0]
 
 
@@ -297,6 +299,7 @@ def test_infeasible_has_numbered_remedies_with_quantities(change: dict[str, Any]
     remedies = numbered(answer, "infeasible")
     assert quantity in remedies[0]
     assert answer.reasons[0].startswith("Infeasible: ")
+    assert answer.reasons == (infeasible_because(*answer.reason_details),)
 
 
 def test_keeping_the_deadline_that_the_remedy_names_makes_it_feasible() -> None:
@@ -327,6 +330,9 @@ def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(object
         assert covered.evidence.extrapolated is True
         assert covered.target == answer.uncapped
         assert any("measured range cap ruled out" in reason for reason in answer.reasons)
+        (details,) = [reason for reason in answer.reason_details if reason.kind == "measured_range"]
+        assert (details.values["workers_max"], details.values["cap"]) == (2.0, "measured range")
+        assert answer.reasons == tuple(map(sentence, answer.reason_details))
 
 
 def test_where_all_is_beyond_the_measured_range_it_names_the_trial_to_run() -> None:
