@@ -34,7 +34,7 @@ class Least(Allocator):
         choice = problem.floor.copy()
         for job in by_arrival(problem):
             tried = choice.copy()
-            tried[job] = problem.least[job]
+            tried[job] = problem.smallest[job]
             choice = tried if problem.fits(tried) else choice
         return chosen(problem, self.name, choice)
 

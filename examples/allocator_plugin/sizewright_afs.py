@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster import Problem, Solution, chosen
-from sizewright.cluster.allocators import Allocator, facts_of, frontier, valued
+from sizewright.cluster.allocators import Allocator, frontier, scheduler_state_of, valued
 
 ROUNDING = 1 + 1e-9
 
@@ -30,16 +30,17 @@ class AfsL(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """One column (J,) for each job; a job whose next step does not fit climbs no further."""
-        facts, jobs = facts_of(problem, self.name), np.arange(len(problem.jobs))
-        ladder = frontier(valued(problem, facts.speed), problem.share)  # from what a job is left with, upwards
+        scheduler_state, jobs = scheduler_state_of(problem, self.name), np.arange(len(problem.jobs))
+        # from what a job is left with, upwards
+        ladder = frontier(valued(problem, scheduler_state.speed), problem.share)
         rungs = (jobs[:, None], ladder.columns)
-        speed, share, needs = facts.speed[rungs], problem.share[rungs], problem.needs[rungs]
+        speed, share, needs = scheduler_state.speed[rungs], problem.share[rungs], problem.needs[rungs]
         at, climbs = np.zeros(len(jobs), dtype=np.intp), ladder.heights > 1
         left = problem.capacity * ROUNDING - problem.used(problem.floor)
         while climbs.any():
             able = np.flatnonzero(climbs)
             now, then = (able, at[able]), (able, at[able] + 1)
-            job = able[_next(speed[now], speed[then], share[then] - share[now], facts.remaining[able])]
+            job = able[_next(speed[now], speed[then], share[then] - share[now], scheduler_state.remaining[able])]
             more = needs[job, at[job] + 1] - needs[job, at[job]]
             if (more <= left).all():
                 at[job], left = at[job] + 1, left - more

@@ -23,8 +23,8 @@ def jobs(powers: np.ndarray, remaining: np.ndarray, units: int) -> Problem:
     """Jobs that are as fast on k units, of which there are so many, as a power of k."""
     speed = np.arange(units + 1) ** powers[:, None]
     sizes = np.tile(np.arange(1, units + 1), (len(powers), 1))
-    problem = problem_of(sizes, speed[:, 1:], [units], facts=True)
-    return replace(problem, facts=replace(problem.facts, speed=speed, remaining=remaining))
+    problem = problem_of(sizes, speed[:, 1:], [units], scheduler_state=True)
+    return replace(problem, scheduler_state=replace(problem.scheduler_state, speed=speed, remaining=remaining))
 
 
 def by_the_rule(powers: np.ndarray, remaining: np.ndarray, units: int) -> list[int]:

@@ -78,8 +78,8 @@ def allocate(
         servers=servers.capacity,
         mixes=mixes,
     )
-    if values:  # with facts, `default` would compute its own values
-        problem = replace(problem, problem=replace(problem.problem, facts=None))
+    if values:  # with a scheduler state, `default` would compute its own values
+        problem = replace(problem, problem=replace(problem.problem, scheduler_state=None))
     solution, places = allocate_capacity(problem, servers, allocator, time_limit_s, mixes=mixes)
     shares = tuple(_share(problem, solution, job, records, servers, places) for job in range(len(problem.candidates)))
     return ClusterAllocation(
@@ -104,7 +104,7 @@ def _limits_per_job(cluster: Cluster, resources: list[str], capacity: np.ndarray
 
 
 def _valued_by(tables: JobTables, solution: Solution) -> str:
-    same = np.array_equal(solution.worth, tables.problem.worth)
+    same = np.array_equal(solution.utilities, tables.problem.utilities)
     return "progress" if same else f"{solution.policy}'s own values"
 
 
@@ -117,7 +117,7 @@ def _share(
 ) -> Share:
     problem, column = tables.problem, int(solution.choice[job])
     name, current = problem.jobs[job], int(problem.current[job])
-    reason = "" if job in solution.released else tables.fixed[job]
+    reason = "" if job in solution.released else tables.kept_because[job]
     reason = reason or explain(tables, solution, job)
     candidates = int(problem.offered[job, 1:].sum())
     allocation = tables.allocation(job, column)
@@ -133,7 +133,7 @@ def _share(
         job=name,
         decision=plan.kind,
         allocation=allocation,
-        throughput=None if tables.fixed[job] else tables.candidates[job][column - 1].throughput,
+        throughput=None if tables.kept_because[job] else tables.candidates[job][column - 1].throughput,
         candidates=candidates,
         why=reason,
         servers=replicas_by_server,

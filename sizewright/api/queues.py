@@ -86,12 +86,12 @@ def tables_in(
         job = load_job(queued.job)
         with part("sizing jobs", number, len(queue.jobs)):
             loaded = _load_candidates(job, queued, cluster, store, prior)
-        current, fixed = _current(queued, job), ""
+        current, kept_because = _current(queued, job), ""
         if isinstance(loaded, LeftOut):
             if current is None:
                 left_out.append(loaded)
                 continue
-            fixed = f"{loaded.why.rstrip('.')}; it keeps its current allocation."
+            kept_because = f"{loaded.why.rstrip('.')}; it keeps its current allocation."
             loaded = (), None
         candidates, requested = loaded
         jobs.setdefault(job.name, job)
@@ -106,11 +106,11 @@ def tables_in(
             requested=requested,
             arrived_s=last_arrival_s + number if queued.arrived is None else queued.arrived,
             ran_s=queued.ran,
-            held=queued.servers,
+            servers=queued.servers,
             restart_s=queued.restart,
             change_price=queued.change_price,
             may_wait=queued.may_wait,
-            fixed=fixed,
+            kept_because=kept_because,
         )
         tables.append(table)
     return tables, jobs, left_out

@@ -130,7 +130,7 @@ def _without_candidates(problem: Problem, choice: Ints, jobs: list[int]) -> Prob
 
 def _finite_utilities(solution: Solution) -> Floats:
     """Return utilities (J, K) in which stopping a job that must run is finite but far below everything else."""
-    return np.where(np.isfinite(solution.worth), solution.worth, -1e9 * (1.0 + abs(solution.value)))
+    return np.where(np.isfinite(solution.utilities), solution.utilities, -1e9 * (1.0 + abs(solution.value)))
 
 
 def _with_bound(problem: Problem, first: Solution, choice: Ints) -> Solution:
@@ -141,7 +141,7 @@ def _with_bound(problem: Problem, first: Solution, choice: Ints) -> Solution:
     offered = problem.offered.copy()
     offered[:, 0] |= choice == 0
     problem = replace(problem, offered=offered)
-    utilities = np.where((choice == 0)[:, None] & ~np.isfinite(first.worth), 0.0, first.worth)
+    utilities = np.where((choice == 0)[:, None] & ~np.isfinite(first.utilities), 0.0, first.utilities)
     bound, prices = first.bound, first.prices
     if bound is not None and np.isfinite(utilities[offered]).all():
         values = np.where(offered, utilities, 0.0)
@@ -153,4 +153,6 @@ def _with_bound(problem: Problem, first: Solution, choice: Ints) -> Solution:
         bound = dual.bound if bound is None else bound
         prices = dual.prices
     value = problem.total(choice)
-    return replace(first, choice=choice, worth=problem.worth, value=value, bound=max(bound, value), prices=prices)
+    return replace(
+        first, choice=choice, utilities=problem.utilities, value=value, bound=max(bound, value), prices=prices
+    )

@@ -18,7 +18,7 @@ def explain(tables: JobTables, answer: Solution, job: int) -> str:
     problem, column = tables.problem, int(answer.choice[job])
     if job in answer.released:
         return "The jobs that must not wait do not all fit, and this is one of those that make room."
-    requested = problem.facts.requested[job] if problem.facts is not None else None
+    requested = problem.scheduler_state.requested[job] if problem.scheduler_state is not None else None
     if column and column == requested and answer.policy in REQUEST_POLICIES:
         return "This is what the job requests."
     ahead = answer.ahead(problem, job)
@@ -31,8 +31,8 @@ def explain(tables: JobTables, answer: Solution, job: int) -> str:
     description = allocation.describe() if allocation else "nothing"
     if not column:
         return f"Its smallest candidate is {description}, but {obstacle}."
-    utility = answer.worth[job, column]
-    gain = float(answer.worth[job, ahead] - utility)
+    utility = answer.utilities[job, column]
+    gain = float(answer.utilities[job, ahead] - utility)
     gain_text = f"{gain / utility:.1%}" if utility > 0 else f"{gain:.3g}"
     return f"{description} would have {gain_text} more utility, but {obstacle}."
 
@@ -52,7 +52,7 @@ def _obstacle(problem: Problem, answer: Solution, job: int, ahead: int) -> str:
     free = 0.0 if slack[first] <= ROUNDING * problem.capacity[first] else float(slack[first])
     needed, label = format_amount(name, float(more[first])), resource_label(name)
     text = f"it needs {needed} more {label} and {format_amount(name, free)} are free"
-    gain = float(answer.worth[job, ahead] - answer.worth[job, column])
+    gain = float(answer.utilities[job, ahead] - answer.utilities[job, column])
     price = float(more[short] @ answer.prices[short]) if answer.prices is not None else 0.0
     if price > gain:
         return f"{text}; for other jobs they have {price / gain:.3g} times the utility"

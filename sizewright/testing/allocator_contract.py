@@ -63,7 +63,7 @@ class AllocatorContract:
         """The value is the total utility, and no choice that fits exceeds the bound if there is one."""
         for problem in _problems(resources, seeds=20, max_jobs=4):
             answer = allocator(problem, 1.0)
-            assert answer.worth.shape == problem.values.shape
+            assert answer.utilities.shape == problem.values.shape
             assert answer.value == pytest.approx(answer.total(answer.choice))
             if answer.bound is not None and not answer.released:
                 best = best_of(_with_utilities(problem, answer))
@@ -72,22 +72,22 @@ class AllocatorContract:
 
     def test_nothing_to_give_is_nothing_given(self, allocator: Allocator) -> None:
         """Without capacity no job gets anything, and a problem without jobs has an empty choice."""
-        problem = random_problem(3, 4, 3, facts=True)
-        empty = problem_of(problem.needs[:, 1:], problem.values[:, 1:], [0.0], facts=True)
+        problem = random_problem(3, 4, 3, scheduler_state=True)
+        empty = problem_of(problem.needs[:, 1:], problem.values[:, 1:], [0.0], scheduler_state=True)
         assert not allocator(empty).choice.any()
-        nobody = problem_of(np.zeros((0, 3)), np.zeros((0, 3)), [4.0], facts=True)
+        nobody = problem_of(np.zeros((0, 3)), np.zeros((0, 3)), [4.0], scheduler_state=True)
         assert allocator(nobody).choice.shape == (0,)
 
     def test_a_time_limit_of_ten_milliseconds_is_no_excuse(self, allocator: Allocator, resources: int) -> None:
         """A choice within the capacity is found, in which some jobs get something."""
-        problem = random_problem(5, 60, 8, resources, facts=True)
+        problem = random_problem(5, 60, 8, resources, scheduler_state=True)
         answer = allocator(problem, 0.01)
         assert problem.fits(answer.choice)
         assert answer.choice.any()
 
     def test_the_same_problem_has_the_same_answer(self, allocator: Allocator, resources: int) -> None:
         """Repeated calls and copies of the allocator give the same choice, and the problem does not change."""
-        problem = random_problem(7, 8, 4, resources, facts=True, current=[0, 1, 2, 3, 4, 0, 1, 2])
+        problem = random_problem(7, 8, 4, resources, scheduler_state=True, current=[0, 1, 2, 3, 4, 0, 1, 2])
         before = pickle.dumps(problem)
         expected = allocator(problem).choice
         assert np.array_equal(allocator(problem).choice, expected)
@@ -95,12 +95,12 @@ class AllocatorContract:
         assert np.array_equal(allocator(pickle.loads(before)).choice, expected), "the problem was changed"
 
     def test_it_says_what_it_goes_by(self, allocator: Allocator) -> None:
-        """It solves a problem without facts if it is `by_value`; otherwise it may raise InputError."""
+        """It solves a problem without a scheduler state if it is `by_value`; otherwise it may raise InputError."""
         problem = random_problem(1)
         try:
             answer = allocator(problem)
         except InputError:
-            assert not allocator.by_value, "by_value is True, so it must not need facts"
+            assert not allocator.by_value, "by_value is True, so it must not need a scheduler state"
         else:
             assert problem.fits(answer.choice)
 
@@ -118,7 +118,7 @@ def _problems(resources: int, seeds: int, max_jobs: int) -> Iterator[Problem]:
             columns,
             int(rng.integers(1, resources + 1)),
             LOADS[seed % len(LOADS)],
-            facts=True,
+            scheduler_state=True,
             current=current,
             price=0.1,
             stays=(current > 0) & must_run,
@@ -127,6 +127,6 @@ def _problems(resources: int, seeds: int, max_jobs: int) -> Iterator[Problem]:
 
 def _with_utilities(problem: Problem, answer: Solution) -> Problem:
     """Return the problem with the policy's utilities as values."""
-    offered = np.isfinite(answer.worth)
-    values = np.where(offered, answer.worth, 0.0)
+    offered = np.isfinite(answer.utilities)
+    values = np.where(offered, answer.utilities, 0.0)
     return replace(problem, values=values, change_price=np.zeros(len(problem.jobs)), offered=offered)

@@ -19,13 +19,13 @@ def problem_of(
     *,
     current: ArrayLike | None = None,
     price: float = 0.0,
-    facts: bool = False,
+    scheduler_state: bool = False,
     stays: ArrayLike | None = None,
 ) -> Problem:
     """Return a problem with the needs (J, K, R) and values (J, K) of candidates; column 0 is added.
 
     `current` (J,) are the columns that jobs have now, `price` is the price of a change, and jobs in `stays` (J,) must
-    run. With `facts` speeds follow from the values, and other facts of the jobs are random.
+    run. With `scheduler_state` speeds follow from the values, and the other fields are random.
     """
     needs, values = np.asarray(needs, float), np.asarray(values, float)
     if needs.ndim == 2:
@@ -46,12 +46,12 @@ def problem_of(
         offered=offered,
         current=columns,
         change_price=np.full(J, price),
-        facts=facts_of(needs, values, columns) if facts else None,
+        scheduler_state=random_scheduler_state(needs, values, columns) if scheduler_state else None,
     )
 
 
-def facts_of(needs: Floats, values: Floats, current: Ints, seed: int = 0) -> SchedulerState:
-    """Return facts of jobs whose speeds follow from their `values` (J, K); other facts are random."""
+def random_scheduler_state(needs: Floats, values: Floats, current: Ints, seed: int = 0) -> SchedulerState:
+    """Return a scheduler state whose speeds follow from `values` (J, K); the other fields are random."""
     rng, J = np.random.default_rng(seed), len(values)
     speed = np.maximum(values, 0.0) + 1e-3 * (needs.sum(axis=2) > 0)
     work: Floats = rng.lognormal(8, 1, J)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from sizewright.cluster.allocators._base import Allocator, by_arrival, facts_of, valued
+    from sizewright.cluster.allocators._base import Allocator, by_arrival, scheduler_state_of, valued
     from sizewright.cluster.allocators._greedy_upgrades import GreedyUpgrades, frontier
     from sizewright.cluster.allocators.registry import allocator_names, get_allocator
 
@@ -22,7 +22,7 @@ _HOMES = {
     "GreedyUpgrades": "sizewright.cluster.allocators._greedy_upgrades",
     "allocator_names": "sizewright.cluster.allocators.registry",
     "by_arrival": "sizewright.cluster.allocators._base",
-    "facts_of": "sizewright.cluster.allocators._base",
+    "scheduler_state_of": "sizewright.cluster.allocators._base",
     "frontier": "sizewright.cluster.allocators._greedy_upgrades",
     "get_allocator": "sizewright.cluster.allocators.registry",
     "valued": "sizewright.cluster.allocators._base",
@@ -33,9 +33,9 @@ __all__ = [
     "GreedyUpgrades",
     "allocator_names",
     "by_arrival",
-    "facts_of",
     "frontier",
     "get_allocator",
+    "scheduler_state_of",
     "valued",
 ]
 

@@ -13,14 +13,14 @@ from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.cluster.problem.utilities import completion_saved
 
 
-def admit_shortest_first(problem: Problem, facts: SchedulerState) -> Problem:
+def admit_shortest_first(problem: Problem, scheduler_state: SchedulerState) -> Problem:
     """Return the problem in which only admitted jobs are offered anything.
 
     Jobs are admitted while their smallest candidates fit, the soonest to end first. The values are the seconds by which
     each candidate ends earlier than the smallest.
     """
-    seconds_left = facts.seconds_left()[np.arange(len(problem.current)), problem.least]
-    base = serve_in_order(problem, np.argsort(seconds_left, kind="stable"), problem.least, strict=False)
+    seconds_left = scheduler_state.seconds_left()[np.arange(len(problem.current)), problem.smallest]
+    base = serve_in_order(problem, np.argsort(seconds_left, kind="stable"), problem.smallest, strict=False)
     offered = problem.offered & (base > 0)[:, None]
     offered[:, 0] = base == 0
-    return replace(valued(problem, completion_saved(facts, problem.least)), offered=offered, fallback=base)
+    return replace(valued(problem, completion_saved(scheduler_state, problem.smallest)), offered=offered, fallback=base)

@@ -27,7 +27,7 @@ class Allocator:
     origin: ClassVar[str] = ""
     """Where it was published."""
     by_value: ClassVar[bool] = False
-    """True if it accepts a problem without facts and maximises its values."""
+    """True if it accepts a problem without a scheduler state and maximises its values."""
 
     def __call__(self, problem: Problem, time_limit_s: float = 10.0) -> Solution:
         """Return a solution within the capacity.
@@ -35,8 +35,8 @@ class Allocator:
         `time_limit_s` ends the search for better solutions. The first one takes its own time, about two seconds for
         100,000 jobs.
 
-        Raises InputError if the policy needs facts that the problem lacks, if it fails, or if its solution exceeds the
-        capacity.
+        Raises InputError if the policy needs a scheduler state that the problem lacks, if it fails, or if its solution
+        exceeds the capacity.
         """
         started = time.perf_counter()
         if not len(problem.jobs):
@@ -64,14 +64,14 @@ class Allocator:
         return answer
 
 
-def facts_of(problem: Problem, policy: str) -> SchedulerState:
-    """Return the facts of the problem; raise InputError if it has none."""
-    if problem.facts is None:
+def scheduler_state_of(problem: Problem, policy: str) -> SchedulerState:
+    """Return the scheduler state of the problem; raise InputError if it has none."""
+    if problem.scheduler_state is None:
         raise InputError(
             f"{policy} needs the speeds, remaining work and arrivals of the jobs, which this problem does not have.",
-            "Give `facts`, or choose a policy that maximises values: lagrangian, mip, hull.",
+            "Give the problem a `scheduler_state`, or choose a policy that maximises values: lagrangian, mip, hull.",
         )
-    return problem.facts
+    return problem.scheduler_state
 
 
 def valued(problem: Problem, values: Floats) -> Problem:
@@ -81,7 +81,7 @@ def valued(problem: Problem, values: Floats) -> Problem:
 
 def normalise(problem: Problem) -> tuple[Problem, float]:
     """Return the problem with values divided by the greatest one, and that; solvers have absolute tolerances."""
-    utilities = np.abs(problem.worth[problem.offered])
+    utilities = np.abs(problem.utilities[problem.offered])
     unit = float(utilities.max(initial=0.0)) or 1.0
     return replace(problem, values=problem.values / unit, change_price=problem.change_price / unit), unit
 
@@ -90,14 +90,14 @@ def denormalise(answer: Solution, problem: Problem, unit: float) -> Solution:
     """Return the solution of `problem` that corresponds to a solution of the normalised problem."""
     bound = None if answer.bound is None else answer.bound * unit
     prices = None if answer.prices is None else answer.prices * unit
-    return replace(answer, value=problem.total(answer.choice), worth=problem.worth, bound=bound, prices=prices)
+    return replace(answer, value=problem.total(answer.choice), utilities=problem.utilities, bound=bound, prices=prices)
 
 
 def by_arrival(problem: Problem) -> Ints:
-    """Return the jobs (J,) in order of arrival, or in their order in the problem if it has no facts."""
-    if problem.facts is None:
+    """Return the jobs (J,) in order of arrival, or in their order in the problem if it has no scheduler state."""
+    if problem.scheduler_state is None:
         return np.arange(len(problem.current))
-    return np.asarray(np.argsort(problem.facts.arrived_s, kind="stable"))
+    return np.asarray(np.argsort(problem.scheduler_state.arrived_s, kind="stable"))
 
 
 def _without_oversized(problem: Problem) -> Problem:

@@ -41,14 +41,14 @@ def open_candidates(problem: Problem, prices: Floats, bound: float, value: float
 
     A candidate whose loss at the `prices` (R,) exceeds the difference between `bound` and `value` is in no such choice.
     """
-    net = problem.worth - problem.needs @ prices
+    net = problem.utilities - problem.needs @ prices
     loss = net.max(axis=1, keepdims=True) - net
     return np.asarray(problem.offered & (loss <= (bound - value) * (1 + 1e-9)))
 
 
 def solve_dual(problem: Problem, until: float, seed: int = 0) -> DualPrices:
     """Return the prices of the lowest bound, or the best that are found by `until` (`time.perf_counter`)."""
-    needs, utilities, capacity = problem.needs, problem.worth, problem.capacity
+    needs, utilities, capacity = problem.needs, problem.utilities, problem.capacity
     if len(capacity) == 1:
         return _solve_one_resource(problem)
     J = len(utilities)
@@ -68,12 +68,12 @@ def _solve_one_resource(problem: Problem) -> DualPrices:
     """Return the exact price of one resource: the slope of the step of the concave hulls at which the capacity ends."""
     need = np.where(problem.offered, problem.needs[:, :, 0], np.inf)
     cheapest = need == need.min(axis=1, keepdims=True)
-    start = np.where(cheapest, problem.worth, -np.inf).argmax(axis=1)
+    start = np.where(cheapest, problem.utilities, -np.inf).argmax(axis=1)
     upgrades = hull(problem, problem.needs[:, :, 0], start)
     jobs, levels = ranked_steps(problem, upgrades, problem.needs[:, :, 0])
     before, after = upgrades.columns[jobs, levels - 1], upgrades.columns[jobs, levels]
     more = problem.needs[jobs, after, 0] - problem.needs[jobs, before, 0]
-    gain = problem.worth[jobs, after] - problem.worth[jobs, before]
+    gain = problem.utilities[jobs, after] - problem.utilities[jobs, before]
     slack = problem.capacity[0] * (1 + ROUNDING) - problem.used(start)[0]
     count = int(np.searchsorted(np.cumsum(more), slack, side="right"))
     bound = problem.total(start) + float(gain[:count].sum())
@@ -86,7 +86,7 @@ def _solve_one_resource(problem: Problem) -> DualPrices:
 
 def _prohibitive_prices(problem: Problem) -> Floats:
     """Return prices (R,) at which no job takes a resource that the cluster does not have."""
-    utilities = np.where(np.isfinite(problem.worth), problem.worth, 0.0)
+    utilities = np.where(np.isfinite(problem.utilities), problem.utilities, 0.0)
     max_gain = np.ptp(utilities, axis=1).max(initial=0.0) + 1.0
     min_need = np.where(problem.needs > 0, problem.needs, np.inf).min(axis=(0, 1), initial=np.inf)
     return np.where(np.isfinite(min_need), max_gain / min_need, 0.0)

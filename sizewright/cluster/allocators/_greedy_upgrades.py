@@ -42,7 +42,7 @@ def _upgrades(problem: Problem, size: Floats, start: Ints, *, steepest: bool) ->
     columns = [current.copy()]
     heights = np.ones(J, dtype=np.intp)
     for _ in range(K - 1):
-        gain = problem.worth - problem.worth[rows, current][:, None]
+        gain = problem.utilities - problem.utilities[rows, current][:, None]
         growth = size - size[rows, current][:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             score = np.where((gain > 0) & (growth > 0), gain / growth if steepest else -growth, -np.inf)
@@ -64,7 +64,7 @@ def ranked_steps(
     The gain of each job is multiplied by `weight` (J,). No step comes before the lower steps of its job.
     """
     rows = np.arange(len(upgrades.columns))[:, None]
-    utilities, sizes = problem.worth[rows, upgrades.columns], size[rows, upgrades.columns]
+    utilities, sizes = problem.utilities[rows, upgrades.columns], size[rows, upgrades.columns]
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.diff(utilities, axis=1) / np.diff(sizes, axis=1)
     if weight is not None:

@@ -75,7 +75,7 @@ def _program(problem: Problem, jobs: Ints, columns: Ints) -> highspy.HighsLp:
     program = highspy.HighsLp()
     program.num_col_ = N
     program.num_row_ = J + R
-    program.col_cost_ = -problem.worth[jobs, columns]
+    program.col_cost_ = -problem.utilities[jobs, columns]
     program.col_lower_ = np.zeros(N)
     program.col_upper_ = np.ones(N)
     program.row_lower_ = np.concatenate([np.ones(J), np.full(R, -np.inf)])

@@ -29,7 +29,7 @@ def local_search(problem: Problem, dual: DualPrices, choice: Ints, gap: float, u
             return best
         sd = LOG_PRICE_SDS[number % len(LOG_PRICE_SDS)]
         prices = dual.prices * rng.lognormal(0, sd, len(dual.prices))
-        candidate = (problem.worth - problem.needs @ prices).argmax(axis=1)
+        candidate = (problem.utilities - problem.needs @ prices).argmax(axis=1)
         candidate = repair(problem, dual.prices, candidate, POOL)
         value = problem.total(candidate)
         if value > best_value:

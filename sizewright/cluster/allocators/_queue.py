@@ -9,11 +9,11 @@ from sizewright.cluster.problem.problem import ROUNDING, Ints, Problem
 
 def requested_columns(problem: Problem) -> Ints:
     """Return the column (J,) that each user requested if it is offered, else the job's smallest candidate."""
-    if problem.facts is None:
-        return problem.least
-    requested = problem.facts.requested
+    if problem.scheduler_state is None:
+        return problem.smallest
+    requested = problem.scheduler_state.requested
     offered = (requested > 0) & problem.offered[np.arange(len(requested)), requested]
-    return np.where(offered, requested, problem.least)
+    return np.where(offered, requested, problem.smallest)
 
 
 def serve_in_order(problem: Problem, order: Ints, columns: Ints, *, strict: bool) -> Ints:

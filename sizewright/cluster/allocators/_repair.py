@@ -22,7 +22,7 @@ class Switches:
         self.problem = problem
         self.choice = choice.copy()
         rows = np.arange(len(choice))
-        net = problem.worth - problem.needs @ prices
+        net = problem.utilities - problem.needs @ prices
         loss = net[rows, choice][:, None] - net
         loss[rows, choice] = np.inf
         self.jobs, self.columns = _smallest(loss, pool)
@@ -45,7 +45,7 @@ class Switches:
     @property
     def gain(self) -> Floats:
         """(S,): what each switch adds to the utility."""
-        utilities = self.problem.worth
+        utilities = self.problem.utilities
         return np.asarray(utilities[self.jobs, self.columns] - utilities[self.jobs, self.choice[self.jobs]])
 
 
@@ -61,9 +61,9 @@ def repair(problem: Problem, prices: Floats, choice: Ints, pool: int = POOL) -> 
     """Return a choice (J,) within the capacity that is close to `choice`, or starts from the floor if none is found."""
     switches = Switches(problem, prices, choice, pool)
     if not _relieve(switches, prices):
-        if pool < problem.worth.size:
+        if pool < problem.utilities.size:
             return repair(problem, prices, choice, pool * 16)
-        switches = Switches(problem, prices, problem.floor, problem.worth.size)
+        switches = Switches(problem, prices, problem.floor, problem.utilities.size)
     fill(switches)
     return switches.choice
 

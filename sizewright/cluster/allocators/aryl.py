@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizewright.cluster.allocators._admission import admit_shortest_first
-from sizewright.cluster.allocators._base import Allocator, facts_of
+from sizewright.cluster.allocators._base import Allocator, scheduler_state_of
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution
@@ -19,5 +19,5 @@ class Aryl(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        admitted = admit_shortest_first(problem, facts_of(problem, self.name))
+        admitted = admit_shortest_first(problem, scheduler_state_of(problem, self.name))
         return replace(Mip().choose(admitted, until), policy=self.name)

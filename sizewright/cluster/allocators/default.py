@@ -13,7 +13,7 @@ from sizewright.cluster.problem.utilities import weighted_progress
 
 
 class Default(Allocator):
-    """Maximises progress, weighted towards jobs with little work left; without facts, the problem's values.
+    """Maximises progress, weighted towards jobs with little work left; without a scheduler state, the problem's values.
 
     For many jobs prices are enough. If their gap exceeds `gap`, a problem of one resource with not too many units goes
     to the dynamic programme, and every other problem to HiGHS, until the time limit.
@@ -27,8 +27,8 @@ class Default(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        if problem.facts is not None:
-            values = weighted_progress(problem.facts, problem.current, problem.share, problem.least)
+        if problem.scheduler_state is not None:
+            values = weighted_progress(problem.scheduler_state, problem.current, problem.share, problem.smallest)
             problem = valued(problem, values)
         if problem.shape[2] == 1:
             answer = Dynamic(self.gap).choose(problem, until)

@@ -19,7 +19,7 @@ class Doubling(Allocator):
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         order = by_arrival(problem)
-        choice = serve_in_order(problem, order, problem.least, strict=False)
+        choice = serve_in_order(problem, order, problem.smallest, strict=False)
         doubled = _doubled_columns(problem)
         growing = order[choice[order] > 0]
         while len(growing):
@@ -33,7 +33,7 @@ class Doubling(Allocator):
 
 def _doubled_columns(problem: Problem) -> Ints:
     """Return for each candidate (J, K) the largest better one of at most twice its dominant share, or itself."""
-    share, utilities = problem.share, problem.worth
+    share, utilities = problem.share, problem.utilities
     columns = np.tile(np.arange(share.shape[1]), (len(share), 1))
     for column in range(1, share.shape[1]):
         current = share[:, [column]]

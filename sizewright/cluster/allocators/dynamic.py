@@ -70,7 +70,7 @@ def _solve_core(problem: Problem, answer: Solution, until: float) -> Ints:
     remaining = capacity - int(np.delete(units[np.arange(len(units)), choice], core).sum())
     if len(core) * (remaining + 1) > MAX_STATES:
         raise _NotApplicableError("too many units")
-    choice[core] = _solve_knapsack(problem.worth[core], units[core], is_open[core], remaining, until)
+    choice[core] = _solve_knapsack(problem.utilities[core], units[core], is_open[core], remaining, until)
     return choice
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator, by_arrival, facts_of
+from sizewright.cluster.allocators._base import Allocator, by_arrival, scheduler_state_of
 from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
 from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
 from sizewright.cluster.problem.problem import Bools, Ints, Problem
@@ -27,32 +27,32 @@ class ElasticTiresias(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        facts = facts_of(problem, self.name)
-        in_top_queue = facts.attained < QUEUE_LIMIT
+        scheduler_state = scheduler_state_of(problem, self.name)
+        in_top_queue = scheduler_state.attained < QUEUE_LIMIT
         requested = requested_columns(problem)
-        order = _queue_order(problem, facts, in_top_queue)
+        order = _queue_order(problem, scheduler_state, in_top_queue)
         choice = serve_in_order(problem, order, requested, strict=False)
-        if int(((choice == 0) & (problem.least > 0)).sum()) > COMPACTION:
-            shrunk = np.where(in_top_queue, requested, problem.least)
+        if int(((choice == 0) & (problem.smallest > 0)).sum()) > COMPACTION:
+            shrunk = np.where(in_top_queue, requested, problem.smallest)
             choice = serve_in_order(problem, order, shrunk, strict=False)
-        return chosen(problem, self.name, _grow(problem, facts, choice))
+        return chosen(problem, self.name, _grow(problem, scheduler_state, choice))
 
 
-def _queue_order(problem: Problem, facts: SchedulerState, in_top_queue: Bools) -> Ints:
-    started = np.where(np.isfinite(facts.started_s), facts.started_s, np.inf)
+def _queue_order(problem: Problem, scheduler_state: SchedulerState, in_top_queue: Bools) -> Ints:
+    started = np.where(np.isfinite(scheduler_state.started_s), scheduler_state.started_s, np.inf)
     arrival_rank = np.empty(len(started), dtype=np.intp)
     arrival_rank[by_arrival(problem)] = np.arange(len(started))
     return np.lexsort((arrival_rank, started, ~in_top_queue))
 
 
-def _grow(problem: Problem, facts: SchedulerState, choice: Ints) -> Ints:
+def _grow(problem: Problem, scheduler_state: SchedulerState, choice: Ints) -> Ints:
     """Return `choice` (J,) after upgrades with the remaining capacity, by gain of relative speed per dominant share."""
     rows = np.arange(len(choice))
-    base_speed = np.maximum(facts.speed[rows, problem.least], 1e-300)
+    base_speed = np.maximum(scheduler_state.speed[rows, problem.smallest], 1e-300)
     offered = problem.offered & (problem.share >= problem.share[rows, choice][:, None])
     offered[rows, choice] = True
     offered[:, 0] = choice == 0
-    values = facts.speed / base_speed[:, None]
+    values = scheduler_state.speed / base_speed[:, None]
     problem = replace(problem, values=values, offered=offered, current=choice, fallback=choice)
     upgrades = frontier(problem, problem.share)
     return apply_steps(problem, upgrades, *ranked_steps(problem, upgrades, problem.share))

@@ -12,7 +12,7 @@ from sizewright.cluster.problem.solution import Solution, chosen
 class HullGreedy(Allocator):
     """Takes steps along the concave hull of each job's table, the greatest gain per dominant share first.
 
-    With facts of the jobs it has the utilities and the start of slope greedy.
+    With a scheduler state it has the utilities and the start of slope greedy.
     """
 
     name = "hull"
@@ -21,8 +21,8 @@ class HullGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        if problem.facts is not None:
-            problem = admit_shortest_first(problem, problem.facts)
+        if problem.scheduler_state is not None:
+            problem = admit_shortest_first(problem, problem.scheduler_state)
         upgrades = hull(problem, problem.share)
         steps = ranked_steps(problem, upgrades, problem.share)
         return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))

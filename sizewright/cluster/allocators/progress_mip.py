@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sizewright.cluster.allocators._base import Allocator, facts_of, valued
+from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution
@@ -22,6 +22,6 @@ class ProgressMip(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        facts = facts_of(problem, self.name)
-        answer = Mip().choose(valued(problem, progress(facts, problem.current)), until)
+        scheduler_state = scheduler_state_of(problem, self.name)
+        answer = Mip().choose(valued(problem, progress(scheduler_state, problem.current)), until)
         return replace(answer, policy=self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator, facts_of
+from sizewright.cluster.allocators._base import Allocator, scheduler_state_of
 from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution, chosen
@@ -18,6 +18,6 @@ class ShortestFirst(Allocator):
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
         requested = requested_columns(problem)
-        seconds_left = facts_of(problem, self.name).seconds_left()[np.arange(len(requested)), requested]
+        seconds_left = scheduler_state_of(problem, self.name).seconds_left()[np.arange(len(requested)), requested]
         choice = serve_in_order(problem, np.argsort(seconds_left, kind="stable"), requested, strict=False)
         return chosen(problem, self.name, choice)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator, facts_of, valued
+from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution
@@ -26,7 +26,7 @@ class Sia(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        relative = goodput(facts_of(problem, self.name), problem.current, problem.offered)
+        relative = goodput(scheduler_state_of(problem, self.name), problem.current, problem.offered)
         with np.errstate(divide="ignore"):
             penalty = np.where(relative > 0, relative, 1.0) ** FAIRNESS_POWER
             values = np.where(relative > 0, WAITING_PENALTY - penalty, 0.0)

@@ -12,7 +12,7 @@ from sizewright.cluster.problem.solution import Solution, chosen
 class SlopeGreedy(Allocator):
     """Upgrades jobs candidate by candidate, the greatest gain per dominant share first.
 
-    With facts of the jobs the gain is completion time saved, and each job gets its smallest candidate first, in order
+    With a scheduler state the gain is completion time saved, and each job gets its smallest candidate first, in order
     of the time that it needs (Optimus does not specify the order). A candidate that gains little hides a larger one
     that gains much.
     """
@@ -23,8 +23,8 @@ class SlopeGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        if problem.facts is not None:
-            problem = admit_shortest_first(problem, problem.facts)
+        if problem.scheduler_state is not None:
+            problem = admit_shortest_first(problem, problem.scheduler_state)
         upgrades = frontier(problem, problem.share)
         steps = ranked_steps(problem, upgrades, problem.share)
         return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator, facts_of, valued
+from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
 from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution, chosen
@@ -23,12 +23,14 @@ class WeightedGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        facts = facts_of(problem, self.name)
+        scheduler_state = scheduler_state_of(problem, self.name)
         rows = np.arange(len(problem.current))
-        net_speed = facts.speed * trained_s(facts, problem.current) / max(facts.window_s, 1e-300)
-        base_speed = np.maximum(facts.speed[rows, problem.least], 1e-300)
+        net_speed = (
+            scheduler_state.speed * trained_s(scheduler_state, problem.current) / max(scheduler_state.window_s, 1e-300)
+        )
+        base_speed = np.maximum(scheduler_state.speed[rows, problem.smallest], 1e-300)
         problem = valued(problem, net_speed / base_speed[:, None])
-        seconds_left = facts.remaining / base_speed
+        seconds_left = scheduler_state.remaining / base_speed
         upgrades = frontier(problem, problem.share)
         steps = ranked_steps(problem, upgrades, problem.share, 1.0 / np.maximum(seconds_left, 1e-300))
         return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))

@@ -93,7 +93,7 @@ def _fallback_columns(problem: Problem, job: int, column: int, utilities: Floats
     That is what the job has now, its smallest candidate if it must run, and with `utilities` all smaller candidates.
     """
     current = int(problem.current[job])
-    smallest = [] if problem.offered[job, 0] else [int(problem.least[job])]
+    smallest = [] if problem.offered[job, 0] else [int(problem.smallest[job])]
     kept = [k for k in (current, *smallest) if k and problem.offered[job, k]]
     if utilities is None:
         return kept
@@ -153,7 +153,7 @@ def place_running_jobs(tables: JobTables, servers: Servers, *, mixes: bool) -> P
     """
     placement = Placement(servers, mixes=mixes)
     index = {name: i for i, name in enumerate(servers.names)}
-    for job, replicas_by_server in enumerate(tables.held):
+    for job, replicas_by_server in enumerate(tables.servers):
         name = tables.problem.jobs[job]
         groups = _groups(tables, job, int(tables.problem.current[job]))
         if unknown := sorted(set(replicas_by_server) - set(index)):
@@ -175,11 +175,11 @@ def place_running_jobs(tables: JobTables, servers: Servers, *, mixes: bool) -> P
             )
         if not replicas_by_server or len(in_allocation) < len(groups):
             continue  # of several groups of a role nothing says which is where
-        held = []
+        groups_on_servers = []
         for role, group in groups:
             where = {index[server]: on[role] for server, on in replicas_by_server.items() if on.get(role)}
-            held.append((_replicas(group, tables.problem), where))
-        if not placement.hold(str(job), held):
+            groups_on_servers.append((_replicas(group, tables.problem), where))
+        if not placement.hold(str(job), groups_on_servers):
             raise InputError(
                 f"The replicas of {name} do not fit on {', '.join(sorted(replicas_by_server))} with the other jobs "
                 "there.",

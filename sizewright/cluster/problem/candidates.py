@@ -30,12 +30,12 @@ class JobTable:
     arrived_s: float = 0.0
     ran_s: float | None = None
     """Time that the job has run; None: what the samples done so far take at its present speed."""
-    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    servers: dict[str, dict[str, int]] = field(default_factory=dict)
     """The current number of replicas by role, by the name of the server that they are on."""
     restart_s: float = 90.0
     change_price: float = 0.0
     may_wait: bool = True
-    fixed: str = ""
+    kept_because: str = ""
     """Why the job keeps what it has: nothing else can be considered. Empty for other jobs."""
     leaves: bool = False
     """True if the job cannot keep what it has now, which is its last candidate."""
@@ -67,8 +67,8 @@ def select_candidates(job: JobTable, limits: CapacityLimits) -> tuple[JobTable |
         current = _with_gpu_kinds(_current_only(job), limits.resources)
         if len(current) == 1:
             job = replace(job, current=current[0].allocation)
-    if job.fixed:
-        return _keep_current(job, job.fixed), []
+    if job.kept_because:
+        return _keep_current(job, job.kept_because), []
     if limits.values == "own" and any(each.value is None for each in job.candidates):
         raise InputError(f"A candidate of {job.name} has no value of your own.", "Give each a `value`.")
 
@@ -98,7 +98,7 @@ def select_candidates(job: JobTable, limits: CapacityLimits) -> tuple[JobTable |
 
 
 def _keep_current(job: JobTable, reason: str) -> JobTable:
-    return replace(job, candidates=(_current_only(job),), fixed=reason)
+    return replace(job, candidates=(_current_only(job),), kept_because=reason)
 
 
 def _current_only(job: JobTable) -> Candidate:

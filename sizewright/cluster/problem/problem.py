@@ -49,7 +49,7 @@ class Problem:
     """(J,): the column that each job has now; 0 for jobs that wait."""
     change_price: Floats
     """(J,): the value lost when a running job gets another column."""
-    facts: SchedulerState | None = None
+    scheduler_state: SchedulerState | None = None
     """Speeds, remaining work and arrivals, from which published policies compute values of their own."""
     fallback: Ints | None = None
     """(J,): a `floor` that is known to fit; absent, it is computed."""
@@ -94,7 +94,7 @@ class Problem:
         return self.needs.shape[0], self.needs.shape[1], self.needs.shape[2]
 
     @cached_property
-    def worth(self) -> Floats:
+    def utilities(self) -> Floats:
         """(J, K): the values minus the price of the change; −inf for columns that are not offered."""
         changed = (self.current[:, None] > 0) & (np.arange(self.shape[1]) != self.current[:, None])
         return np.where(self.offered, self.values - self.change_price[:, None] * changed, -np.inf)
@@ -107,7 +107,7 @@ class Problem:
         return np.asarray(shares.max(axis=2, initial=0.0))
 
     @cached_property
-    def least(self) -> Ints:
+    def smallest(self) -> Ints:
         """(J,): each job's candidate with the smallest dominant share; 0 if it has none."""
         share = np.where(self.offered, self.share, np.inf)
         share[:, 0] = np.inf
@@ -123,7 +123,7 @@ class Problem:
         if self.fallback is not None:
             return self.fallback
         rows, must_run = np.arange(len(self.current)), ~self.offered[:, 0]
-        smallest = np.where(must_run, self.least, 0)
+        smallest = np.where(must_run, self.smallest, 0)
         if self.fits(smallest):
             return smallest
         keeps = must_run & (self.current > 0) & self.offered[rows, self.current]
@@ -139,4 +139,4 @@ class Problem:
 
     def total(self, choice: Ints) -> float:
         """Return the total utility of a choice of columns (J,)."""
-        return float(self.worth[np.arange(len(choice)), choice].sum())
+        return float(self.utilities[np.arange(len(choice)), choice].sum())

@@ -22,7 +22,7 @@ class Solution:
     """(J,): columns of the problem; 0 is nothing."""
     value: float
     """Total utility of the choice, as the policy defines utility."""
-    worth: Floats
+    utilities: Floats
     """(J, K): the policy's utility of each column; −inf for columns that are not offered."""
     bound: float | None = None
     """Upper bound on the value of any choice within the capacity; absent if the policy proves none."""
@@ -38,11 +38,11 @@ class Solution:
 
     def total(self, choice: Ints) -> float:
         """Return the total utility of another choice of columns (J,), as the policy defines utility."""
-        return float(self.worth[np.arange(len(choice)), choice].sum())
+        return float(self.utilities[np.arange(len(choice)), choice].sum())
 
     def ahead(self, problem: Problem, job: int) -> int:
         """Return the smallest candidate by dominant share that is better than what the job gets; 0 if none is."""
-        utilities, column = self.worth[job], int(self.choice[job])
+        utilities, column = self.utilities[job], int(self.choice[job])
         better = problem.offered[job] & (utilities > utilities[column] + 1e-12 * abs(utilities[column]))
         better[0] = False
         return int(np.where(better, problem.share[job], np.inf).argmin()) if better.any() else 0
@@ -62,4 +62,4 @@ def chosen(problem: Problem, policy: str, choice: NDArray[np.integer], **proof: 
     `proof` sets other fields of the solution, such as `bound` and `prices`.
     """
     columns = np.asarray(choice, dtype=np.intp)
-    return Solution(policy, columns, problem.total(columns), problem.worth, **proof)  # type: ignore[arg-type]
+    return Solution(policy, columns, problem.total(columns), problem.utilities, **proof)  # type: ignore[arg-type]

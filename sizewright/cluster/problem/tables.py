@@ -25,9 +25,9 @@ class JobTables:
     problem: Problem
     candidates: tuple[tuple[Candidate, ...], ...]
     """For each job, the candidates of columns 1, 2, …"""
-    held: tuple[dict[str, dict[str, int]], ...]
+    servers: tuple[dict[str, dict[str, int]], ...]
     """For each job, the servers of its current replicas."""
-    fixed: tuple[str, ...]
+    kept_because: tuple[str, ...]
     """For each job, why it keeps what it has; empty for the others."""
     left_out: tuple[LeftOut, ...]
 
@@ -82,8 +82,8 @@ def tables_of(
     return JobTables(
         problem=_problem(kept, resources, capacity, values, window_s),
         candidates=tuple(job.candidates for job in kept),
-        held=tuple(job.held for job in kept),
-        fixed=tuple(job.fixed for job in kept),
+        servers=tuple(job.servers for job in kept),
+        kept_because=tuple(job.kept_because for job in kept),
         left_out=tuple(left_out),
     )
 
@@ -108,7 +108,7 @@ def _problem(
         offered[j, columns] = True
         current[j] = _column_of(allocations, job.current)
         requested[j] = _column_of(allocations, job.requested or job.current)
-        offered[j, 0] = not current[j] or (job.may_wait and not job.fixed)
+        offered[j, 0] = not current[j] or (job.may_wait and not job.kept_because)
         offered[j, current[j]] &= not job.leaves
 
     rows = np.arange(J)
@@ -119,7 +119,7 @@ def _problem(
     restart_s = np.array([job.restart_s for job in jobs]) * (current > 0)
     now_s = float(arrived_s.max(initial=0.0))
     ran_s = _running_time_s(jobs, work - remaining, speed[rows, current])
-    facts = SchedulerState(
+    scheduler_state = SchedulerState(
         now_s=now_s,
         window_s=window_s,
         speed=speed,
@@ -132,12 +132,12 @@ def _problem(
         requested=requested,
     )
     names = [job.name for job in jobs]
-    problem = Problem(names, resources, capacity, needs, own_values, offered, current, change_price, facts)
+    problem = Problem(names, resources, capacity, needs, own_values, offered, current, change_price, scheduler_state)
     if values == "own":
         return problem
     if values == "progress":
-        return replace(problem, values=progress(facts, current), change_price=np.zeros(J))
-    saved = completion_saved(facts, problem.least)
+        return replace(problem, values=progress(scheduler_state, current), change_price=np.zeros(J))
+    saved = completion_saved(scheduler_state, problem.smallest)
     saved[:, 1:] += window_s  # against waiting, which delays the end by at least a window
     return replace(problem, values=saved, change_price=restart_s)
 

@@ -134,7 +134,7 @@ class Simulation:
         if not len(state.live):
             return
         answer = self.policy(self._problem(), self.settings.time_limit_s)
-        utilities = answer.worth if answer.bound is not None else None
+        utilities = answer.utilities if answer.bound is not None else None
         columns = self.supply.place(state, state.live, answer.choice, utilities)
         moved = int((columns != state.column[state.live]).sum())
         self.note_counts.update(answer.notes)
@@ -149,18 +149,18 @@ class Simulation:
         if not self.settings.preempts:
             offered = offered.copy()
             offered[current > 0, 0] = False
-        facts = self._scheduler_state(live, current)
-        requested_speed = np.maximum(facts.speed[np.arange(len(live)), workload.requested[live]], 1e-300)
+        scheduler_state = self._scheduler_state(live, current)
+        requested_speed = np.maximum(scheduler_state.speed[np.arange(len(live)), workload.requested[live]], 1e-300)
         return Problem(
             jobs=_LiveNames(workload.jobs, live),
             resources=workload.resources,
             capacity=self.capacity,
             needs=workload.needs[live],
-            values=facts.speed / requested_speed[:, None],
+            values=scheduler_state.speed / requested_speed[:, None],
             offered=offered,
             current=current,
             change_price=np.zeros(len(live)),
-            facts=facts,
+            scheduler_state=scheduler_state,
         )
 
     def _scheduler_state(self, live: Ints, current: Ints) -> SchedulerState:
