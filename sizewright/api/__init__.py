@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from sizewright.api._records import JobLike
 from sizewright.api.applying import apply, manifest, remarks_on
 from sizewright.api.inputs import (
-    DEFAULT_STORE,
-    STORE_VARIABLE,
     assign_job,
     check_log,
     counted,
@@ -17,10 +15,8 @@ from sizewright.api.inputs import (
     open_store,
 )
 from sizewright.api.priors import (
-    DEFAULT_TRACKING,
     SHIPPED_BANK,
     SHIPPED_PRIOR,
-    TRACKING_VARIABLE,
     compare_priors,
     drift,
     learn_prior,
@@ -42,6 +38,7 @@ from sizewright.api.sizing import (
     size,
 )
 from sizewright.lazy_exports import lazy_exports
+from sizewright.settings import DEFAULT_STORE, DEFAULT_TRACKING, STORE_VARIABLE, TRACKING_VARIABLE
 
 if TYPE_CHECKING:
     from sizewright.api.allocating import allocate

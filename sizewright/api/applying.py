@@ -20,14 +20,13 @@ from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.remote_run import RemoteRun
 from sizewright.runtime.watched import attached_to
+from sizewright.settings import DEFAULT_LEDGER, Settings
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_text, read_yaml
 from sizewright.task_progress import report_progress
 
-DEFAULT_LEDGER = "sizewright-plans.jsonl"
-LEDGER_VARIABLE, RAILS_VARIABLE = "SIZEWRIGHT_LEDGER", "SIZEWRIGHT_RAILS"
 _OBSERVE_EVERY_S = 1.0
 _JOB_KEYS = {"bounds", "command", "model", "training"}
 """Keys that job files have and manifests do not."""
@@ -70,7 +69,7 @@ def apply(
         if loaded.kind == "keep":
             return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
         loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
-        audit_log = AuditLog(ledger or os.environ.get(LEDGER_VARIABLE) or DEFAULT_LEDGER)
+        audit_log = AuditLog(ledger or Settings.from_environment().ledger or DEFAULT_LEDGER)
         loaded_rails = load_rails(rails)
         if dry_run:
             GuardrailExecutor(made, rails=loaded_rails).check(loaded)
@@ -179,7 +178,7 @@ def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:
 
 def load_rails(rails: RailsLike | None) -> Rails:
     """Return rails from a record, a mapping or a file, else from the file at $SIZEWRIGHT_RAILS, else empty ones."""
-    rails = rails if rails is not None else os.environ.get(RAILS_VARIABLE) or Rails()
+    rails = rails if rails is not None else Settings.from_environment().rails or Rails()
     return as_record(Rails, rails, "rails")
 
 

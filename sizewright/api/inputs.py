@@ -12,6 +12,7 @@ from sizewright.datasets.files.database import is_in_memory
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError, JobError, NoTrialsError, StoreError
+from sizewright.settings import DEFAULT_STORE, Settings
 from sizewright.spec import Cluster, Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.job import MAX_SAMPLES
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from sizewright.datasets.clicks.logs import ReadReport
     from sizewright.datasets.runs.finished_job import FinishedJob
 
-DEFAULT_STORE = "sqlite:///sizewright.db"
-STORE_VARIABLE = "SIZEWRIGHT_STORE"
 TRIAL_SHARE_OF_CORES = 0.8
 """Share of the host's cores that trials use; the rest is for Ray, this process and the host itself."""
 _CHECKED_ROWS = 100_000
@@ -95,7 +94,7 @@ def _store_url(url: str | Path | None) -> str:
         raise StoreError(
             f"The store is of type {type(url).__name__}.", "Pass a path, an SQLAlchemy URL, or an open TrialStore."
         )
-    return str(url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    return str(url or Settings.from_environment().store or DEFAULT_STORE)
 
 
 def counted(job: JobLike) -> Job:

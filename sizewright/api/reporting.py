@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel
 
 from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike
-from sizewright.api.applying import LEDGER_VARIABLE
 from sizewright.api.inputs import load_job, opened_store
 from sizewright.api.sizing import size
 from sizewright.datasets.files.atomic_write import atomic_file, result_file, result_folder, write_text_atomically
@@ -21,6 +20,7 @@ from sizewright.reporting.contents import ReportData, figures
 from sizewright.reporting.page import page
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.metrics_log import MetricsLog
+from sizewright.settings import Settings
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count
@@ -128,7 +128,7 @@ def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
     if ledger:
         entries = _read_log(AuditLog(_existing_file(ledger)), "--ledger")
     else:
-        path = os.environ.get(LEDGER_VARIABLE)
+        path = Settings.from_environment().ledger
         entries = AuditLog(path).read() if path else []
     return list({entry.plan_id: entry for entry in entries if entry.job == job.name}.values())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, StoreLike, as_record
-from sizewright.api.applying import LEDGER_VARIABLE, load_rails
+from sizewright.api.applying import load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
     counted,
@@ -30,6 +30,7 @@ from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.plan_files import is_plan, launch_plan
 from sizewright.runtime.tuning import ControllerFactory, Tuning, tuning
+from sizewright.settings import Settings
 from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _load_plan_or_job(
 
 def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Executor:
     """Return the executor behind its guardrails and audit log; the executor itself when there are neither."""
-    path = ledger or os.environ.get(LEDGER_VARIABLE)
+    path = ledger or Settings.from_environment().ledger
     if rails == Rails() and not path:
         return executor
     audit_log = AuditLog(path) if path else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +12,8 @@ from sizewright.datasets.files.atomic_write import write_text_atomically
 from sizewright.errors import RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
+from sizewright.settings import Settings
 from sizewright.spec._json import loads
-
-_CACHE_VARIABLE = "XDG_CACHE_HOME"
 
 
 class InUse(NamedTuple):
@@ -59,5 +57,4 @@ def _keep(last_good: Path, prior: LearnedPrior) -> None:
 
 
 def _cache(uri: str) -> Path:
-    folder = Path(os.environ.get(_CACHE_VARIABLE) or Path.home() / ".cache") / "sizewright"
-    return folder / f"champion-{hashlib.sha256(uri.encode()).hexdigest()[:16]}.json"
+    return Settings.from_environment().cache_folder / f"champion-{hashlib.sha256(uri.encode()).hexdigest()[:16]}.json"

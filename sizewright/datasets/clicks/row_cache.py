@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sizewright.datasets.files.atomic_write import write_text_atomically
+from sizewright.settings import Settings
 from sizewright.spec._json import loads
 
 _VERSION = 1
@@ -63,8 +64,7 @@ class RowCache:
         return _digest(json.dumps([_VERSION, files, self._query]))
 
     def _file(self) -> Path:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sizewright" / "rows"
-        return folder / f"{self._key_at_start}.json"
+        return Settings.from_environment().cache_folder / "rows" / f"{self._key_at_start}.json"
 
 
 def _prune(folder: Path) -> None:
