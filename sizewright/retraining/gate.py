@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError
 from sizewright.retraining.evaluation import JobScore, by_family, summary
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import sentences
 
 _DRAWS = 1000
 _QUANTILE = 0.1  # of the draws: 90 % of them are above
@@ -37,10 +39,15 @@ class GateLimits:
 
 
 class GateResult(NamedTuple):
-    """The decision to promote or not, and its reason in a sentence."""
+    """The decision to promote or not, and its reasons."""
 
     promote: bool
-    reason: str
+    reasons: tuple[Reason, ...]
+
+    @property
+    def reason(self) -> str:
+        """Return the reasons as a text."""
+        return sentences(self.reasons)
 
 
 def judge(
@@ -62,25 +69,28 @@ def judge(
 
     new, old = summary(challenger)["job_mdape"], summary(champion)["job_mdape"]
     if not (math.isfinite(new) and math.isfinite(old)):
-        return GateResult(False, "There are no held-out jobs to judge by.")
+        return GateResult(False, (Reason.of("no_held_out_jobs"),))
     worse = _family_ratios(challenger, champion, noise_sd)
     thresholds = {"error": MetricThreshold(min_relative_change=float(limits.margin), greater_is_better=False)}
     max_ratio = 1 + limits.worst_family
     thresholds |= {name: MetricThreshold(threshold=max_ratio, greater_is_better=False) for name in worse}
-    errors = f"median error {new:.3f} on {len(challenger)} held-out jobs, against {rival}'s {old:.3f}"
+    errors: dict[str, float | str] = {
+        "error": float(new),
+        "jobs": len(challenger),
+        "rival": rival,
+        "rival_error": float(old),
+    }
     try:
         validate_evaluation_results(
             thresholds, EvaluationResult({"error": new} | worse, {}), EvaluationResult({"error": old} | worse, {})
         )
     except ModelValidationFailedException:
-        too_bad = {name: ratio for name, ratio in worse.items() if ratio > max_ratio}
-        faults = [f"at least {ratio:.2f} times the error in {name}" for name, ratio in too_bad.items()]
-        why = f": {'; '.join(faults)}" if faults else ""
-        return GateResult(
-            False,
-            f"Not better by {limits.margin:.0%} with no family worse by {limits.worst_family:.0%}: {errors}{why}.",
+        too_bad = {f"family_{name}": ratio for name, ratio in worse.items() if ratio > max_ratio}
+        not_better = Reason.of(
+            "not_better", margin=limits.margin, worst_family=limits.worst_family, **errors, **too_bad
         )
-    return GateResult(True, f"Better: {errors}.")
+        return GateResult(False, (not_better,))
+    return GateResult(True, (Reason.of("better", **errors),))
 
 
 def _family_ratios(challenger: Sequence[JobScore], champion: Sequence[JobScore], noise_sd: float) -> dict[str, float]:

@@ -20,7 +20,9 @@ from sizewright.retraining.learning import Learned, learn, learn_twin
 from sizewright.retraining.lessons import Lessons, gather, to_judge
 from sizewright.retraining.registry import PRIOR, REPLACED, TWIN, Registry, Version, digest
 from sizewright.spec._base import Record
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_count
+from sizewright.spec.wording import sentences
 
 ONE_AT_A_TIME = "retraining"
 
@@ -42,6 +44,8 @@ class Retraining(Record):
     version: int | None = None
     """Its number in the registry, if it was registered."""
     run_id: str | None = None
+    details: tuple[Reason, ...] = ()
+    """The reasons as kinds with their numbers."""
 
     def of(self, version: Version) -> Self:
         """Return the result of a registered version."""
@@ -89,6 +93,7 @@ def retrain(
         result = Retraining(
             promoted=False,
             reason=verdict.reason,
+            details=verdict.reasons,
             trials=len(lessons.trials),
             jobs=len(lessons.jobs),
             passed_over=lessons.passed_over,
@@ -116,9 +121,11 @@ def _judgement_tags(champion: Version | None, limits: GateLimits) -> dict[str, s
 
 
 def _no_new_data(lessons: Lessons, data_sha256: str, known: Version) -> Retraining:
+    nothing_new = Reason.of("nothing_new", version=known.number)
     return Retraining(
         promoted=False,
-        reason=f"Nothing new: version {known.number} has learned from the same trials and runs.",
+        reason=sentences((nothing_new,)),
+        details=(nothing_new,),
         trials=len(lessons.trials),
         jobs=len(lessons.jobs),
         passed_over=lessons.passed_over,
@@ -140,8 +147,12 @@ def _judge_again(
     twin, held_out = registry.load(known, TWIN), to_judge(lessons)
     scores = score_prior(twin, held_out)
     verdict = _judge_against(scores, held_out, twin.noise_sd, _rival(registry, champion, bank), limits)
-    result = _no_new_data(lessons, lessons.digest, known).model_copy(update={"reason": verdict.reason})
+    result = _with_reasons(_no_new_data(lessons, lessons.digest, known), *verdict.reasons)
     return _promote_or_tag(result, verdict, known, registry, champion, _judgement_tags(champion, limits))
+
+
+def _with_reasons(result: Retraining, *reasons: Reason) -> Retraining:
+    return result.model_copy(update={"reason": sentences(reasons), "details": reasons})
 
 
 def _check_new_lessons(store: TrialStore, lessons: Lessons, bank: Bank | None) -> None:
@@ -159,32 +170,32 @@ def _check_experiment(registry: Registry) -> None:
 
 
 class _Rival(NamedTuple):
-    """The prior that the challenger has to beat, without the held-out lessons, and a note for the reason."""
+    """The prior that the challenger has to beat, without the held-out lessons, and why it is not the champion."""
 
     prior: LearnedPrior | None
     name: str
-    note: str = ""
+    notes: tuple[Reason, ...] = ()
 
 
 def _rival(registry: Registry | None, champion: Version | None, bank: Bank | None) -> _Rival:
     """Return the champion; without a usable champion, the prior of the bank."""
-    note = ""
+    notes: tuple[Reason, ...] = ()
     if registry and champion:
         try:
             return _Rival(registry.load(champion, TWIN), "the champion")
         except UnusableVersionError as error:
-            note = f" It was compared with the bank's prior, since the champion cannot be used: {error.message}"
+            notes = (Reason.of("champion_unusable", error=error.message),)
             bank = bank or load_bank()
-    return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, "the bank's prior", note)
+    return _Rival(learn_twin(Lessons(bank.trials, bank.jobs, {})) if bank else None, "the bank's prior", notes)
 
 
 def _judge_against(
     scores: Sequence[JobScore], held_out: Lessons, noise_sd: float, rival: _Rival, limits: GateLimits
 ) -> GateResult:
     if rival.prior is None:
-        return GateResult(True, "There was no champion to compare it with.")
+        return GateResult(True, (Reason.of("no_champion"),))
     verdict = judge(scores, score_prior(rival.prior, held_out), limits, noise_sd, rival.name)
-    return verdict._replace(reason=verdict.reason + rival.note)
+    return verdict._replace(reasons=(*verdict.reasons, *rival.notes))
 
 
 def _register(
@@ -223,8 +234,8 @@ def _promote_or_tag(
         return result.of(version)
     current = registry.champion()
     if (current.number if current else None) != (champion.number if champion else None):
-        reason = "Another version became the champion while this one was judged; retrain again."
-        registry.tag(version, "reason", reason)
-        return result.of(version).model_copy(update={"reason": reason})
+        result = _with_reasons(result.of(version), Reason.of("champion_replaced"))
+        registry.tag(version, "reason", result.reason)
+        return result
     registry.promote(version)
     return result.of(version).model_copy(update={"promoted": True})

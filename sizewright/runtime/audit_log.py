@@ -15,6 +15,7 @@ from sizewright.datasets.files.json_lines import JsonLines
 from sizewright.executors.change_costs import ChangeKind
 from sizewright.spec import Allocation, Handle, Plan
 from sizewright.spec._base import Record
+from sizewright.spec.reason import Reason
 
 
 class Entry(Record):
@@ -31,6 +32,7 @@ class Entry(Record):
     reason: str = ""
     became: Literal["applied", "refused", "trains"]
     why: str = Field(default="", description="why the plan was refused")
+    details: tuple[Reason, ...] = Field(default=(), description="violations of the guard rails, with their numbers")
     seconds: float = Field(
         default=0.0,
         ge=0,

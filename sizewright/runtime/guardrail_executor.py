@@ -11,7 +11,7 @@ from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import ChangeCosts, kind_of
 from sizewright.runtime.audit_log import AuditLog, Entry
-from sizewright.runtime.guardrails import check_rails, check_sized
+from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
 
 
@@ -105,7 +105,8 @@ class GuardrailExecutor:
                 check_sized(plan, unsized(plan), self._rails)
             check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
         except SizewrightError as error:
-            self._record(plan, "refused", 0.0, why=error.message)
+            violations = error.violations if isinstance(error, GuardrailError) else ()
+            self._record(plan, "refused", 0.0, why=error.message, details=violations)
             raise
 
     def _apply(self, plan: Plan, apply: Callable[[], Handle]) -> Handle:

@@ -41,6 +41,7 @@ _RESOURCES: dict[str, Callable[[float], str]] = {
 _REMEDIES = {"migrate": "Replacing it", "rebalance": "Rebalancing the look-ups", "add_worker": "Adding a worker"}
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
+    "limit": lambda memory_bytes: format_bytes(memory_bytes) if memory_bytes else "not limited",
     "time": format_seconds,
     "number": lambda value: format_number(value, 4),
     "objective": lambda value: _OBJECTIVES[value],
@@ -194,6 +195,14 @@ def _memory_requested(values: Values) -> str:
     return f"Memory requested: {', '.join(parts)}."
 
 
+def _not_better(values: Values) -> str:
+    families = {name.removeprefix("family_"): values[name] for name in values if name.startswith("family_")}
+    faults = "; ".join(f"at least {ratio:.2f} times the error in {family}" for family, ratio in families.items())
+    wanted = _filled(f"Not better by {{margin:.0%}} with no family worse by {{worst_family:.0%}}: {_ERRORS}", values)
+    return f"{wanted}: {faults}." if faults else f"{wanted}."
+
+
+_ERRORS = "median error {error:.3f} on {jobs} held-out jobs, against {rival}'s {rival_error:.3f}"
 _EVIDENCE = {
     "cpu_cut": "its CPU quota throttles it {throttled:.0%} of the time, the others {others_throttled:.0%}",
     "busy_host": "it gets {cores:.2f} cores while it works, the others {others_cores:.2f}",
@@ -337,10 +346,45 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
 }
 """Why an allocation is the target, and what the choice is based on."""
 
-_CLAUSES = {**_CAPS, **_NOT_ENOUGH}
+_GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
+    "rails_paused": "The guard rails pause all plans, so plan {plan} is not applied",
+    "cores_unknown": "Plan {plan} has guard rails, but its manifest does not say how many cores {role} requests",
+    "priority_class_not_allowed": "job.deploy.priority_class is '{priority_class}' (allowed: {allowed})",
+    "replicas_outside_rail": "{role}.replicas is {replicas} (allowed: {min} to {max})",
+    "cpu_outside_rail": "{role}.cpu is {cpu:g} (allowed: {min:g} to {max:g})",
+    "memory_outside_rail": "{role}.memory is {memory_bytes:limit} (allowed: {min:bytes} to {max:bytes})",
+    "step_without_current": (
+        "{role}.replicas may change by at most {step}, but the plan names no current allocation (current)"
+    ),
+    "step_too_large": ("{role}.replicas changes from {current} to {replicas} (at most {step} per change are allowed)"),
+    "cores_over_quota": "the cores of all replicas are {cores:g} (quota: {quota:g})",
+    "memory_not_limited": "memory is not limited (quota: {quota_bytes:bytes})",
+    "memory_over_quota": "the memory of all replicas is {memory_bytes:bytes} (quota: {quota_bytes:bytes})",
+    "gpus_over_quota": "the GPUs of all replicas are {gpus} (quota: {quota})",
+    "budget_without_prediction": "there is a budget, but the plan has no valid predicted throughput",
+    "budget_without_samples": (
+        "there is a budget, but the job does not say how many samples it trains (training.samples)"
+    ),
+    "cost_over_budget": "the predicted cost of all samples is {cost:number} (budget: {budget:number})",
+}
+"""Why guard rails refuse a plan, as clauses."""
+
+_GATE: dict[str, str | Callable[[Values], str]] = {
+    "no_held_out_jobs": "There are no held-out jobs to judge by.",
+    "not_better": _not_better,
+    "better": f"Better: {_ERRORS}.",
+    "no_champion": "There was no champion to compare it with.",
+    "champion_unusable": "It was compared with the bank's prior, since the champion cannot be used: {error}",
+    "champion_replaced": "Another version became the champion while this one was judged; retrain again.",
+    "nothing_new": "Nothing new: version {version} has learned from the same trials and runs.",
+}
+"""Why a learned prior is promoted, or is not."""
+
+_CLAUSES = {**_CAPS, **_NOT_ENOUGH, **_GUARDRAILS}
 
 _SENTENCES: dict[str, str | Callable[[Values], str]] = {
     **{kind: f"Skipped: {clause}." for kind, clause in _SKIPPED.items()},
     **_CONTROL,
     **_TARGET,
+    **_GATE,
 }

@@ -42,6 +42,9 @@ def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
     assert not verdict.promote
     assert "2.00 times the error in xdeepfm" in verdict.reason
     assert "dcn" not in verdict.reason
+    (reason,) = verdict.reasons
+    assert reason.kind == "not_better"
+    assert {name for name in reason.values if name.startswith("family_")} == {"family_xdeepfm"}
     assert "against the bank's prior's 0.100" in judge(new, old, GateLimits(), rival="the bank's prior").reason
     assert judge(new, old, GateLimits(worst_family=1.5)).promote
 

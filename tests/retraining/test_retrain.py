@@ -24,6 +24,7 @@ from sizewright.retraining.lessons import gather
 from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, retrain
 from sizewright.spec import Job, Training
+from sizewright.spec.wording import sentences
 from tests.helpers.made_runs import run_of
 
 OWN = Job(name="own", training=Training(batch_size=1024))
@@ -62,6 +63,7 @@ def test_retraining_is_logged_and_registered(first: Retraining, filled: TrialSto
     (version,) = [v for v in registry.versions() if v.number == first.version]
     assert version.tags["data_sha256"] == lessons.digest
     assert version.tags["reason"] == first.reason
+    assert first.reason == sentences(first.details)
 
 
 def test_the_model_is_served_with_signature_and_example(first: Retraining, registry: Registry) -> None:

@@ -9,6 +9,7 @@ from sizewright.errors import EngineError, InputError
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.spec import Allocation, ChangeCost, Job, Plan, Rails, RoleRails
+from sizewright.spec.reason import Reason
 from sizewright.testing import FakeExecutor
 
 JOB = Job(name="ctr")
@@ -77,6 +78,7 @@ def test_plan_beyond_the_rails_is_recorded_and_not_applied(tmp_path: Path) -> No
     assert (last.became, last.why) == (
         "refused", "Plan a-1 violates its guard rails: worker.replicas is 4 (allowed: 1 to 3)."
     )  # fmt: skip
+    assert last.details == (Reason.of("replicas_outside_rail", role="worker", replicas=4, min=1, max=3),)
 
 
 def test_plan_that_the_executor_refused_can_be_retried(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sizewright.errors import InputError, JobError
-from sizewright.runtime.guardrails import check_rails
+from sizewright.runtime.guardrails import GuardrailError, check_rails
 from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Prices, Rails, RoleRails
 from sizewright.spec.units import GIB
 
@@ -61,6 +61,10 @@ def test_all_violations_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
         check_rails(PLAN, rails(worker={"replicas": 2}, ps={"replicas": 1}, quota={"cpu": 1}))
     assert caught.value.message.count(";") == 2
+    assert isinstance(caught.value, GuardrailError)
+    violations = [(violation.kind, violation.values["role"]) for violation in caught.value.violations[:2]]
+    assert violations == [("replicas_outside_rail", "worker"), ("replicas_outside_rail", "ps")]
+    assert caught.value.violations[2].values == {"cores": 10.0, "quota": 1.0}
 
 
 def test_gpus_and_unlimited_memory_count_against_the_quota() -> None:
