@@ -1,4 +1,4 @@
-"""A capacity divided over jobs whose replicas have to fit on servers."""
+"""A capacity is allocated to jobs whose replicas have to fit on servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = (1, 2, 4, 6, 8, 12, 16)
 JOBS = {"ranking": (9000, 0.75), "ads": (14000, 0.6), "feed": (7000, 0.92)}
 
 
-def table(name: str, least: int = 0) -> JobTable:
+def table(name: str, smallest: int = 0) -> JobTable:
     speed, power = JOBS[name]
     candidates = tuple(
         Candidate(
@@ -32,7 +32,7 @@ def table(name: str, least: int = 0) -> JobTable:
             ),
             throughput=speed * w**power,
         )
-        for w in SIZES[least:]
+        for w in SIZES[smallest:]
     )  # fmt: skip
     return JobTable(name, candidates, 1e9, 1e9)
 
@@ -42,9 +42,9 @@ def hosts() -> Servers:
     return servers_of(Cluster.model_validate({"hosts": [{"kind": k, "cpu": c, "memory": m} for k, c, m in sizes]}))
 
 
-def made(least: int = 0) -> JobTables:
+def tables_from(smallest: int = 0) -> JobTables:
     capacity = hosts().capacity.sum(axis=0)
-    return tables_of([table(name, least) for name in JOBS], ["cpu", "memory_bytes"], capacity, capacity)
+    return tables_of([table(name, smallest) for name in JOBS], ["cpu", "memory_bytes"], capacity, capacity)
 
 
 def can_be_placed(tables: JobTables, choice: tuple[int, ...], servers: Servers | None = None) -> bool:
@@ -67,8 +67,8 @@ def can_be_placed(tables: JobTables, choice: tuple[int, ...], servers: Servers |
 
 
 @pytest.mark.parametrize("policy", ["default", "mip", "lagrangian"])
-def test_what_is_left_of_the_servers_is_given_away(policy: str) -> None:
-    tables = made()
+def test_remaining_capacity_is_allocated(policy: str) -> None:
+    tables = tables_from()
     answer, places = allocate_capacity(tables, hosts(), get_allocator(policy), 10.0)
     assert (answer.choice > 0).all()
     assert sorted(places) == [0, 1, 2]
@@ -77,8 +77,8 @@ def test_what_is_left_of_the_servers_is_given_away(policy: str) -> None:
     assert best * 0.95 <= answer.value <= answer.bound
 
 
-def test_a_job_that_finds_no_room_waits_and_it_is_said() -> None:
-    tables = made(least=6)  # 16 workers or nothing
+def test_job_that_does_not_fit_waits_with_a_reason() -> None:
+    tables = tables_from(smallest=6)  # the only candidate has 16 workers
     answer, places = allocate_capacity(tables, hosts(), get_allocator("default"), 10.0)
     assert (answer.choice > 0).sum() == len(places) == 1
     assert not answer.spare
@@ -86,16 +86,16 @@ def test_a_job_that_finds_no_room_waits_and_it_is_said() -> None:
     assert "72 more cores and 24 are free" in explain(tables, answer, waits)
 
 
-def test_a_baseline_gives_no_more_than_is_asked_for() -> None:
-    tables = made()
+def test_baseline_allocates_no_more_than_requested() -> None:
+    tables = tables_from()
     answer, _ = allocate_capacity(tables, hosts(), get_allocator("fifo"), 10.0)
     assert answer.spare == {0, 1, 2}
     assert explain(tables, answer, 0).endswith("but fifo does not use the room that there is for it.")
 
 
 @pytest.mark.parametrize("policy", ["default", "slope", "sjf"])
-def test_where_no_resource_runs_short_in_sum_the_servers_are_the_reason(policy: str) -> None:
-    """Two servers of 5 cores, three jobs of one replica of 3."""
+def test_fragmented_servers_are_the_reason_where_the_sum_suffices(policy: str) -> None:
+    """Two servers have 5 cores each; three jobs have one replica of 3 cores each."""
     servers = servers_of(Cluster.model_validate({"hosts": [{"kind": "s", "count": 2, "cpu": 5, "memory": "8Gi"}]}))
     capacity = servers.capacity.sum(axis=0)
     one = Allocation(worker=(Group(replicas=1, cpu=3, memory_bytes=2**30),), batch_size=1)
@@ -108,12 +108,12 @@ def test_where_no_resource_runs_short_in_sum_the_servers_are_the_reason(policy: 
 
 
 def losses(time_limit_s: float) -> np.ndarray:
-    """What is lost to the best that can be placed, of 60 small clusters and queues."""
-    found = []
+    """Return the relative loss against the best placeable allocation, for 60 small clusters and queues."""
+    values = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        told = [{"kind": f"k{i}", "cpu": int(rng.integers(4, 17)), "memory": "64Gi"} for i in range(3)]
-        servers = servers_of(Cluster.model_validate({"hosts": told}))
+        hosts = [{"kind": f"k{i}", "cpu": int(rng.integers(4, 17)), "memory": "64Gi"} for i in range(3)]
+        servers = servers_of(Cluster.model_validate({"hosts": hosts}))
         capacity = servers.capacity.sum(axis=0)
         jobs = [
             JobTable(f"j{job}", tuple(
@@ -131,24 +131,24 @@ def losses(time_limit_s: float) -> np.ndarray:
         answer, _ = allocate_capacity(tables, servers, get_allocator("default"), time_limit_s)
         columns = [np.flatnonzero(row) for row in tables.problem.offered]
         best = max(answer.total(np.array(c)) for c in itertools.product(*columns) if can_be_placed(tables, c, servers))
-        found.append(1 - answer.value / best if best else 0.0)
-    return np.array(found)
+        values.append(1 - answer.value / best if best else 0.0)
+    return np.array(values)
 
 
-def test_little_is_lost_to_placement() -> None:
-    assert losses(10.0).mean() < 0.005  # 0.017 with the largest first and nothing smaller tried
+def test_placement_loses_little_value() -> None:
+    assert losses(10.0).mean() < 0.005  # 0.017 if jobs are placed largest first and no smaller candidate is tried
 
 
-def test_no_time_at_all_costs_little_and_is_told() -> None:
-    assert losses(1e-9).mean() < 0.1  # 0.17 likewise
-    answer, places = allocate_capacity(made(), hosts(), get_allocator("default"), 1e-9)
+def test_exhausted_time_limit_loses_little_and_is_noted() -> None:
+    assert losses(1e-9).mean() < 0.1  # 0.17 under the same rule
+    answer, places = allocate_capacity(tables_from(), hosts(), get_allocator("default"), 1e-9)
     assert OUT_OF_TIME in answer.notes
     assert (answer.choice > 0).all()
     assert len(places) == 3
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("placements", "message"),
     [
         ([{"large-0": {"worker": 3, "ps": 1}}, {}], "The `servers` of ranking hold 1 ps, 3 worker"),
         ([{"large-0": {"worker": 2}}, {}], "hold 2 worker, but its `current` has 1 ps, 2 worker"),
@@ -156,10 +156,12 @@ def test_no_time_at_all_costs_little_and_is_told() -> None:
         ([{}, {"small-7": {"worker": 2}}], "names the server small-7, which the cluster does not have"),
     ],
 )  # fmt: skip
-def test_servers_that_running_jobs_cannot_be_on_are_refused(held: list[dict[str, dict[str, int]]], told: str) -> None:
+def test_impossible_placement_of_a_running_job_is_refused(
+    placements: list[dict[str, dict[str, int]]], message: str
+) -> None:
     now = table("ranking").candidates[1].allocation
-    jobs = [replace(table(name), current=now, held=on) for name, on in zip(JOBS, held, strict=False)]
+    jobs = [replace(table(name), current=now, servers=on) for name, on in zip(JOBS, placements, strict=False)]
     capacity = hosts().capacity.sum(axis=0)
     tables = tables_of(jobs, ["cpu", "memory_bytes"], capacity, capacity)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         allocate_capacity(tables, hosts(), get_allocator("default"), 10.0)

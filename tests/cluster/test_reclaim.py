@@ -1,4 +1,4 @@
-"""Which loaned servers go back, against the fewest preemptions that are possible."""
+"""Reclaim policies are compared with the smallest possible number of preemptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lost(name: str, seed: int, count: int) -> int:
 @pytest.mark.parametrize("name", sorted(RECLAIMS))
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), count=st.integers(0, 12))
-def test_as_many_servers_go_as_are_wanted_and_none_twice(name: str, seed: int, count: int) -> None:
+def test_requested_number_of_distinct_servers_is_reclaimed(name: str, seed: int, count: int) -> None:
     gone = RECLAIMS[name](range(9), drawn(seed), count, np.random.default_rng(seed))
     assert len(gone) == len(set(gone)) == min(count, 9)
     assert set(gone) <= set(range(9))
@@ -33,31 +33,31 @@ def test_as_many_servers_go_as_are_wanted_and_none_twice(name: str, seed: int, c
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 5))
-def test_the_exact_way_preempts_the_fewest_of_all(seed: int, count: int) -> None:
+def test_exact_reclaim_preempts_the_fewest_jobs(seed: int, count: int) -> None:
     base = drawn(seed, servers=7, jobs=6)
     gone = exact(range(7), base, count, np.random.default_rng(0))
     fewest = min(len(preempted(base, some)) for some in itertools.combinations(range(7), count))
     assert len(preempted(base, gone)) == fewest
 
 
-def test_least_cost_preempts_fewer_than_others_and_hardly_more_than_the_fewest() -> None:
+def test_least_cost_reclaim_is_close_to_the_fewest_preemptions() -> None:
     sums = {name: sum(lost(name, seed, 4) for seed in range(60)) for name in RECLAIMS}
     assert sums["exact"] <= sums["least-cost"] <= sums["smallest-count"] < sums["random"]
     assert sums["least-cost"] <= 1.1 * sums["exact"]
 
 
-def test_servers_with_flexible_replicas_only_go_first() -> None:
+def test_servers_of_flexible_replicas_are_reclaimed_first() -> None:
     base = {"a": frozenset({0}), "b": frozenset({1, 2})}
     assert set(least_cost(range(5), base, 2, np.random.default_rng(0))) == {3, 4}
 
 
-def test_a_job_counts_once_over_its_servers_and_costs_are_counted_anew() -> None:
+def test_least_cost_counts_a_job_once_and_updates_costs() -> None:
     base = {"wide": frozenset({0, 1, 2}), "one": frozenset({3}), "two": frozenset({4})}
     gone = least_cost(range(5), base, 3, np.random.default_rng(0))
     assert preempted(base, gone) == ["wide"]
     assert set(gone) == {0, 1, 2}
 
 
-def test_smallest_count_goes_by_jobs_alone() -> None:
+def test_smallest_count_reclaims_by_number_of_jobs() -> None:
     base = {"a": frozenset({0, 1}), "b": frozenset({0, 2}), "c": frozenset({3})}
     assert smallest_count(range(4), base, 1, np.random.default_rng(0)) == [1]

@@ -1,4 +1,4 @@
-"""Servers under the simulator: what is placed fits, and what is lent comes back."""
+"""In the simulator placed jobs fit on their servers, and loaned servers are returned."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.helpers.workloads import random_workload, workload_of
 
 
 class Checked(LoanedCapacity):
-    """Looks after each decision whether jobs hold on servers what they are said to have."""
+    """Checks after each decision that the placed replicas match the allocation."""
 
     looked = 0
 
-    def place(self, state: SimulationState, jobs: Ints, columns: Ints, worth: Floats | None = None) -> Ints:
-        placed = super().place(state, jobs, columns, worth)
+    def place(self, state: SimulationState, jobs: Ints, columns: Ints, utilities: Floats | None = None) -> Ints:
+        placed = super().place(state, jobs, columns, utilities)
         for job, column in zip(jobs, placed, strict=True):
-            held = sum(sum(where.values()) for _, where in self.placement.groups_of(str(job)))
-            assert held == state.workload.replicas[job, column]
+            placed_replicas = sum(sum(counts.values()) for _, counts in self.placement.groups_of(str(job)))
+            assert placed_replicas == state.workload.replicas[job, column]
         assert (self.placement.free >= -1e-9).all()
         closed = ~self.placement.open
         assert np.allclose(self.placement.free[closed], self.placement.servers.capacity[closed])
@@ -41,7 +41,7 @@ def lending(steps: int, seed: int) -> Ints:
 
 @of_hypothesis(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(["default", "aryl", "fifo"]))
-def test_jobs_hold_what_they_are_given_while_servers_come_and_go(seed: int, policy: str) -> None:
+def test_placed_replicas_match_the_allocation_while_servers_come_and_go(seed: int, policy: str) -> None:
     supply = Checked(equal_servers([("own", 2, [8.0]), ("lent", 3, [8.0])]), 2, lending(40, seed), 100.0)
     workload = random_workload(seed, 40, restart_s=5.0)
     result = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0, window_s=60.0)).run()
@@ -50,32 +50,32 @@ def test_jobs_hold_what_they_are_given_while_servers_come_and_go(seed: int, poli
     assert set(supply.log.lent) <= {0, 1, 2, 3}
 
 
-def test_servers_hold_less_than_their_sum() -> None:
+def test_replica_larger_than_the_free_parts_of_servers_waits() -> None:
     rigid = workload_of([100, 100, 100], power=1.0, sizes=[3], elastic=False)
     summed = Simulation(rigid, Capacity(np.array([10.0])), get_allocator("fifo"), Settings(every_s=0.0)).run()
     servers = equal_servers([("s", 2, [5.0])])
     placed = Simulation(rigid, PlacedCapacity(servers), get_allocator("fifo"), Settings(every_s=0.0)).run()
     assert summed.figures()["queueing_s"] == 0
-    assert placed.figures()["queueing_s"] == 0  # replicas of a job may be on several servers
-    whole = workload_of([100, 100, 100], power=1.0, sizes=[3], elastic=False)
-    whole.replicas[:, 1] = 1
-    whole.base[:] = 1
-    alone = Simulation(whole, PlacedCapacity(servers), get_allocator("fifo"), Settings(every_s=0.0)).run()
-    assert alone.figures()["queueing_s"] > 0
+    assert placed.figures()["queueing_s"] == 0  # replicas of a job may use several servers
+    single_replica = workload_of([100, 100, 100], power=1.0, sizes=[3], elastic=False)
+    single_replica.replicas[:, 1] = 1
+    single_replica.base[:] = 1
+    single = Simulation(single_replica, PlacedCapacity(servers), get_allocator("fifo"), Settings(every_s=0.0)).run()
+    assert single.figures()["queueing_s"] > 0
 
 
-def test_lent_servers_shorten_the_queue() -> None:
+def test_loaned_servers_shorten_the_queue() -> None:
     workload, kinds = random_workload(5, 60), [("own", 1, [8.0]), ("lent", 2, [8.0])]
     waits = []
-    for lent in (0, 2):
-        supply = LoanedCapacity(equal_servers(kinds), 1, np.full(100, lent), 300.0)
+    for loaned in (0, 2):
+        supply = LoanedCapacity(equal_servers(kinds), 1, np.full(100, loaned), 300.0)
         settings = Settings(every_s=30.0, window_s=60.0)
         waits.append(Simulation(workload, supply, get_allocator("aryl"), settings).run().figures()["jct_s"])
     assert waits[1] < 0.8 * waits[0]
 
 
-def test_flexible_replicas_leave_and_base_replicas_are_preempted() -> None:
-    """One elastic job grows onto a lent server, and shrinks when that goes back."""
+def test_reclaim_shrinks_elastic_jobs_and_preempts_rigid_ones() -> None:
+    """An elastic job grows onto a loaned server, and shrinks when that server is reclaimed."""
     workload = workload_of([4000.0], power=1.0, sizes=[4, 8])
     supply = LoanedCapacity(equal_servers([("own", 1, [4.0]), ("lent", 1, [4.0])]), 1, np.array([0, 1, 0, 0, 0]), 100.0)
     Simulation(workload, supply, get_allocator("default"), Settings(every_s=10.0)).run()
@@ -87,11 +87,11 @@ def test_flexible_replicas_leave_and_base_replicas_are_preempted() -> None:
     assert list(result.preemptions) == [1]
 
 
-def test_reclaiming_by_least_cost_preempts_no_more_than_at_random() -> None:
+def test_least_cost_reclaim_preempts_fewer_jobs_than_random() -> None:
     def preempted(reclaim: str) -> int:
-        lent = np.tile([12, 4], 60)
+        loaned = np.tile([12, 4], 60)
         supply = LoanedCapacity(
-            equal_servers([("own", 4, [4.0]), ("lent", 12, [4.0])]), 4, lent, 300.0, RECLAIMS[reclaim], seed=1
+            equal_servers([("own", 4, [4.0]), ("lent", 12, [4.0])]), 4, loaned, 300.0, RECLAIMS[reclaim], seed=1
         )
         workload = random_workload(8, 300, restart_s=5.0, sizes=[1, 2, 4, 8])
         Simulation(workload, supply, get_allocator("sjf"), Settings(every_s=60.0)).run()
@@ -102,7 +102,7 @@ def test_reclaiming_by_least_cost_preempts_no_more_than_at_random() -> None:
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.5])
-def test_a_cluster_of_nothing_ends_with_all_jobs_undone(amount: float) -> None:
+def test_cluster_without_capacity_leaves_all_jobs_unfinished(amount: float) -> None:
     capacity: Floats = np.array([amount])
     result = Simulation(random_workload(1, 5), Capacity(capacity), get_allocator("default"), Settings()).run()
     figures = result.figures()
@@ -114,7 +114,7 @@ def servers_of_two_kinds() -> Servers:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "default", "aryl"])
-def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_run(policy: str) -> None:
+def test_job_too_large_for_every_server_kind_is_excluded(policy: str) -> None:
     workload = workload_of([100.0] * 6, sizes=[4, 6], elastic=False, asked=1)
     workload.offered[0], workload.requested[0] = [True, False, True], 2
     supply = PlacedCapacity(servers_of_two_kinds())
@@ -124,7 +124,7 @@ def test_a_job_that_no_kind_of_server_has_room_for_is_left_out_and_the_others_ru
     assert np.isfinite(result.finished_s).all()
 
 
-def test_an_elastic_job_asks_for_the_largest_that_fits() -> None:
+def test_elastic_job_requests_the_largest_candidate_that_fits() -> None:
     workload = workload_of([100.0], sizes=[2, 4, 6], asked=3)
     fitting, notes = PlacedCapacity(servers_of_two_kinds()).fit_workload(workload)
     assert fitting.requested[0] == 2
@@ -132,7 +132,7 @@ def test_an_elastic_job_asks_for_the_largest_that_fits() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "default", "aryl"])
-def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None:
+def test_jobs_of_oversized_replicas_are_excluded(policy: str) -> None:
     workload = workload_of([100.0, 50.0], sizes=[1, 2])
     supply = LoanedCapacity(equal_servers([("own", 4, [0.5]), ("lent", 3, [0.5])]), 4, lending(40, 0), 100.0)
     fitting, notes = supply.fit_workload(workload)
@@ -142,18 +142,20 @@ def test_replicas_larger_than_a_server_do_not_wait_for_ever(policy: str) -> None
     assert np.isnan(result.finished_s).all()
 
 
-def test_what_does_not_fit_on_servers_gets_less_where_its_policy_goes_by_worth() -> None:
+def test_job_that_does_not_fit_on_servers_is_allocated_less() -> None:
     workload = workload_of([1000.0, 1000.0], sizes=[2, 3], change_s=0.0, asked=2)
-    workload.replicas[:] = np.minimum(workload.replicas, 1)  # one replica each: 3 + 3 fit in sum, not on servers
+    workload.replicas[:] = np.minimum(
+        workload.replicas, 1
+    )  # one replica each: 3 + 3 fit in total, but not on the servers
     supply = PlacedCapacity(Servers(["a", "b"], ["", ""], np.array([[4.0], [2.0]])))
     fitting, _ = supply.fit_workload(workload)
     result = Simulation(fitting, supply, get_allocator("default"), Settings(every_s=0.0)).run()
     assert result.waited_s.max() == 0.0
 
 
-def test_what_was_lent_and_taken_back_is_told() -> None:
+def test_figures_report_loaned_and_reclaimed_servers() -> None:
     supply = LoanedCapacity(equal_servers([("own", 1, [8.0]), ("lent", 3, [8.0])]), 1, lending(40, 1), 100.0)
     Simulation(random_workload(1, 40), supply, get_allocator("aryl"), Settings(every_s=30.0)).run()
-    told = supply.figures()
-    assert 0 < told["lent"] <= 3
-    assert told["stopped_by_reclaim"] + told["shrunk_by_reclaim"] > 0
+    figures = supply.figures()
+    assert 0 < figures["lent"] <= 3
+    assert figures["stopped_by_reclaim"] + figures["shrunk_by_reclaim"] > 0

@@ -1,4 +1,4 @@
-"""From a trace to a result: capacity by load, jobs drawn, speeds by curve, and what is left out."""
+"""A scenario turns a trace into a result: capacity by load, drawn jobs, speed curves, and excluded jobs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FAST = Settings(every_s=60.0)
 def trace_of(seed: int = 0, jobs: int = 60, **needs: object) -> Trace:
     rng = np.random.default_rng(seed)
     arrived = np.sort(rng.uniform(0, 20000, jobs))
-    told = {name: np.broadcast_to(np.asarray(n, float), jobs).copy() for name, n in needs.items()}
+    columns = {name: np.broadcast_to(np.asarray(n, float), jobs).copy() for name, n in needs.items()}
     return Trace(
         tuple(f"j{i}" for i in range(jobs)), arrived - arrived[0], rng.lognormal(6, 1, jobs),
-        told or {"gpu": rng.choice([1.0, 2.0, 4.0], jobs)},
+        columns or {"gpu": rng.choice([1.0, 2.0, 4.0], jobs)},
     )  # fmt: skip
 
 
-def test_a_load_tells_the_capacity() -> None:
+def test_capacity_follows_from_the_load() -> None:
     trace = trace_of()
     half, full = (capacity_at(trace, load, ["gpu"])[0] for load in (0.5, 1.0))
     assert half == pytest.approx(2 * full, abs=2)
@@ -45,7 +45,7 @@ def test_a_load_tells_the_capacity() -> None:
         capacity_at(trace, 0.0, ["gpu"])
 
 
-def test_the_same_scenario_gives_the_same_result() -> None:
+def test_same_scenario_gives_the_same_result() -> None:
     scenario = Scenario("default", 0.9, seed=3, settings=FAST)
     first, again = (simulate_scenario(trace_of(), scenario).result for _ in range(2))
     other = simulate_scenario(trace_of(), replace(scenario, seed=4)).result
@@ -53,14 +53,14 @@ def test_the_same_scenario_gives_the_same_result() -> None:
     assert not np.array_equal(first.finished_s, other.finished_s)
 
 
-def test_jobs_are_drawn_at_a_rate_that_is_told() -> None:
+def test_resampled_trace_reports_its_rate_factor() -> None:
     more, factor = resample_trace(trace_of(), 150, seed=1)
     assert (len(more), factor, len(set(more.jobs))) == (150, 2.5, 150)
     assert (np.diff(more.arrived_s) >= 0).all()
     assert more.arrived_s[-1] <= trace_of().arrived_s[-1] + 60
 
 
-def test_sizes_are_whole_gpus_and_rigid_jobs_have_one() -> None:
+def test_sizes_are_integer_gpus_and_rigid_jobs_have_one() -> None:
     workload = workload_of(trace_of(), Elasticity(share=0.5), seed=1)
     sizes = workload.needs[:, :, 0][workload.offered]
     assert (sizes == np.floor(sizes)).all()
@@ -80,7 +80,7 @@ def test_cores_and_memory_grow_together() -> None:
     assert np.isfinite(result.finished_s).all()
 
 
-def test_curves_are_as_they_were_measured(tmp_path: Path) -> None:
+def test_curve_interpolates_its_measurements(tmp_path: Path) -> None:
     curve = measured_curve(np.array([4.0, 1.0, 2.0]), np.array([300.0, 100.0, 180.0]), at=2.0)
     assert list(curve(np.array([0.5, 1.0, 1.5, 2.0, 9.0]))) == pytest.approx(
         [100 / 180, 1.0, 240 / 180, 300 / 180, 300 / 180]
@@ -91,12 +91,12 @@ def test_curves_are_as_they_were_measured(tmp_path: Path) -> None:
     curves = read_curves(table)
     assert curves[0](np.array([1.0, 2.0])) == pytest.approx([1.0, 30 / 18])
     workload = workload_of(trace_of(), curves=curves[:1])
-    asked = workload.speed[:, 4] / workload.speed[:, 3]
-    assert np.allclose(asked, 30 / 18)
+    ratio = workload.speed[:, 4] / workload.speed[:, 3]
+    assert np.allclose(ratio, 30 / 18)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("size\n1\n", "no column throughput"),
         ("size,throughput\n1,0\n2,3\n", "not above 0"),
@@ -104,10 +104,10 @@ def test_curves_are_as_they_were_measured(tmp_path: Path) -> None:
         ("size,throughput\nx,2\n", "not above 0"),
     ],
 )
-def test_curves_that_tell_nothing_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_curves_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "curves.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read_curves(path)
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"status": "infeasible", "job": "a", "evidence": {"trials": 0}}))
@@ -115,18 +115,18 @@ def test_curves_that_tell_nothing_are_refused(tmp_path: Path, text: str, told: s
         read_curves(answer)
 
 
-def test_jobs_that_can_never_run_are_left_out_and_long_ones_are_told() -> None:
+def test_oversized_jobs_are_excluded_and_long_ones_noted() -> None:
     trace = trace_of()
     trace.needs["gpu"][3] = 10_000.0
     trace.duration_s[5] = 1e6
     trace.duration_s[3] = 1.0
-    found = simulate_scenario(trace, Scenario("fifo", 0.9, settings=FAST, elasticity=Elasticity(share=0.0)))
-    assert len(found.result.finished_s) == 59
-    assert any("1 job left out: the cluster is too small" in note for note in found.notes)
-    assert any("1 job takes longer than the whole trace" in note for note in found.notes)
+    outcome = simulate_scenario(trace, Scenario("fifo", 0.9, settings=FAST, elasticity=Elasticity(share=0.0)))
+    assert len(outcome.result.finished_s) == 59
+    assert any("1 job left out: the cluster is too small" in note for note in outcome.notes)
+    assert any("1 job takes longer than the whole trace" in note for note in outcome.notes)
 
 
-def test_lent_servers_are_told_by_a_day_or_by_a_demand() -> None:
+def test_loans_follow_a_typical_day_or_a_demand() -> None:
     day = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4)))
     none = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4, demand=np.full(300, 4.0))))
     assert day.capacity == none.capacity
@@ -136,8 +136,8 @@ def test_lent_servers_are_told_by_a_day_or_by_a_demand() -> None:
 
 
 def test_means_have_intervals_over_seeds() -> None:
-    told = mean_of([1.0, 2.0, 3.0])
-    assert (told.value, told.lower) == (2.0, pytest.approx(2 - 4.303 / 3**0.5, abs=1e-3))
+    mean = mean_of([1.0, 2.0, 3.0])
+    assert (mean.value, mean.lower) == (2.0, pytest.approx(2 - 4.303 / 3**0.5, abs=1e-3))
     assert mean_of([5.0]).upper == 5.0
     runs = [run_of(simulate_scenario(trace_of(), Scenario("fifo", 0.9, s, settings=FAST)), ["gpu"]) for s in range(3)]
     (row,) = rows_of(runs)
