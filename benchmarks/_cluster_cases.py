@@ -1,7 +1,8 @@
-"""The cases of the cluster benchmark: who schedules which jobs on what, each a whole simulation.
+"""The cases of the cluster benchmark. Each case is one simulation of a policy over a workload and a cluster.
 
-Setting of all: jobs and arrivals drawn from Philly anew for each seed; policies know durations with a lognormal error
-of σ .5; a change takes 10 s, a restart after a preemption 63 s (Aryl's); decisions are 300 s apart.
+All cases have these settings in common: jobs and arrivals are drawn from Philly, with other draws for each seed;
+policies know durations with a lognormal error of σ .5; a change takes 10 s, and a restart after a preemption 63 s (as
+in Aryl); decisions are 300 s apart.
 """
 
 from __future__ import annotations
@@ -26,16 +27,14 @@ from sizewright.datasets.traces import Trace
 
 JOBS = choose(3_000, 600, 20)
 LOAN_JOBS = choose(11_700, 600, 20)
-"""At about the rate of the trace: servers are lent whole, so that a small cluster tells little."""
+"""About the number of jobs in the trace. Only whole servers are lent, so a small cluster would show little."""
 SETTINGS = Settings(every_s=300.0)
 STEP_S, PER_SERVER = 300.0, 8.0
 OF_ARYL = Elasticity(share=1.0, multiples=(0.5, 0.75, 1.0, 1.5, 2.0), powers=(0.85, 1.0))
-"""Elastic jobs of arXiv 2202.07896 scale nearly linearly, here from half to twice what they ask for (our reading)."""
-
-
+"""Elastic jobs of arXiv 2202.07896 scale nearly linearly, here from half to twice their request (our reading)."""
 QUOTA = 0.05
-KEEPS = ("fifo", "doubling")
-"""Putting running jobs off for earlier ones would make these baselines weaker."""
+NON_PREEMPTIVE = ("fifo", "doubling")
+"""Policies that do not preempt. Preempting running jobs for earlier ones would make these baselines weaker."""
 
 
 class Case(NamedTuple):
@@ -48,13 +47,16 @@ class Case(NamedTuple):
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Its figures."""
+    """Return the figures of one case."""
     return {**case._asdict(), **_KINDS[case.kind](case)}
 
 
 def efficiencies(result: SimulationResult) -> dict[str, float]:
-    """Means over the jobs of work done a second, over that with what its user asks for: since the job came
-    (`efficiency`: waiting is in it), and while it had something."""
+    """Return mean speeds of the jobs, relative to their speed at the requested size.
+
+    `efficiency` counts from the arrival of a job and therefore includes waiting. `speed_while_running` counts only the
+    time in which the job had an allocation.
+    """
     return {
         "efficiency": float(np.mean(result.work_s / (result.finished_s - result.arrived_s))),
         "speed_while_running": float(np.mean(result.work_s / result.ran_s)),
@@ -62,87 +64,94 @@ def efficiencies(result: SimulationResult) -> dict[str, float]:
 
 
 def _policies(case: Case) -> dict[str, float]:
-    """All jobs are elastic, with power laws of .6 to .95; first-come policies do not put off what runs.
+    """Simulate elastic jobs with power laws of .6 to .95. First-come policies do not preempt.
 
-    `minimum`: what users ask for is the least, and may double twice. `around`: a quarter to four times of it.
+    With `minimum` the requested size is the smallest one and can double twice. With `around` sizes range from a
+    quarter to four times the request.
     """
     elasticity = Elasticity(multiples=_MULTIPLES[case.kind])
-    settings = replace(SETTINGS, preempts=case.policy not in KEEPS)
+    settings = replace(SETTINGS, preempts=case.policy not in NON_PREEMPTIVE)
     result = simulate_scenario(philly(), Scenario(case.policy, case.load, case.seed, JOBS, elasticity, settings)).result
     return result.figures() | efficiencies(result)
 
 
 def _loaning(case: Case) -> dict[str, float]:
-    """`neither:fifo`: rigid jobs on own servers; `loaning`, `elastic` and `both` with lent servers, elastic jobs, both.
+    """Simulate loaned servers. The policy is written `MODE:ALLOCATOR`.
 
-    As many own and inference servers as 443 to 520; a job may use both. Of the jobs, 5 % with a third of all
-    GPU-seconds are elastic. Use is of all servers, with inference's own demand; `demanded_use` is what it would be were
-    all jobs, as their users ask for them, done as they come, or all that is there in use.
+    `neither` has rigid jobs on the training servers; `loaning` adds loaned servers, `elastic` elastic jobs, and `both`
+    adds both. Training and inference servers are in the proportion 443 to 520, and a job can use both kinds. Elastic
+    are 5 % of the jobs, which hold a third of all GPU-seconds. `overall_use` is the use of all servers, the demand of
+    inference included. `demanded_use` is the use if all jobs ran at their requested size as they arrive, limited by
+    the servers that are available.
     """
-    how, _, policy = case.policy.partition(":")
+    mode, _, policy = case.policy.partition(":")
     trace, _ = resample_trace(philly(), LOAN_JOBS, seed=case.seed)
-    own = int(np.ceil(capacity_at(trace, case.load, ["gpu"])[0] / PER_SERVER))
-    inference, day = max(round(own * 520 / 443), 1), int(DAY_S / STEP_S)
+    own_servers = int(np.ceil(capacity_at(trace, case.load, ["gpu"])[0] / PER_SERVER))
+    inference, day = max(round(own_servers * 520 / 443), 1), int(DAY_S / STEP_S)
     steps = int((trace.arrived_s[-1] + trace.duration_s.max()) / STEP_S) + 20 * day
     demand = inference_day(inference, steps, STEP_S, case.seed)
-    lent = lendable(demand, inference, day)[3 * day :]  # days before tell the forecast's errors
-    if how not in ("loaning", "both"):
+    lent = lendable(demand, inference, day)[3 * day :]  # the forecast learns its errors from the days before
+    if mode not in ("loaning", "both"):
         lent = np.zeros_like(lent)
     workload = workload_of(trace, OF_ARYL, seed=case.seed)
-    elastic = _a_third(trace) if how in ("elastic", "both") else np.zeros(len(trace), dtype=bool)
-    servers = equal_servers([("own", own, [PER_SERVER]), ("lent", inference, [PER_SERVER])])
-    supply = LoanedCapacity(servers, own, lent, STEP_S, seed=case.seed)
+    elastic = _elastic_jobs(trace) if mode in ("elastic", "both") else np.zeros(len(trace), dtype=bool)
+    servers = equal_servers([("own", own_servers, [PER_SERVER]), ("lent", inference, [PER_SERVER])])
+    capacity = LoanedCapacity(servers, own_servers, lent, STEP_S, seed=case.seed)
     settings = replace(SETTINGS, preempts=policy != "fifo")
-    result = Simulation(_rigid(workload, ~elastic), supply, get_allocator(policy), settings).run()
+    result = Simulation(_rigid(workload, ~elastic), capacity, get_allocator(policy), settings).run()
     span_s = float(trace.arrived_s[-1])
     while_jobs_come = demand[3 * day : 3 * day + int(span_s / STEP_S)]
     used = result.allocated[0] / PER_SERVER / span_s + float(while_jobs_come.mean())
-    demanded = min(case.load * own, own + float(lent.mean())) + float(while_jobs_come.mean())
+    demanded = min(case.load * own_servers, own_servers + float(lent.mean())) + float(while_jobs_come.mean())
     return result.figures() | {
-        "overall_use": used / (own + inference), "demanded_use": demanded / (own + inference),
-        "reclaimed_from": float(supply.log.preempted), "shrunk": float(supply.log.shrunk),
+        "overall_use": used / (own_servers + inference), "demanded_use": demanded / (own_servers + inference),
+        "reclaimed_from": float(capacity.log.preempted), "shrunk": float(capacity.log.shrunk),
         "lent": float(lent[: int(span_s / STEP_S)].mean() / inference),
     }  # fmt: skip
 
 
-def _a_third(trace: Trace) -> Bools:
-    """(N,): the 5 % of the jobs, next to each other in order of their GPU-seconds, that hold nearest to a third."""
+def _elastic_jobs(trace: Trace) -> Bools:
+    """Return a mask (N,) of the elastic jobs.
+
+    These are 5 % of the jobs, neighbours in the order of their GPU-seconds, whose share is closest to a third.
+    """
     area = trace.duration_s * trace.needs["gpu"]
     order, count = np.argsort(-area), max(round(0.05 * len(area)), 1)
-    held = np.convolve(area[order], np.ones(count), mode="valid") / area.sum()
-    first = int(np.abs(held - 1 / 3).argmin())
+    area_share = np.convolve(area[order], np.ones(count), mode="valid") / area.sum()
+    first = int(np.abs(area_share - 1 / 3).argmin())
     chosen = np.zeros(len(area), dtype=bool)
     chosen[order[first : first + count]] = True
     return chosen
 
 
 def _rigid(workload: Workload, fixed: Bools) -> Workload:
-    """The same, with what their users ask for alone offered for some of the jobs (N,)."""
+    """Return the workload with only the requested size offered to the jobs of the mask `fixed` (N,)."""
     rows, offered, base = np.arange(len(workload)), workload.offered.copy(), workload.base.copy()
-    asked = workload.requested
+    requested = workload.requested
     offered[fixed] = False
     offered[fixed, 0] = True
-    offered[rows[fixed], asked[fixed]] = True
-    base[fixed] = workload.replicas[rows, asked][fixed]
+    offered[rows[fixed], requested[fixed]] = True
+    base[fixed] = workload.replicas[rows, requested][fixed]
     return replace(workload, offered=offered, base=base)
 
 
 def _stages(case: Case) -> dict[str, float]:
-    """Users ask for the right size × lognormal (median 5, σ .7), a fifth of them for half, as in the three-stage proof;
-    what is beyond twice the right size speeds nothing up. The load is by what they ask for, of which nobody is given
-    more than `QUOTA` of the cluster.
+    """Simulate users who ask for the wrong size, as in the three-stage proof.
 
-    `static`: what they ask for, first come first served. `stages`: `default` over a quarter to twice the right size,
-    which it knows: neither trials nor a first guess that is off are in it. `sized`: the right size alone, first come
-    first served, so that it tells what over-asking alone costs.
+    Users ask for the right size × lognormal (median 5, σ .7), and a fifth of them for half of it. A job is no faster
+    beyond twice the right size. The load refers to the requests, each limited to `QUOTA` of the cluster.
+
+    `static` serves the requests, first come first served. `stages` is `default` over a quarter to twice the right size,
+    which it knows; trials and a wrong first allocation are not simulated. `sized` serves the right size only, first
+    come first served, and shows the cost of over-asking alone.
     """
     trace, _ = resample_trace(philly(), LOAN_JOBS, seed=case.seed)
     rng, N = np.random.default_rng(case.seed), len(trace)
     gpus, powers = trace.needs["gpu"], rng.uniform(0.6, 0.95, len(trace))
-    asked = np.where(rng.random(N) < 0.2, 0.5, rng.lognormal(np.log(5.0), 0.7, N))
-    asked = np.minimum(asked, np.maximum(QUOTA * _capacity(trace, asked, powers, case.load) / gpus, 0.5))
-    capacity = np.array([_capacity(trace, asked, powers, case.load)])
-    multiples = np.concatenate([np.zeros((N, 1)), np.tile([0.25, 0.5, 1.0, 2.0], (N, 1)), asked[:, None]], axis=1)
+    requested = np.where(rng.random(N) < 0.2, 0.5, rng.lognormal(np.log(5.0), 0.7, N))
+    requested = np.minimum(requested, np.maximum(QUOTA * _capacity(trace, requested, powers, case.load) / gpus, 0.5))
+    capacity = np.array([_capacity(trace, requested, powers, case.load)])
+    multiples = np.concatenate([np.zeros((N, 1)), np.tile([0.25, 0.5, 1.0, 2.0], (N, 1)), requested[:, None]], axis=1)
     needs = (multiples * gpus[:, None])[:, :, None]
     column = {"static": 5, "sized": 3, "stages": 3}[case.policy]
     offered = np.ones(multiples.shape, dtype=bool)
@@ -162,13 +171,13 @@ def _stages(case: Case) -> dict[str, float]:
 
 
 def _speed(multiples: Floats, powers: Floats) -> Floats:
-    """Of the right size, 1."""
+    """Return speeds relative to the right size."""
     return np.asarray(np.where(multiples > 0, np.minimum(multiples, 2.0) ** powers, 0.0))
 
 
-def _capacity(trace: Trace, asked: Floats, powers: Floats, load: float) -> float:
-    """Of which jobs with what is asked for them (N,) use the share `load` while they come."""
-    area = trace.duration_s / _speed(asked, powers) * asked * trace.needs["gpu"]
+def _capacity(trace: Trace, requested: Floats, powers: Floats, load: float) -> float:
+    """Return the capacity of which the requested sizes `requested` (N,) use the share `load` until the last arrival."""
+    area = trace.duration_s / _speed(requested, powers) * requested * trace.needs["gpu"]
     return float(area.sum() / trace.arrived_s[-1] / load)
 
 

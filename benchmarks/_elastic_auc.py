@@ -1,4 +1,4 @@
-"""AUC on held-out samples: after a run with changes and a kill, against a run without, over the same samples."""
+"""AUC on held-out samples, after a run with changes and a kill and after a run without, over the same samples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHAPES = ((3, 1), (2, 2), (1, 1), (3, 2), (2, 1), (1, 2), (2, 2))
 
 
 def auc(seed: int, *, elastic: bool) -> tuple[float, Outcome]:
-    """AUC and what happened."""
+    """Train once and return the AUC and the outcome of the session."""
     program = BuiltIn(seed)
     options = {"recover": True, "snapshot_s": 1.0, "reserve": {"worker": 1, "ps": 1}} if elastic else {}
     with (
@@ -54,7 +54,7 @@ def auc(seed: int, *, elastic: bool) -> tuple[float, Outcome]:
 
 
 def _disturb(session: Session) -> None:
-    """Seven changes, and a kill amid them, spread over the first three quarters of the samples."""
+    """Make seven changes and one kill, spread over the first three quarters of the samples."""
     for i, shape in enumerate(SHAPES):
         while session.observe().samples_trained < SAMPLES * 0.75 * (i + 1) / (len(SHAPES) + 1):
             if session.wait(0.05):
@@ -84,9 +84,11 @@ def _evaluate(folder: str, program: BuiltIn) -> float:
 def _predict(
     network: nn.Module, keys: NDArray[np.int64], weights: NDArray[np.float32], batch: Batch
 ) -> NDArray[np.float32]:
-    asked = make_keys(batch.ids)
-    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    rows = np.where((keys[at] == asked)[:, None], weights[at], np.float32(0))  # an id never seen says nothing
+    batch_keys = make_keys(batch.ids)
+    at = np.minimum(np.searchsorted(keys, batch_keys), len(keys) - 1)
+    rows = np.where(
+        (keys[at] == batch_keys)[:, None], weights[at], np.float32(0)
+    )  # an id that was never trained contributes nothing
     with torch.no_grad():
         embedded = torch.from_numpy(rows.astype(np.float32)).view(*batch.ids.shape, -1)
         outputs: NDArray[np.float32] = network(torch.from_numpy(batch.dense), embedded).numpy()

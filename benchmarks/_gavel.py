@@ -1,7 +1,7 @@
-"""Others' measurements of GPU training as trial tables: workers × batch size, without PS (Gavel, MIT licence).
+"""Gavel's measurements of GPU training as trial tables: workers × batch size, without PS (MIT licence).
 
-Read where they lie (`$SIZEWRIGHT_SHARED/data/gavel`), never copied. Steps/s are summed over the workers, so that
-samples/s = steps/s × batch. One table for each family and kind of GPU; runs of 0 steps/s ran out of memory.
+The data is read from `$SIZEWRIGHT_SHARED/data/gavel` and not copied. Steps/s are summed over the workers, so that
+samples/s = steps/s × batch. There is one table for each family and kind of GPU. Runs with 0 steps/s ran out of memory.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NAME = re.compile(r"\('(?P<family>.+) \(batch size (?P<batch>\d+)\)', (?P<worke
 
 
 def gavel() -> list[MeasuredTable]:
-    """Six tables of 20 allocations; none where the data is not there."""
+    """Return six tables of 20 allocations, or none if the data is missing."""
     path = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "gavel" / "simulation_throughputs.json.gz"
     if not path.exists():
         return []
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        told = json.load(file)
-    return [one_table(_trials(told[gpu], family), f"gavel-{gpu}-{family}") for gpu in GPUS for family in FAMILIES]
+        measured = json.load(file)
+    return [one_table(_trials(measured[gpu], family), f"gavel-{gpu}-{family}") for gpu in GPUS for family in FAMILIES]
 
 
-def _trials(told: dict[str, dict[str, float]], family: str) -> pd.DataFrame:
+def _trials(steps_per_s: dict[str, dict[str, float]], family: str) -> pd.DataFrame:
     rows = []
-    for name, steps in told.items():
+    for name, steps in steps_per_s.items():
         match = _NAME.fullmatch(name)
         if match and match["family"] == family:
             workers, batch = int(match["workers"]), int(match["batch"])

@@ -1,4 +1,4 @@
-"""Allocation problems of two kinds: tables drawn at random, and jobs with PS whose speed is a physical curve."""
+"""Allocation problems of two kinds: random tables, and jobs with PS whose speed follows a mechanistic curve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KINDS = ("random", "ps")
 
 
 def instance(jobs: int, columns: int, resources: int, kind: str, seed: int, load: float = 2.0) -> Problem:
-    """Every job waits; its mean candidate is `load` times what its share of the capacity is."""
+    """Return a problem in which every job waits. The mean candidate is `load` times a job's share of the capacity."""
     rng = np.random.default_rng(seed)
     needs, values = (_random if kind == "random" else _with_ps)(rng, jobs, columns, resources)
     capacity = needs.mean(axis=1).sum(axis=0) / load
@@ -26,14 +26,14 @@ def instance(jobs: int, columns: int, resources: int, kind: str, seed: int, load
 
 
 def _random(rng: np.random.Generator, J: int, K: int, R: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nothing but more of all is worth more: the hardest kind for prices."""
+    """Draw values that grow with all needs together, which is the hardest kind for Lagrangian prices."""
     needs = rng.uniform(0.1, 1, (J, K, R)) * rng.lognormal(0, 0.6, (J, 1, 1))
     values = needs.sum(axis=2) ** 0.7 * rng.uniform(0.6, 1.4, (J, K)) * rng.lognormal(0, 0.5, (J, 1))
     return needs, values
 
 
 def _with_ps(rng: np.random.Generator, J: int, K: int, R: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cores, memory and network of workers and PS; samples/s as w / (a/λ_w + b·w/(p·λ_p) + c)."""
+    """Draw cores, memory and network of workers and PS. Samples/s are w / (a/λ_w + b·w/(p·λ_p) + c)."""
     workers, ps = rng.integers(1, 16, (J, K)), rng.integers(1, 6, (J, K))
     worker_cpu, ps_cpu = rng.choice([0.5, 1, 2, 4, 8], (J, K)), rng.choice([0.5, 1, 2, 4], (J, K))
     cpu = workers * worker_cpu + ps * ps_cpu

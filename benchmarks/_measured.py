@@ -1,4 +1,4 @@
-"""The measured tables that models and planners are judged on, and replays over them on all cores."""
+"""The measured tables that models and planners are evaluated on, and replays over them on all cores."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from sizewright.profiler.planner.measured_table import MeasuredTable, one_table,
 
 TABLES = Path(__file__).parent / "tables"
 HELD_OUT = "wide-rows"
-"""Not looked at while the default model was made."""
+"""The table that was not used while the default model was developed."""
 SEEDS = range(choose(10, 2, 1))
 T = TypeVar("T")
 
 
 def own_tables() -> list[MeasuredTable]:
-    """One for each grid that was measured here."""
+    """Return one table for each grid that this project measured."""
     return [one_table(read_frame(path), path.stem) for path in sorted(TABLES.glob("*.csv"))]
 
 
 def all_tables() -> list[MeasuredTable]:
-    """Those in the files that are named; else the project's own, and those of others where they are at hand; in a smoke
-    run one."""
+    """Return the tables of the named files, or this project's tables and those of others if they are available.
+
+    A smoke run returns one table.
+    """
     if SMOKE and not named_tables():
         return own_tables()[:1]
     return read_tables(named_tables()) if named_tables() else own_tables() + trimtuner() + gavel()
 
 
 def named_tables() -> list[str]:
-    """Files on the command line."""
+    """Return the files named on the command line."""
     return sys.argv[1:]
 
 
 def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
-    """`work` of each row of arguments, in order."""
+    """Return the results of `work` for each row of arguments, in order."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_one_thread) as pool:
         return list(pool.map(work, *columns))
 

@@ -1,7 +1,7 @@
 """Fifteen days of Microsoft's Philly trace (Jeon et al., ATC 2019).
 
-Read where it lies (`$SIZEWRIGHT_SHARED/data/philly`), never copied. Days 55 to 70 of it, on which nothing was tuned;
-durations are cut at five days, since what a few jobs of weeks do would drown all the others.
+The trace is read from `$SIZEWRIGHT_SHARED/data/philly` and not copied. The benchmark uses days 55 to 70, on which
+nothing was tuned. Durations are cut at five days, because a few jobs of several weeks would dominate all others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One worker and one PS with nothing elastic about them: a fixed server, no routing, no leases, no marks, no versions.
+"""A training loop without elasticity: one worker, one fixed PS, no routing, leases, applied-sample records or versions.
 
-What the session's loop is compared with. Run as a script it trains for some seconds under the given cores and prints
+The session's loop is compared with this one. As a script it trains for some seconds with the given cores and prints
 samples/s: `python -m benchmarks._plain_loop JOB SECONDS WORKER_CORES PS_CORES`.
 """
 
@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<3I")
 
 
 def serve(listener: socket.socket, job: Job, cores: float, tree: CgroupTree | None) -> None:
-    """One PS for one worker."""
+    """Serve one worker as its only PS."""
     limits = ReplicaLimits(tree, "plain-ps")
     keep_freed_memory()
     rule, width = make_rule(job.model.optimizer), job.model.row_width
@@ -63,7 +63,7 @@ def serve(listener: socket.socket, job: Job, cores: float, tree: CgroupTree | No
 
 
 def train(address: tuple[str, int], job: Job, seconds: float, cores: float, tree: CgroupTree | None) -> float:
-    """Samples/s of one worker."""
+    """Train as the only worker and return samples/s."""
     limits = ReplicaLimits(tree, "plain-worker")
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -113,20 +113,20 @@ def _compute(network: nn.Module, loss_of: nn.Module, batch, inverse, rows) -> np
 
 def main() -> None:
     job, seconds = Job.load(sys.argv[1]), float(sys.argv[2])
-    machine = NodeAgent(f"plain-{time.time_ns()}")
+    node_agent = NodeAgent(f"plain-{time.time_ns()}")
     listener = socket.create_server(("127.0.0.1", 0))
-    server = multiprocessing.Process(target=serve, args=(listener, job, float(sys.argv[4]), machine.tree))
+    server = multiprocessing.Process(target=serve, args=(listener, job, float(sys.argv[4]), node_agent.tree))
     server.start()
     try:
-        print(train(listener.getsockname(), job, seconds, float(sys.argv[3]), machine.tree))
+        print(train(listener.getsockname(), job, seconds, float(sys.argv[3]), node_agent.tree))
     finally:
-        if machine.tree:
-            machine.tree.below("plain-worker").set_cpu(None)
+        if node_agent.tree:
+            node_agent.tree.below("plain-worker").set_cpu(None)
         server.kill()
         server.join()
-        if machine.tree:  # this process is in a group of it
-            CgroupTree(machine.tree.version, {k: f.parent for k, f in machine.tree.folders.items()}).join()
-        machine.close()
+        if node_agent.tree:  # this process is in one of its groups
+            CgroupTree(node_agent.tree.version, {k: f.parent for k, f in node_agent.tree.folders.items()}).join()
+        node_agent.close()
 
 
 if __name__ == "__main__":

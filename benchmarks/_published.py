@@ -1,5 +1,7 @@
-"""Published definitions of custom resources, as the tests take them: from `crds/` in the folder that SIZEWRIGHT_SHARED
-names, or in one called `shared` beside the project."""
+"""Published definitions of custom resources, found as the tests find them.
+
+They lie in `crds/` of the folder that SIZEWRIGHT_SHARED names, or of the folder `shared` next to the project.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 
 def validator(kind: str) -> Any:
-    """Ends the benchmark where they are not at hand."""
+    """Return the validator of a kind, or end the benchmark if the definitions are missing."""
     try:
         return importlib.import_module("tests.helpers.crds").validator(kind)
     except pytest.skip.Exception as missing:

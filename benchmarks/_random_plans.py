@@ -1,4 +1,4 @@
-"""Plans of every shape: sizes from a millicore to a large host, up to three groups of a role, texts of all sorts."""
+"""Random plans: sizes from a millicore to a large host, up to three groups of a role, and unusual texts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _TEXTS = (
     "%YAML 1.1",
 )  # fmt: skip
 _IMAGES = tuple(text for text in _TEXTS if "{{" not in text)
-"""A manifest whose image is still a template is refused."""
+"""A manifest whose image is still a template is refused, so these texts have none."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def random_plan(rng: random.Random, *, most_groups: int, longest_name: int) -> Plan:
-    """With up to so many groups of each role."""
-    roles = {"worker": _groups(rng, most_groups), "ps": _groups(rng, most_groups)}
+def random_plan(rng: random.Random, *, max_groups: int, max_name_length: int) -> Plan:
+    """Return a plan with limits on the groups per role and on the length of the job's name."""
+    roles = {"worker": _groups(rng, max_groups), "ps": _groups(rng, max_groups)}
     roles |= {role: _groups(rng, 1) for role in ("chief", "evaluator") if rng.random() < 0.2}
     target = Allocation(**roles, batch_size=rng.randint(1, 10**6))
     near = target if rng.random() < 0.3 else None
     job = Job(
-        name=_name(rng, longest_name),
+        name=_name(rng, max_name_length),
         training=Training(batch_size=rng.randint(1, 10**6), samples=rng.randint(1, 10**12)),
         deploy=Deploy(
             image=rng.choice(_IMAGES), command=(rng.choice(_TEXTS[1:]), rng.choice(_TEXTS)), namespace=_name(rng, 20),
@@ -38,7 +38,7 @@ def random_plan(rng: random.Random, *, most_groups: int, longest_name: int) -> P
     )  # fmt: skip
 
 
-def _groups(rng: random.Random, most: int) -> tuple[Group, ...]:
+def _groups(rng: random.Random, max_groups: int) -> tuple[Group, ...]:
     return tuple(
         Group(
             replicas=rng.randint(1, 200),
@@ -46,9 +46,9 @@ def _groups(rng: random.Random, most: int) -> tuple[Group, ...]:
             memory_bytes=rng.choice((0, rng.randint(1, 1 << 39), 1 << 30, 10**9)),
             gpu=Gpu(kind=rng.choice(("gpu", "a100")), count=rng.randint(1, 8)) if rng.random() < 0.2 else None,
         )
-        for _ in range(rng.randint(1, most))
+        for _ in range(rng.randint(1, max_groups))
     )
 
 
-def _name(rng: random.Random, longest: int) -> str:
-    return "".join(rng.choices(_LETTERS, k=rng.randint(1, longest)))
+def _name(rng: random.Random, max_length: int) -> str:
+    return "".join(rng.choices(_LETTERS, k=rng.randint(1, max_length)))

@@ -1,4 +1,4 @@
-"""How every benchmark ends: a table, a file in `results/` for full runs, and one line of JSON."""
+"""The end of every benchmark: a table, a file in `results/` for full runs, and one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 SMOKE = os.environ.get("SMOKE") == "1"
-"""The smallest sizes, only to see that the script runs."""
+"""Use the smallest sizes, only to check that the script runs."""
 QUICK = SMOKE or os.environ.get("QUICK") == "1"
 T = TypeVar("T")
 _PACKAGES = ("numpy", "scipy", "torch", "ray", "pydantic", "sqlalchemy")
@@ -34,8 +34,11 @@ def finish(
     tables: Mapping[str, Mapping[str, float]] | None = None,
     keep: bool = True,
 ) -> None:
-    """Print figure against target, keep a full run, and end with the JSON line. A `part` that was run again takes the
-    place of what is kept of it; `tables` are the same figures of each table. Without `keep` nothing is kept."""
+    """Print the figures with their targets, keep the result of a full run, and print the JSON line.
+
+    A `part` replaces only its own figures in the kept result. `tables` are the same figures for each table. Without
+    `keep` nothing is kept.
+    """
     print(f"\n{'figure':<28}{'value':>12}   target")
     for key, value in figures.items():
         print(f"{key:<28}{value:>12.4g}   {targets.get(key, '')}")
@@ -45,16 +48,16 @@ def finish(
     if not QUICK and keep:
         path = Path(__file__).parent / "results" / f"{name}.json"
         before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
-        told = {**before.pop("details", {}), **(details or {})}
+        all_details = {**before.pop("details", {}), **(details or {})}
         for last in ("targets", "host", "commit"):
             before.pop(last, None)
-        kept = before | line | {"targets": dict(targets), "commit": commit(), "host": host(), "details": told}
+        kept = before | line | {"targets": dict(targets), "commit": commit(), "host": host(), "details": all_details}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line, allow_nan=False))
 
 
 def _rounded(figures: Mapping[str, float]) -> dict[str, float | None]:
-    """What is not known, or has no end, is null."""
+    """Round the figures. Unknown and infinite ones become null."""
     return {key: round(value, 5) if math.isfinite(value) else None for key, value in figures.items()}
 
 
@@ -62,8 +65,8 @@ def commit() -> str:
     """Return the commit of the code that runs, with `-dirty` where files other than kept results differ from it."""
 
     def git(*words: str) -> str:
-        told = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-        return told.stdout.strip()
+        done = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)benchmarks/results")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")

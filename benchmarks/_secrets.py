@@ -1,4 +1,4 @@
-"""Secrets wherever a user may put one, commands that keep or print something, and a search for the secrets."""
+"""Secrets in every place where a user may put one, commands that store or print, and a search for the secrets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NAMES = (
     "SERVICE_ACCOUNT_KEY", "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE", "OPENAI_KEY",
     "STRIPE_KEY", "FERNET_KEY", "SESSION_KEY", "DD_APP_KEY", "S3_KEY", "PRIVKEY", "OTP", "TOKEN_PROD", "TOKEN1",
 )  # fmt: skip
-"""Variables that are named as secrets are."""
+"""Variables with the names of secrets."""
 FORMS = ("AKIA{upper}", "ghp_{mixed}", "glpat-{mixed}", "sk-{mixed}", "hf_{mixed}", "xoxb-{mixed}", "eyJ{mixed}.e30.x",
          "postgresql://me:{mixed}@db/x", "Bearer {mixed}", "{mixed}{mixed}", "https://{mixed}@git.example/x",
          "https://hooks.slack.com/services/T0/B0/{mixed}")  # fmt: skip
-"""Values that have the form of a key, in variables whose names tell nothing."""
+"""Values in the form of a key, in variables with neutral names."""
 FLAGS = ("--password={mixed}", "--db-token {mixed}", "--url=s3://me:{mixed}@bucket/x", "API_KEY={mixed}",
          "'Authorization: Bearer {mixed}'", "'curl -u me:{mixed} host'", "--openai-key {mixed}",
          "'PRIVATE-TOKEN: {mixed}'", "--env=API_KEY={mixed}", "-Dtoken={mixed}")  # fmt: skip
-"""Words of a command."""
+"""Words of a command that contain a secret."""
 TRAINS = """
 import json, time
 samples = 0
@@ -42,15 +42,15 @@ SIZEWRIGHT = str(Path(sys.executable).with_name("sizewright"))
 
 
 class Hunt:
-    """Puts secrets into a folder's files, runs commands there, and looks for the secrets in all they left and said."""
+    """Puts secrets into the files of a folder, runs commands there, and searches files and output for the secrets."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self._folder, self._rng = folder, random.Random(seed)
         self.secrets: list[str] = []
-        self.said: dict[str, str] = {}
+        self.outputs: dict[str, str] = {}
 
     def run(self, trials: int) -> tuple[int, list[str]]:
-        """Return how many secrets were tried, and where which of them was found."""
+        """Return how many secrets were tried, and where each leaked one was found."""
         env = {name: self._secret("{mixed}") for name in NAMES}
         env |= {f"SETTING_{chr(65 + i)}": self._secret(form) for i, form in enumerate(FORMS)}
         words = " ".join(self._secret(flag) for flag in FLAGS)
@@ -80,7 +80,7 @@ class Hunt:
             f"command: {{run: x, env: {{API_KEY: [{self._secret('{mixed}')}]}}}}\n"
         )
         self._sizewright("recommend", "wrong.yaml", fails="must be text")
-        return len(self.secrets), list(self._found())
+        return len(self.secrets), list(self._leaks())
 
     def _secret(self, form: str) -> str:
         mixed = "".join(self._rng.choices(string.ascii_letters, k=22)) + "7aB"
@@ -95,27 +95,26 @@ class Hunt:
         (self._folder / name).write_text(json.dumps(job))
 
     def _sizewright(self, *words: str, fails: str = "", env: Mapping[str, str] | None = None) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SIZEWRIGHT")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SIZEWRIGHT")}
         done = subprocess.run(
             [SIZEWRIGHT, *words],
             cwd=self._folder,
-            env=kept | dict(env or {}),
+            env=inherited | dict(env or {}),
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
-        shown = " ".join(words)
-        self.said[shown] = done.stdout + done.stderr
+        self.outputs[" ".join(words)] = done.stdout + done.stderr
         if bool(done.returncode) != bool(fails) or fails not in done.stderr or "Traceback" in done.stderr:
             raise RuntimeError(f"exit {done.returncode} of {words}: {done.stderr[-2000:]}")
 
-    def _found(self) -> Iterator[str]:
-        """A secret that a job file holds is its user's own; anywhere else it is shown."""
-        own = {"own.yaml", "flags.yaml", "wrong.yaml"}
-        files = [path for path in self._folder.rglob("*") if path.is_file() and path.name not in own]
+    def _leaks(self) -> Iterator[str]:
+        """Yield each secret that is found outside of the job files, which their user wrote."""
+        job_files = {"own.yaml", "flags.yaml", "wrong.yaml"}
+        files = [path for path in self._folder.rglob("*") if path.is_file() and path.name not in job_files]
         texts = {str(path.relative_to(self._folder)): path.read_text("latin-1") for path in files}
         for secret in self.secrets:
-            for where, text in (texts | self.said).items():
+            for where, text in (texts | self.outputs).items():
                 if secret in text:
                     yield f"{secret} in {where}"[:200]

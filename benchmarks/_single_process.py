@@ -1,6 +1,6 @@
-"""The strongest single-process loop of the same training: one fused table, distinct ids, one thread, fused optimizer.
+"""The fastest single-process loop of the same training: one fused table, distinct ids, one thread, fused optimizer.
 
-Run as a script it trains for some seconds and prints samples/s.
+As a script it trains for some seconds and prints samples/s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sizewright.training.worker.networks import make_network
 
 
 def train(job: Job, seconds: float) -> float:
-    """Samples/s of a steady stretch of `seconds`."""
+    """Train for `seconds` after a warm-up and return samples/s."""
     torch.set_num_threads(1)
     network = make_network(job.model)
     sizes = np.array(job.model.tables.sizes())

@@ -1,4 +1,4 @@
-"""The same problems handed to general solvers, each on one thread until its own gap is 1e-3 or its time is out."""
+"""General solvers for the same problems, each on one thread until its gap is 1e-3 or its time limit is reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = 1e-3
 
 
 class Solved(NamedTuple):
-    """What a solver found: worth of its choice, seconds of solving alone, whether it proved its gap in time."""
+    """The result of a solver: value of its choice, seconds of solving alone, and whether it proved its gap in time."""
 
     value: float
     seconds: float
@@ -27,25 +27,27 @@ class Solved(NamedTuple):
 
 
 def highs(problem: Problem, limit_s: float) -> Solved:
-    """HiGHS, without a start and with the whole table."""
+    """Solve with HiGHS, without a starting point and with the full table."""
     model = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in {"output_flag": False, "threads": 1, "mip_rel_gap": GAP, "time_limit": limit_s}.items():
         model.setOptionValue(option, value)
     model.passModel(_program(problem, *np.nonzero(problem.offered)))
-    began = time.perf_counter()
+    start = time.perf_counter()
     model.run()
-    seconds, info = time.perf_counter() - began, model.getInfo()
-    found = np.isfinite(info.objective_function_value) and info.primal_solution_status == 2
+    seconds, info = time.perf_counter() - start, model.getInfo()
+    feasible = np.isfinite(info.objective_function_value) and info.primal_solution_status == 2
     proved = model.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return Solved(-info.objective_function_value if found else 0.0, seconds, proved)
+    return Solved(-info.objective_function_value if feasible else 0.0, seconds, proved)
 
 
 def cp_sat(problem: Problem, limit_s: float) -> Solved:
-    """CP-SAT, in a process of its own: it brings another HiGHS, and two in one process clash."""
+    """Solve with CP-SAT in a separate process, because it brings another HiGHS, which conflicts with ours."""
     file = io.BytesIO()
-    np.savez(file, needs=problem.needs, worth=problem.worth, capacity=problem.capacity, limit_s=limit_s, gap=GAP)
+    np.savez(
+        file, needs=problem.needs, utilities=problem.utilities, capacity=problem.capacity, limit_s=limit_s, gap=GAP
+    )
     words = [sys.executable, "-m", "benchmarks._cp_sat"]
-    told = subprocess.run(words, input=file.getvalue(), capture_output=True, check=True).stdout
-    found = json.loads(told.splitlines()[-1])
-    value = problem.total(np.array(found["choice"])) if found["choice"] else 0.0
-    return Solved(value, found["seconds"], found["proved"])
+    stdout = subprocess.run(words, input=file.getvalue(), capture_output=True, check=True).stdout
+    solution = json.loads(stdout.splitlines()[-1])
+    value = problem.total(np.array(solution["choice"])) if solution["choice"] else 0.0
+    return Solved(value, solution["seconds"], solution["proved"])

@@ -1,4 +1,4 @@
-"""The cases of the three-stage proof: what the job asks for, and what befalls it."""
+"""The cases of the three-stage proof: what the job asks for, and which fault occurs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
 _CALIBRATION_S, _RUN_S = choose(20.0, 20.0, 1.0), choose(95.0, 95.0, 2.0)
 _STATIC_TOO = ("static", "auto")
-_AUTO = ("auto",)  # beside the static run of the same fault, which changes nothing
+_AUTO = ("auto",)  # the static run of the same fault without a delay serves for comparison
 
 
 class Case(NamedTuple):
-    """What is run, how often, in which ways; with changes that take so many seconds longer."""
+    """A case: its name, the number of pairs, the ways to run it, and the extra seconds that every change takes."""
 
     name: str
     pairs: int = 1
@@ -55,23 +55,23 @@ QUICK_CASES = choose(
 
 
 def calibrated(family: str) -> dict[str, float]:
-    """By runs of the plain engine: cores of a PS that are used to UTILIZATION, samples/s then, and the PS's peak."""
-    job, cores, found = _job(family), 0.15, dict[str, float]()
+    """Return the cores at which a PS is busy to UTILIZATION, its samples/s and its memory peak, from queue runs."""
+    job, cores, measured = _job(family), 0.15, dict[str, float]()
     samples = 300_000 if family == "wide_deep" else 60_000
     if SMOKE:
         samples //= 40
     for _ in range(choose(2, 2, 1)):
         ran = train(Setting(job, _sized(cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores
-        found = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
-        samples = round(found["rate"] * _CALIBRATION_S)
+        measured = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
+        samples = round(measured["rate"] * _CALIBRATION_S)
         cores = max(0.1, round(used / UTILIZATION, 3))
-    return found | {"ps_cpu": cores}
+    return measured | {"ps_cpu": cores}
 
 
-def setting_of(case: Case, known: dict[str, Any]) -> Setting:
-    """The allocation is the best within the bounds of the job, where nothing else is said: it is well sized."""
-    ps_cpu, rate = known["ps_cpu"], known["rate"]
+def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
+    """Return the setting of a case. The allocation is the best within the bounds unless the case says otherwise."""
+    ps_cpu, rate = calibration["ps_cpu"], calibration["rate"]
     job, allocation = _bounded(_job(case.family), ps_cpu), _sized(ps_cpu)
     samples = round(rate * _RUN_S)
     plain = Setting(job, allocation, samples, change_s=case.change_s)
@@ -88,7 +88,7 @@ def setting_of(case: Case, known: dict[str, Any]) -> Setting:
         begin = round(_FAULT_AT * samples)
         return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
     if kind == "memory":
-        return _short_of_memory(plain, known)
+        return _short_of_memory(plain, calibration)
     if kind == "halved":
         return plain._replace(halves=True)
     if kind == "killed":
@@ -97,7 +97,7 @@ def setting_of(case: Case, known: dict[str, Any]) -> Setting:
 
 
 def _over_asked(plain: Setting) -> Setting:
-    """One PS of few cores, which is all that the bounds allow, and workers of three times the cores that it serves."""
+    """Return workers with three times the cores that the one small PS can serve; the bounds allow no larger PS."""
     job = plain.job.model_copy(update={"objective": "balanced"})
     bounds = job.bounds.model_copy(
         update={
@@ -112,9 +112,9 @@ def _over_asked(plain: Setting) -> Setting:
     )
 
 
-def _short_of_memory(plain: Setting, known: dict[str, Any]) -> Setting:
-    """Tables that grow past the limit of their PS after about a fifth of the run."""
-    limit = int(known["ps_peak_bytes"])
+def _short_of_memory(plain: Setting, calibration: dict[str, Any]) -> Setting:
+    """Return tables that exceed the memory limit of their PS after about a fifth of the run."""
+    limit = int(calibration["ps_peak_bytes"])
     groups = tuple(group.model_copy(update={"memory_bytes": limit}) for group in plain.allocation.ps)
     return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
 

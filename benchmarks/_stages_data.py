@@ -1,4 +1,4 @@
-"""Samples of which, from some point of the run on, one of three PS is asked for 60 % of the rows."""
+"""Samples with skew: from some point of the run on, one of three PS gets 60 % of the look-ups."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sizewright.training.ps.routing import Routing, Server, partition_of
 SHAPE = Path(__file__).parent / "stages.yaml"
 SERVERS = 3
 SHARE = 0.645
-"""Of ids that are moved to the first; of the distinct ones of a batch, which are looked up, that makes 60 %."""
-_LEAST_ROWS = 64
+"""Share of ids that move to the first PS. Of the distinct ids of a batch, which are looked up, this is 60 %."""
+_MIN_ROWS = 64
 
 
 class SkewedLater(BuiltIn):
-    """The built-in program, whose ids are other ones from sample `begin` on: as popular, and in other partitions."""
+    """The built-in program, with other ids from sample `begin` on: equally popular, but in other partitions."""
 
     def __init__(self, begin: int) -> None:
         super().__init__()
@@ -47,14 +47,14 @@ class _Skewed:
 
 
 def _moved(table: int, size: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each id of a table another one."""
+    """Return the new id of each id of a table."""
     ids = np.arange(size, dtype=np.int64)
-    if size < _LEAST_ROWS:
+    if size < _MIN_ROWS:
         return ids
     rng = np.random.default_rng(table)
     first = owners[partition_of(ids + (table << TABLE_SHIFT))] == 0
-    here, there = ids[first], ids[~first]
+    first_ids, other_ids = ids[first], ids[~first]
     to_first = rng.random(size) < SHARE
     rank = np.arange(size)
-    moved: NDArray[np.int64] = np.where(to_first, here[rank % len(here)], there[rank % len(there)])
+    moved: NDArray[np.int64] = np.where(to_first, first_ids[rank % len(first_ids)], other_ids[rank % len(other_ids)])
     return moved

@@ -1,4 +1,4 @@
-"""Figures of the three-stage proof, out of its runs."""
+"""Figures of the three-stage proof, computed from its runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TARGETS = {
 
 
 def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
-    """Ratios of auto to static, geometric means over pairs; what was not run is not a number."""
+    """Return ratios of auto to static, as geometric means over pairs, and details. Cases without runs are NaN."""
     healthy = _ratios(runs, "healthy")
     figures = {
         "healthy_lost": _mean([run["lost"] for run in runs if run["case"] == "healthy" and run["how"] == "auto"]),
@@ -61,8 +61,10 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
     }
     alarms = np.array([run["alarms"] for run in runs if run.get("alarms")]).reshape(-1, 2).sum(axis=0)
     figures["false_alarms_per_10k"] = 1e4 * alarms[0] / alarms[1] if alarms[1] else math.nan
-    found = [steps for run in runs for steps in run.get("found_after", ())]
-    figures["slowdown_found"] = _mean([float(steps is not None and steps <= WITHIN_STEPS) for steps in found])
+    steps_to_detection = [steps for run in runs for steps in run.get("found_after", ())]
+    figures["slowdown_found"] = _mean(
+        [float(steps is not None and steps <= WITHIN_STEPS) for steps in steps_to_detection]
+    )
     figures["simulation_gap"] = _mean([run["mean_gap"] for run in runs if run["case"] == "validation"])
     figures["decision_p99_s"] = _mean([run["p99_s"] for run in runs if run["case"] == "decisions"])
     figures["refit_s"] = _mean([run["refit_s"] for run in runs if run["case"] == "decisions"])
@@ -81,10 +83,10 @@ def figures_of(runs: Runs) -> tuple[dict[str, float], dict[str, Any]]:
         "healthy_jct": _gmean(healthy),
         "healthy_pairs": len(healthy),
         "healthy_decisions": int(alarms[1]),
-        "steps_until_found": found,
+        "steps_until_found": steps_to_detection,
         "mix": mixed["details"],
         "validation": next((run for run in runs if run["case"] == "validation"), None),
-        "minutes_beside_the_paper": _beside_the_paper(runs),
+        "minutes_with_published_ratios": _with_published_ratios(runs),
     }
     return figures, details
 
@@ -94,12 +96,12 @@ def _is(run: dict[str, Any], case: str, how: str) -> bool:
 
 
 def _ratios(runs: Runs, case: str, of: str = "jct_s", than: str = "static", static: str = "") -> list[float]:
-    """Pair by pair; the static runs may be those of another case."""
+    """Return the ratio of each pair. `static` names another case whose static runs are used."""
     by_pair: dict[int, dict[str, float]] = {}
     for run in runs:
         if run["case"] == (static or case if run["how"] == "static" else case):
             by_pair.setdefault(run["pair"], {})[run["how"]] = run[of]
-    return [told["auto"] / told[than] for told in by_pair.values() if "auto" in told and than in told]
+    return [values["auto"] / values[than] for values in by_pair.values() if "auto" in values and than in values]
 
 
 def _gmean(ratios: list[float]) -> float:
@@ -111,7 +113,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _upper(ratios: list[float]) -> float:
-    """Of the two-sided 95 % interval of the paired ratio, in logarithms."""
+    """Return the upper end of the two-sided 95 % interval of the paired ratio, computed in logarithms."""
     if len(ratios) < 2:
         return _gmean(ratios)
     logs = np.log(ratios)
@@ -120,28 +122,28 @@ def _upper(ratios: list[float]) -> float:
 
 
 def _completed(runs: Runs) -> float:
-    """Share of auto's runs that ended whole and without a kill, where static was killed."""
+    """Return the share of auto runs that finished without a kill, among the pairs whose static run was killed."""
     static = {run["pair"]: run["status"] for run in runs if _is(run, "memory", "static")}
     auto = [run for run in runs if _is(run, "memory", "auto") and static.get(run["pair"]) == "failed"]
     return _mean([float(run["status"] == "finished" and run["kills"] == 0) for run in auto])
 
 
 def _seconds(runs: Runs, case: str) -> dict[str, list[float]]:
-    told: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
     for run in runs:
         if run["case"] == case and "jct_s" in run:
-            told.setdefault(run["how"], []).append(round(run["jct_s"], 1))
-    return told
+            seconds.setdefault(run["how"], []).append(round(run["jct_s"], 1))
+    return seconds
 
 
-# DLRover-RM's published minutes, auto and static (its figures on stragglers; see the background of the issue).
+# DLRover-RM's published minutes, auto and static, from its figures on stragglers.
 _PAPER = {
     "healthy": (28, 27), "slow_worker": (31, 46), "slow_ps": (33, 72), "hot_ps": (21, 33),
     "xdeepfm_healthy": (109, 104), "xdeepfm_slow_worker": (114, 240), "xdeepfm_slow_ps": (122, 203),
 }  # fmt: skip
 
 
-def _beside_the_paper(runs: Runs) -> dict[str, dict[str, float]]:
+def _with_published_ratios(runs: Runs) -> dict[str, dict[str, float]]:
     ours = {case: _gmean(_ratios(runs, case)) for case in _PAPER}
     return {
         case: {"paper": round(auto / static, 3), "here": round(ours[case], 3)}

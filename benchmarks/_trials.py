@@ -1,4 +1,4 @@
-"""Trials of a benchmark: measured again where the host did not hold its limits."""
+"""Trials of a benchmark, measured again if the host did not keep its limits."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sizewright.training.session import Session
 
 _ATTEMPTS = 5
 BRIEF = Timing(warm_up_s=0.1, first_warm_up_s=0.2, least_s=0.3, greatest_s=0.6, block_s=0.1)
-"""Of trials of which only that they run is wanted."""
+"""Timing for trials that only check that the benchmark runs."""
 
 
-def measure_held(session: Session, point: TrialPoint, timing: Timing) -> Trial:
-    """As `measure` does. Raises TrialVoidError where each of five attempts is void."""
+def measure_valid(session: Session, point: TrialPoint, timing: Timing) -> Trial:
+    """Measure a trial as `measure` does. Raises TrialVoidError if each of five attempts is void."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return measure(session, point, timing)
         except TrialVoidError as error:
-            print(f"again: {error.message}", flush=True)
+            print(f"Measuring again: {error.message}", flush=True)
     return measure(session, point, timing)
 
 

@@ -1,9 +1,10 @@
-"""Others' measurements of PS training as trial tables: workers × machine × batch × mode (TrimTuner, MIT licence).
+"""TrimTuner's measurements of PS training as trial tables: workers × machine × batch × mode (MIT licence).
 
-Read where they lie (`$SIZEWRIGHT_SHARED/data/trimtuner`), never copied. Runs on sets below 15,000 samples last a second
-or two and are mostly timing error; the other sets of each allocation are taken as repeats, although smaller ones run
-faster in some of the tables, by up to a fifth: that is in the noise. Iterations are summed over workers in
-both modes, so that samples/s = iterations/s × batch. Every machine size is taken as whole cores, one PS on its own.
+The data is read from `$SIZEWRIGHT_SHARED/data/trimtuner` and not copied. Runs on sets below 15,000 samples last a
+second or two, are mostly timing error, and are left out. The other sets of each allocation count as repeats, although
+smaller sets run faster in some tables, by up to a fifth; this is part of the noise. Iterations are summed over workers
+in both modes, so that samples/s = iterations/s × batch. Every machine size counts as whole cores, with one PS on its
+own machine.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import pandas as pd
 from sizewright.profiler.planner.measured_table import MeasuredTable, split_tables
 
 CORES = {"t2.small": 1, "t2.medium": 2, "t2.xlarge": 4, "t2.2xlarge": 8}
-_LEAST_SET = 15_000
+_MIN_SET_SIZE = 15_000
 
 
 def trimtuner() -> list[MeasuredTable]:
-    """Eight tables of 24 allocations each; none where the data is not there."""
+    """Return eight tables of 24 allocations each, or none if the data is missing."""
     folder = Path(os.environ.get("SIZEWRIGHT_SHARED", "shared")) / "data" / "trimtuner"
     tables = []
     for name in ("cnn", "rnn"):
@@ -31,7 +32,7 @@ def trimtuner() -> list[MeasuredTable]:
 
 def _trials(path: Path) -> pd.DataFrame:
     runs = pd.read_csv(path)
-    runs = runs[runs.training_set_size >= _LEAST_SET]
+    runs = runs[runs.training_set_size >= _MIN_SET_SIZE]
     cores = runs.vm_flavor.map(CORES).astype(float)
     return pd.DataFrame(
         {

@@ -1,12 +1,11 @@
-"""Decisions of `default`: how long they take, and how far from the best they can be; the same problems beside HiGHS
-and CP-SAT, to which a gap of 1e-3 is enough.
+"""Decisions of `default`: their duration and their proven gap, compared with HiGHS and CP-SAT at a gap of 1e-3.
 
-Seconds are the median of five decisions of the slowest problem; gaps are those of the worst problem, except
-`small_multi_gap`, which 90 % of the problems of 20, 50 and 100 jobs are within after a second at most.
-`speedup_vs_highs` is the least over all problems of 1,000 jobs and more, where a solver that ran into its time limit
-counts with that; `worse_than_highs` is the most by which its choice was worth more than ours, there and where jobs
-are few. Solvers are timed without the making of their models, ours with all of it. The main figures of CP-SAT are
-beside them.
+Seconds are the median of five decisions of the slowest problem. Gaps are those of the worst problem, except
+`small_multi_gap`: 90 % of the problems of 20, 50 and 100 jobs are within this gap after at most a second.
+`speedup_vs_highs` is the lowest ratio over all problems of 1,000 jobs and more; a solver that reaches its time limit
+counts with the limit. `worse_than_highs` is the most by which the choice of HiGHS is worth more than ours, there and on
+small problems. Solvers are timed without building their models, ours with everything. The same figures are given for
+CP-SAT.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ REPEATS = choose(5, 5, 1)
 def main() -> None:
     single = [_timed(instance(1000, 32, 1, kind, seed)) for kind in KINDS for seed in range(choose(5, 1, 1))]
     multi = [_timed(instance(choose(100_000, 10_000, 1_000), 16, 3, kind, 0)) for kind in KINDS]
-    small, fewer = _small()
-    beside = [_beside(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
+    small, small_excess = _small()
+    compared = [_compare(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
     within: dict[str, float] = {name: float(np.mean(np.array(gaps) <= 1e-3)) for name, gaps in small.items()}
     figures = {
         "single_1000_s": max(row["seconds"] for row in single),
@@ -47,21 +46,23 @@ def main() -> None:
         "small_multi_within": float(np.mean([gap <= 1e-3 for gaps in small.values() for gap in gaps])),
         "small_multi_worst_kind_within": min(within.values()),
         "small_multi_gap": float(np.quantile([gap for gaps in small.values() for gap in gaps], 0.9, method="higher")),
-        "speedup_vs_highs": min(row["highs_s"] / row["seconds"] for row in beside),
-        "worse_than_highs": max(fewer["worse_than_highs"], *(row["worse_than_highs"] for row in beside)),
-        "speedup_vs_cp_sat": min(row["cp_sat_s"] / row["seconds"] for row in beside),
-        "worse_than_cp_sat": max(fewer["worse_than_cp_sat"], *(row["worse_than_cp_sat"] for row in beside)),
+        "speedup_vs_highs": min(row["highs_s"] / row["seconds"] for row in compared),
+        "worse_than_highs": max(small_excess["worse_than_highs"], *(row["worse_than_highs"] for row in compared)),
+        "speedup_vs_cp_sat": min(row["cp_sat_s"] / row["seconds"] for row in compared),
+        "worse_than_cp_sat": max(small_excess["worse_than_cp_sat"], *(row["worse_than_cp_sat"] for row in compared)),
     }
     for name, share in within.items():
         print(f"{name:<12}{share:6.0%} of {len(small[name])} problems within 0.1 % after {SMALL_S:g} s at most")
-    finish("allocators", figures, TARGETS, {"single": single, "multi": multi, "small_within": within, "beside": beside})
+    finish(
+        "allocators", figures, TARGETS, {"single": single, "multi": multi, "small_within": within, "beside": compared}
+    )
 
 
 _SHAPES = ((1000, 32, 1, "random"), (1000, 16, 3, "ps"), (1000, 16, 3, "random"), (1000, 32, 1, "ps"),
            (5000, 16, 3, "ps"), (5000, 16, 3, "random"))  # fmt: skip
 
 
-def _decided(problem: Problem, limit_s: float) -> Solution:
+def _decide(problem: Problem, limit_s: float) -> Solution:
     answer = Default()(problem, limit_s)
     assert problem.fits(answer.choice)
     assert answer.gap is not None
@@ -69,7 +70,7 @@ def _decided(problem: Problem, limit_s: float) -> Solution:
 
 
 def _timed(problem: Problem) -> dict[str, float]:
-    answers = [_decided(replace(problem), 10.0) for _ in range(REPEATS)]  # nothing is kept from one to the next
+    answers = [_decide(replace(problem), 10.0) for _ in range(REPEATS)]  # no state is kept between decisions
     seconds = statistics.median(answer.seconds for answer in answers)
     jobs, columns, resources = problem.shape
     gap = answers[0].gap or 0.0
@@ -78,14 +79,14 @@ def _timed(problem: Problem) -> dict[str, float]:
 
 
 def _small() -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Gaps of few jobs by kind, and by how much the solvers do better in the same second."""
+    """Return the gaps of small problems by kind, and the excess of the solvers in the same time."""
     gaps: dict[str, list[float]] = {}
     worse = {"worse_than_highs": -1.0, "worse_than_cp_sat": -1.0}
     for jobs in choose((20, 50, 100), (20, 50, 100), (20,)):
         for kind in KINDS:
             for seed in range(choose(25, 4, 1)):
                 problem = instance(jobs, 16, 3, kind, seed)
-                answer = _decided(problem, SMALL_S)
+                answer = _decide(problem, SMALL_S)
                 gaps.setdefault(f"{kind}-{jobs}", []).append(answer.gap or 0.0)
                 if seed < 3:
                     for name, solver in (("worse_than_highs", highs), ("worse_than_cp_sat", cp_sat)):
@@ -93,18 +94,18 @@ def _small() -> tuple[dict[str, list[float]], dict[str, float]]:
     return gaps, worse
 
 
-def _beside(jobs: int, columns: int, resources: int, kind: str) -> dict[str, Any]:
-    """Ours and the solvers, one after the other."""
+def _compare(jobs: int, columns: int, resources: int, kind: str) -> dict[str, Any]:
+    """Solve one problem with `default` and with the solvers."""
     problem = instance(jobs, columns, resources, kind, 1)
     row: dict[str, Any] = {"kind": kind, "columns": columns, "resources": resources} | _timed(problem)
     for name, solver in (("highs", highs), ("cp_sat", cp_sat)):
-        found = solver(problem, LIMIT_S)
+        solved = solver(problem, LIMIT_S)
         row |= {
-            f"{name}_s": found.seconds, f"{name}_proved": found.proved,
-            f"worse_than_{name}": found.value / row["value"] - 1,
+            f"{name}_s": solved.seconds, f"{name}_proved": solved.proved,
+            f"worse_than_{name}": solved.value / row["value"] - 1,
         }  # fmt: skip
-        print(f"{'':>7} {name:<7}{found.seconds:8.2f} s, {'proved' if found.proved else 'out of time'}, worth "
-              f"{found.value / row['value'] - 1:+.4%}", flush=True)  # fmt: skip
+        print(f"{'':>7} {name:<7}{solved.seconds:8.2f} s, {'proved' if solved.proved else 'out of time'}, worth "
+              f"{solved.value / row['value'] - 1:+.4%}", flush=True)  # fmt: skip
     return row
 
 

@@ -1,18 +1,18 @@
-"""The papers' own comparisons in simulation, at loads of .7, .9 and 1.1, over seeds, with intervals.
+"""The comparisons of the papers in simulation, at loads of .7, .9 and 1.1, over several seeds, with intervals.
 
-Gains are 1 − ours / theirs (0.32 is a third less) for times, ours / theirs − 1 for efficiency and use; ratios are
-theirs / ours; each of means over the seeds, with 95 % intervals in the details. See `_cluster_cases.py` for each
-setting; what the papers do not give is reconstructed there.
+Gains of times are 1 − ours / theirs (0.32 is a third less); gains of efficiency and use are ours / theirs − 1; ratios
+are theirs / ours. Each is computed from means over the seeds, with 95 % intervals in the details. `_cluster_cases.py`
+describes each setting, and reconstructs what the papers do not give.
 
-- Huawei (arXiv 2109.03389): its greedy, of which little is told, is taken to be first-come-minimum-then-double.
-  `queueing_gain_vs_greedy`, `efficiency_gain_vs_greedy`: ours (`default`) against it at .9; and against slope greedy.
-  What users ask for is the least that a job can do with; the `around_…` figures let it shrink to a quarter as well.
-- Aryl (arXiv 2202.07896): loaning and elasticity against neither, at .9; in the details also at 1.6, where the own
-  servers alone can no longer do it. `overall_use` counts all servers.
+- Huawei (arXiv 2109.03389): the paper says little about its greedy policy; we use first-come-minimum-then-double.
+  `queueing_gain_vs_greedy` and `efficiency_gain_vs_greedy` compare ours (`default`) with it at .9; others compare with
+  slope greedy. The requested size is the smallest one; the `around_…` figures also allow sizes down to a quarter.
+- Aryl (arXiv 2202.07896): loaning and elasticity against neither, at .9. The details also have 1.6, where the training
+  servers alone cannot do the work. `overall_use` counts all servers.
 - DLRover-RM (arXiv 2304.01468): three stages against users' static sizes, at .9.
-- `default_vs_best_published`: by how much the mean completion time of `default` exceeds that of the best published
-  policy at the load, and with the sizes, where it does so most; `default_vs_best_on_average`: against the one that is
-  best over all loads.
+- `default_vs_best_published` is the excess of the mean completion time of `default` over the best published policy, at
+  the load and the sizes where it is largest. `default_vs_best_on_average` compares with the policy that is best over
+  all loads.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from sizewright.cluster.allocators.registry import ALLOCATORS
 
 LOADS = choose((0.7, 0.9, 1.1), (0.7, 0.9, 1.1), (0.9,))
 BEYOND = choose((1.6,), (1.6,), ())
-"""Loaning alone."""
+"""A further load for loaning only."""
 SIZES = ("minimum", "around")
 SEEDS = range(choose(6, 2, 1))
 PUBLISHED = tuple(sorted(set(ALLOCATORS) - {"default", "lagrangian", "mip", "dynamic"}))
-"""The others go by values that they are given."""
+"""All policies with an objective of their own; the others maximise given utilities."""
 LOANING = (
     "neither:fifo",
     "both:aryl",
@@ -84,7 +84,7 @@ COMPARED: dict[str, tuple[str, str, str, str, Callable[[float], float]]] = {
     "aryl_loaning_use_gain": ("loaning", "both:aryl", "neither:fifo", "overall_use", _more),
     "sized_jct_gain": ("stages", "sized", "static", "jct_s", _less),
 }
-"""By name: kind of case, ours, theirs, what is compared, and how the ratio of ours to theirs is told."""
+"""By name: kind of case, our policy, their policy, the compared figure, and the form of the ratio ours / theirs."""
 Rows = dict[tuple[str, str, float, int], dict[str, Any]]
 
 
@@ -100,16 +100,18 @@ def main() -> None:
     _print(rows)
     by_load = {
         load: {
-            name: _compared(rows, load, *told) for name, told in COMPARED.items() if (told[0], told[1], load, 0) in rows
+            name: _compared(rows, load, *comparison)
+            for name, comparison in COMPARED.items()
+            if (comparison[0], comparison[1], load, 0) in rows
         }
         for load in (*LOADS, *BEYOND)
     }
-    for load, told in by_load.items():
-        for name, (mean, lower, upper) in told.items():
+    for load, intervals in by_load.items():
+        for name, (mean, lower, upper) in intervals.items():
             print(f"load {load:g}  {name:<36}{mean:8.3f}  ({lower:.3f} to {upper:.3f})")
-    figures = {name: told[0] for name, told in by_load[0.9].items()} | _default(rows)
-    intervals = {name: told[1:] for name, told in by_load[0.9].items()}
-    others = {f"{load:g}": told for load, told in by_load.items() if load != 0.9}
+    figures = {name: interval[0] for name, interval in by_load[0.9].items()} | _default(rows)
+    intervals = {name: interval[1:] for name, interval in by_load[0.9].items()}
+    others = {f"{load:g}": values for load, values in by_load.items() if load != 0.9}
     finish(
         "cluster",
         figures,
@@ -121,7 +123,7 @@ def main() -> None:
 def _compared(
     rows: Rows, load: float, kind: str, ours: str, theirs: str, what: str, form: Callable[[float], float]
 ) -> tuple[float, float, float]:
-    """Of the means over the seeds, with the 95 % interval of a bootstrap over the seeds, which are paired."""
+    """Return the ratio of the means over the seeds, with the 95 % interval of a paired bootstrap over the seeds."""
     ours_, theirs_ = (np.array([rows[kind, policy, load, seed][what] for seed in SEEDS]) for policy in (ours, theirs))
     drawn = np.random.default_rng(0).integers(len(ours_), size=(2000, len(ours_)))
     ratios = ours_[drawn].mean(axis=1) / theirs_[drawn].mean(axis=1)
@@ -130,7 +132,7 @@ def _compared(
 
 
 def _default(rows: Rows) -> dict[str, float]:
-    """Mean completion times over the seeds, load by load and over all loads, with either choice of sizes."""
+    """Compare mean completion times of `default` with the published policies, per load and on average."""
     jct = {
         policy: np.array([
             np.mean([rows[kind, policy, load, seed]["jct_s"] for seed in SEEDS]) for kind in SIZES for load in LOADS
@@ -146,7 +148,7 @@ def _default(rows: Rows) -> dict[str, float]:
 
 
 def _means(rows: Rows) -> dict[str, dict[str, float]]:
-    told: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (kind, policy, load, _), row in rows.items():
         for name in (
             "queueing_s",
@@ -161,8 +163,8 @@ def _means(rows: Rows) -> dict[str, dict[str, float]]:
             "lent",
         ):
             if name in row:
-                told[f"{kind} {load:g} {policy}"][name].append(row[name])
-    return {case: {name: round(float(np.mean(v)), 4) for name, v in told[case].items()} for case in told}
+                values[f"{kind} {load:g} {policy}"][name].append(row[name])
+    return {case: {name: round(float(np.mean(v)), 4) for name, v in values[case].items()} for case in values}
 
 
 def _print(rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Elastic training: what changes cost, what the machinery costs, and that the model is as good afterwards."""
+"""Elastic training: the cost of changes, the overhead of elasticity, and the quality of the model afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scipy import stats
 from benchmarks._elastic_auc import auc
 from benchmarks._elastic_pauses import Pauses, move_pauses, reserve_seconds, saturated, scale_pauses, time_lost
 from benchmarks._report import SMOKE, choose, finish
-from benchmarks._trials import BRIEF, load_ahead, measure_held
+from benchmarks._trials import BRIEF, load_ahead, measure_valid
 from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing, measure
 from sizewright.profiler.series._base import TrialPoint
@@ -68,13 +68,13 @@ def main() -> None:
         "profile": profile,
         "auc": auc_gap,
     }
-    wanted = sys.argv[1:] or choose(list(parts), list(parts), ["pauses"])
+    selected = sys.argv[1:] or choose(list(parts), list(parts), ["pauses"])
     figures: Figures = {}
-    for name in wanted:
+    for name in selected:
         print(f"— {name}", flush=True)
         figures |= parts[name](details)
         gc.collect()
-    finish("elasticity", figures, TARGETS, details, part=wanted != list(parts))
+    finish("elasticity", figures, TARGETS, details, part=selected != list(parts))
 
 
 def shape(*, dense_sync_steps: int = 8, rows: int | None = None) -> Job:
@@ -89,60 +89,62 @@ def shape(*, dense_sync_steps: int = 8, rows: int | None = None) -> Job:
 
 
 def pauses(details: dict[str, object]) -> Figures:
-    """The worst excess of all changes, at quotas of 1.5 cores in sum and with both cores busy besides."""
-    found, moved = _pauses_now()
+    """Measure the worst excess of all changes, with quotas of 1.5 cores in total and with busy cores."""
+    by_change, moved = _pauses_now()
     with saturated(int(host_cores())):
-        busy = found if SMOKE else _pauses_now()[0]
-    found |= {f"{name}_saturated": p for name, p in busy.items()}
-    details["pauses"] = {name: p._asdict() for name, p in found.items()} | {"rows_moved": moved}
-    for name, p in found.items():
-        print(f"{name}: excess {np.round(p.excess_ms)}, usual {p.usual_ms:.0f}, median step {p.median_step_ms:.0f} ms")
+        busy = by_change if SMOKE else _pauses_now()[0]
+    by_change |= {f"{name}_saturated": p for name, p in busy.items()}
+    details["pauses"] = {name: p._asdict() for name, p in by_change.items()} | {"rows_moved": moved}
+    for name, p in by_change.items():
+        print(
+            f"{name}: excess {np.round(p.excess_ms)}, baseline {p.usual_ms:.0f}, median step {p.median_step_ms:.0f} ms"
+        )
     figures = {f"{n.replace('_saturated', '')}_excess{'_saturated' * n.endswith('saturated')}_ms": max(p.excess_ms)
-               for n, p in found.items()}  # fmt: skip
+               for n, p in by_change.items()}  # fmt: skip
     figures |= {
         name.replace("_ms", "_median_ms"): float(np.median(p.excess_ms))
-        for name, p in zip(figures, found.values(), strict=True)
+        for name, p in zip(figures, by_change.values(), strict=True)
     }
-    return figures | {"median_step_ms": found["scale_out"].median_step_ms,
-                      "median_step_saturated_ms": found["scale_out_saturated"].median_step_ms,
+    return figures | {"median_step_ms": by_change["scale_out"].median_step_ms,
+                      "median_step_saturated_ms": by_change["scale_out_saturated"].median_step_ms,
                       "rows_moved": float(moved)}  # fmt: skip
 
 
 def _pauses_now() -> tuple[dict[str, Pauses], int]:
-    """By kind of change, and the rows that a PS moved."""
-    found: dict[str, Pauses] = scale_pauses(shape(), CHANGES)
-    found["ps_move"], moved = move_pauses(shape(rows=200_000), CHANGES)
-    return found, moved
+    """Return the pauses by kind of change, and the number of rows that a PS moved."""
+    by_change: dict[str, Pauses] = scale_pauses(shape(), CHANGES)
+    by_change["ps_move"], moved = move_pauses(shape(rows=200_000), CHANGES)
+    return by_change, moved
 
 
 def lost(details: dict[str, object]) -> Figures:
-    """Seconds of training lost to a change of the PS, live and by stop-and-resume."""
-    found = time_lost(shape(rows=200_000), choose(3, 1, 1), AROUND_S)
-    details["time_lost"] = found._asdict()
-    print(found)
-    live, stopped = float(np.median(found.live_s)), float(np.median(found.stopped_s))
+    """Measure the training time lost by replacing a PS, live and by stop-and-resume."""
+    seconds = time_lost(shape(rows=200_000), choose(3, 1, 1), AROUND_S)
+    details["time_lost"] = seconds._asdict()
+    print(seconds)
+    live, stopped = float(np.median(seconds.live_s)), float(np.median(seconds.stopped_s))
     return {
-        # What the method tells where nothing is changed: it cannot see less.
-        "nothing_lost_s": float(np.median(np.abs(found.nothing_s))),
-        "live_lost_steps": live / found.median_step_s,
+        # The result without a change, which is the resolution of the method.
+        "nothing_lost_s": float(np.median(np.abs(seconds.nothing_s))),
+        "live_lost_steps": live / seconds.median_step_s,
         "live_lost_s": live,
-        "live_lost_worst_s": max(found.live_s),
+        "live_lost_worst_s": max(seconds.live_s),
         "stop_resume_lost_s": stopped,
-        # Live may lose less than can be seen: the ratio is then one to a median step.
-        "stop_resume_ratio": stopped / max(live, found.median_step_s),
+        # A live change may lose less than the resolution; the ratio then uses a median step.
+        "stop_resume_ratio": stopped / max(live, seconds.median_step_s),
     }
 
 
 def joining(details: dict[str, object]) -> Figures:
-    """Seconds until one more worker trains."""
-    found = reserve_seconds(shape(), choose(4, 2, 1))
-    details["joining_s"] = found
-    print(found)
-    return {f"join_{name}_s": float(np.median(seconds)) for name, seconds in found.items()}
+    """Measure the seconds until one more worker trains."""
+    by_start = reserve_seconds(shape(), choose(4, 2, 1))
+    details["joining_s"] = by_start
+    print(by_start)
+    return {f"join_{name}_s": float(np.median(seconds)) for name, seconds in by_start.items()}
 
 
 def overhead(details: dict[str, object]) -> Figures:
-    """The session with snapshots, recovery and an observer, against a plain loop under the same limits, in pairs."""
+    """Compare a session with snapshots, recovery and an observer with a plain loop under the same limits, in pairs."""
     job, ratios = shape(), []
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(SHAPE.read_text().replace("batch_size: 512", "batch_size: 512, dense_sync_steps: 8"))
@@ -164,15 +166,15 @@ def overhead(details: dict[str, object]) -> Figures:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Of the 95 % interval of their mean, by Student's t."""
+    """Return the half-width of the 95 % interval of the mean, by Student's t."""
     return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
 
 
 def elastic_rate(job: Job) -> float:
-    """Samples/s of a stretch."""
+    """Return samples/s of an elastic session in its steady state."""
     with Session(job, snapshot_s=10.0, recover=True) as session:
         session.scale(Allocation.of(1, 1, 0.8, 0.4, 512))
-        time.sleep(SETTLED_S)  # the first snapshot, which is of everything, is behind
+        time.sleep(SETTLED_S)  # the first snapshot, which contains everything, is done
         first, start = session.observe(), time.monotonic()
         while time.monotonic() - start < STEADY_S:
             time.sleep(1)
@@ -182,8 +184,10 @@ def elastic_rate(job: Job) -> float:
 
 
 def efficiency(details: dict[str, object], only: str | None = None) -> Figures:
-    """Samples/s per worker core against the strongest single-process loop on one core, in pairs: of all cases, or of
-    one."""
+    """Compare samples/s per worker core with the fastest single-process loop on one core, in pairs.
+
+    `only` selects one case.
+    """
     cases = {
         "train_efficiency": (shape(), Allocation.of(1, 1, 1.0, 0.6, 512)),
         "train_efficiency_dense1": (shape(dense_sync_steps=1), Allocation.of(1, 1, 1.0, 0.6, 512)),
@@ -196,21 +200,21 @@ def efficiency(details: dict[str, object], only: str | None = None) -> Figures:
         ratios, shares = [], []
         with Session(job) as session:
             for _ in range(PAIRS):
-                trial = measure_held(session, TrialPoint(allocation), LONG)
+                trial = measure_valid(session, TrialPoint(allocation), LONG)
                 session.discard()
                 command = [sys.executable, "-m", "benchmarks._single_process", str(SHAPE), SINGLE_S]
                 single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
                 per_core = (trial.throughput or 0.0) / allocation.cores("worker")
                 ratios.append(per_core / single)
                 shares.append((trial.ps_cpu_used or 0.0) / allocation.cores("worker"))
-                print(f"{name}: {per_core:,.0f} a core, single process {single:,.0f}: {ratios[-1]:.3f}", flush=True)
+                print(f"{name}: {per_core:,.0f} per core, single process {single:,.0f}: {ratios[-1]:.3f}", flush=True)
         details[name] = ratios
         figures |= {name: float(np.median(ratios)), f"{name}_ps_cores": float(np.median(shares))}
     return figures
 
 
 def profile(details: dict[str, object]) -> Figures:
-    """Seconds of a trial that are not measuring: in one session that shrinks, and with a start of its own each."""
+    """Measure the overhead of a trial, in one shrinking session and with a separate start for each trial."""
     job = shape()
     planner = SpaceFillingPlanner(job, host_cores() * 0.8, count=8)
     points = [point for point in planner.points if point.table_scale == 1.0][: choose(8, 8, 2)]
@@ -234,7 +238,7 @@ def profile(details: dict[str, object]) -> Figures:
     mean, with_start = float(np.mean(shrinking)), float(np.mean(shrinking)) + once / len(points)
     return {
         "profile_overhead": mean,
-        # Starting and stopping the session, which every separate start does for itself, shared by the trials.
+        # Includes a share of the start and stop of the session, which a separate start pays for each trial.
         "profile_overhead_with_start": with_start,
         "profile_overhead_share": mean / float(np.mean(separate)),
         "profile_overhead_share_with_start": with_start / float(np.mean(separate)),
@@ -242,7 +246,7 @@ def profile(details: dict[str, object]) -> Figures:
 
 
 def _not_measuring(session: Session, point: TrialPoint, *, first: bool) -> float:
-    """As the profiler does it, its measure of the host's speed included."""
+    """Return the overhead of a trial as the profiler runs it, with its measurement of the host's speed."""
     start = time.monotonic()
     session.pause()
     measure_host_speed()
@@ -254,8 +258,10 @@ def _not_measuring(session: Session, point: TrialPoint, *, first: bool) -> float
 
 
 def auc_gap(details: dict[str, object]) -> Figures:
-    """Means over seeds; the elastic runs have seven changes and a kill each. Two static runs of a seed differ too,
-    since workers race: that is told beside it."""
+    """Compare the AUC of static and elastic runs, which have seven changes and a kill, over several seeds.
+
+    Two static runs of a seed also differ, because workers race; that difference is reported as well.
+    """
     static, again, elastic = [], [], []
     for seed in range(SEEDS):
         quality, _ = auc(seed, elastic=False)
@@ -265,8 +271,10 @@ def auc_gap(details: dict[str, object]) -> Figures:
         again.append(quality if SMOKE else auc(seed, elastic=False)[0])
         if not SMOKE and (len(outcome.changes) < 6 or not outcome.failures):
             raise SystemExit(f"seed {seed}: {len(outcome.changes)} changes and {len(outcome.failures)} failures")
-        told = f"{len(outcome.changes)} changes, {len(outcome.failures)} failures, {outcome.updates_lost} updates lost"
-        print(f"seed {seed}: static {quality:.4f}, elastic {disturbed:.4f} ({told})", flush=True)
+        summary = (
+            f"{len(outcome.changes)} changes, {len(outcome.failures)} failures, {outcome.updates_lost} updates lost"
+        )
+        print(f"seed {seed}: static {quality:.4f}, elastic {disturbed:.4f} ({summary})", flush=True)
     details["auc"] = {"static": static, "static_again": again, "elastic": elastic}
     gaps = np.array(static) - np.array(elastic)
     return {

@@ -1,7 +1,7 @@
-"""Manifests of random plans: whether each is read back as the plan it was, whether the published definition of its kind
-takes it, and how long it takes to write.
+"""Manifests of random plans: each is written, validated against the published definition of its kind, and read back.
 
-`round_trips` are the cases in which all was as it should be; `render_ms` is the slowest platform's 99th percentile.
+`round_trips` counts the manifests that are read back as the same plan; `render_ms` is the 99th percentile of the time
+to write one, on the slowest platform.
 """
 
 from __future__ import annotations
@@ -31,44 +31,48 @@ def main() -> None:
     rng = random.Random(1)
     executors: dict[str, Any] = {name: get_executor(name) for name in NAMES}
     validators = {name: validator(kind) for name, kind in KINDS.items()}
-    taken_ms: dict[str, list[float]] = defaultdict(list)
-    same, invalid, failures = 0, 0, []
+    durations_ms: dict[str, list[float]] = defaultdict(list)
+    round_trips, invalid, failures = 0, 0, []
     for number in range(CASES):
         name = NAMES[number % len(NAMES)]
-        plan = random_plan(rng, most_groups=_most_groups(executors[name]), longest_name=_longest(executors[name]))
-        text = _timed(taken_ms[name], lambda made=executors[name], plan=plan: made.render(plan))  # type: ignore[misc]
+        plan = random_plan(
+            rng, max_groups=_max_groups(executors[name]), max_name_length=_max_name_length(executors[name])
+        )
+        text = _timed(durations_ms[name], lambda executor=executors[name], plan=plan: executor.render(plan))  # type: ignore[misc]
         if executors[name].parse(text) == plan:
-            same += 1
+            round_trips += 1
         else:
             failures.append(f"{name}: {plan.model_dump_json(exclude_defaults=True)}")
         if name in validators:
             invalid += not validators[name].is_valid(yaml.load(text, _LOADER))
     for failure in failures[:5]:
-        print(f"read back as another plan: {failure:.300}")
-    slowest = {name: float(np.percentile(taken, 99)) for name, taken in taken_ms.items()}
-    for name, taken in taken_ms.items():
-        middle, tail = np.median(taken), slowest[name]
-        print(f"{name:<10}{len(taken):>7} rendered, {middle:7.2f} ms in the median, {tail:7.2f} at 99 %")
+        print(f"Read back as another plan: {failure:.300}")
+    slowest = {name: float(np.percentile(durations, 99)) for name, durations in durations_ms.items()}
+    for name, durations in durations_ms.items():
+        median_ms, p99_ms = np.median(durations), slowest[name]
+        print(
+            f"{name:<10}{len(durations):>7} rendered, {median_ms:7.2f} ms (median), {p99_ms:7.2f} ms (99th percentile)"
+        )
     figures = {
-        "cases": float(CASES), "round_trips": float(same), "invalid_manifests": float(invalid),
+        "cases": float(CASES), "round_trips": float(round_trips), "invalid_manifests": float(invalid),
         "render_ms": max(slowest.values()),
     }  # fmt: skip
     finish("executors", figures, TARGETS, {"render_ms_p99": slowest})
 
 
-def _most_groups(executor: Any) -> int:
-    """Kinds of manifest with one size per role take one."""
+def _max_groups(executor: Any) -> int:
+    """Return 1 for kinds of manifest that have one size per role, else 3."""
     return 3 if getattr(executor, "named_by", "any") else 1
 
 
-def _longest(executor: Any) -> int:
+def _max_name_length(executor: Any) -> int:
     return min(52, getattr(executor, "max_name_length", 52))
 
 
-def _timed(taken_ms: list[float], render: Callable[[], str]) -> str:
-    began = time.perf_counter()
+def _timed(durations_ms: list[float], render: Callable[[], str]) -> str:
+    start = time.perf_counter()
     text = render()
-    taken_ms.append((time.perf_counter() - began) * 1e3)
+    durations_ms.append((time.perf_counter() - start) * 1e3)
     return text
 
 

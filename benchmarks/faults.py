@@ -1,5 +1,7 @@
-"""Exactly once under failures: simulated schedules, live sequences, hangs, cut links, damaged snapshots, strangers; and
-secrets, which nothing shows."""
+"""Exactly-once training under failures, and protection of secrets.
+
+The parts are simulated schedules, live sequences, hangs, cut links, damaged snapshots, strangers and secrets.
+"""
 
 from __future__ import annotations
 
@@ -73,30 +75,32 @@ def main() -> None:
         "secrets": secrets,
         "steady": steady,
     }
-    wanted = sys.argv[1:] or choose(list(parts), list(parts), ["simulated", "damages"])
+    selected = sys.argv[1:] or choose(list(parts), list(parts), ["simulated", "damages"])
     figures: Figures = {}
-    for name in wanted:
+    for name in selected:
         print(f"— {name}", flush=True)
         figures |= parts[name](details)
-    finish("faults", figures, TARGETS, details, part=wanted != list(parts))
+    finish("faults", figures, TARGETS, details, part=selected != list(parts))
 
 
 def simulated(details: dict[str, object]) -> Figures:
-    """Schedules of the whole engine under a seeded scheduler; a seed that fails replays exactly. Some hours: an
-    interrupt ends it, and what was run by then counts."""
+    """Run schedules of the whole engine under a seeded scheduler. A seed that fails replays exactly.
+
+    A full run takes some hours. An interrupt ends it, and the schedules until then count.
+    """
     first, done = choose(0, 200_000, 0), 0
     blocks = [range(i, min(i + SEED_BLOCK, first + SCHEDULES)) for i in range(first, first + SCHEDULES, SEED_BLOCK)]
     bad: list[str] = []
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore it
     with (
         multiprocessing.get_context("spawn").Pool(initializer=_uninterrupted, maxtasksperchild=4) as pool,
         contextlib.suppress(KeyboardInterrupt),
     ):
-        for block, found in zip(blocks, pool.imap(_schedules, blocks), strict=True):
+        for block, failed in zip(blocks, pool.imap(_schedules, blocks), strict=True):
             done += len(block)
             print(f"\r{done:,} schedules", end="", flush=True)
-            bad += found
-            for report in found:
+            bad += failed
+            for report in failed:
                 print(report, flush=True)
     print("", flush=True)
     details["simulated_bad"] = bad
@@ -114,8 +118,10 @@ def _schedules(block: range) -> list[str]:
 
 
 def live(details: dict[str, object]) -> Figures:
-    """Random sequences of changes and faults on real sessions, counted at the servers: two at a time on this host, and
-    some on three machines of a bed, of which one is lost or cut off."""
+    """Run random sequences of changes and faults on real sessions, and count samples at the servers.
+
+    Two run at a time on this host. Some run on a test bed with three machines, of which one is lost or cut off.
+    """
     seeds = range(choose(0, 1_000, 0), choose(0, 1_000, 0) + SEQUENCES)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(_sequence, seeds[ON_BED:]))
@@ -133,7 +139,7 @@ def _sequence(seed: int, bed: Bed | None = None) -> tuple[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         report = run_sequence(seed, Path(folder), bed=bed)
     wrong = report.wrong + (not report.ended)
-    print(report if wrong else f"seed {seed}: as told", flush=True)
+    print(report if wrong else f"seed {seed}: the report matches the count", flush=True)
     return wrong, str(report)
 
 
@@ -148,7 +154,7 @@ def _session(samples: int = 4_000_000) -> Iterator[Session]:
 
 
 def hangs(details: dict[str, object]) -> Figures:
-    """A replica is stopped; how long until another one trains in its place."""
+    """Stop a replica and measure the seconds until another one trains in its place."""
     took = []
     with _session() as session:
         for i in range(HANGS):
@@ -165,7 +171,7 @@ def hangs(details: dict[str, object]) -> Figures:
 
 
 def cuts(details: dict[str, object]) -> Figures:
-    """A link between a worker and a server is shut down; how long its worker has no other."""
+    """Shut down a link between a worker and a PS and measure the seconds until a new one is open."""
     from tests.helpers.live import cut_link
 
     rng, known = random.Random(0), 0
@@ -185,7 +191,7 @@ def cuts(details: dict[str, object]) -> Figures:
 
 
 def damages(details: dict[str, object]) -> Figures:
-    """A bit, a byte, a length or a file of a snapshot changes: it is refused with one error, or nothing is other."""
+    """Damage a bit, a byte, the length or a file of a snapshot. It must be refused or read unchanged."""
     rng, job = random.Random(0), audit_job(500)
     arrays: dict[str, Any] = {
         "keys": np.arange(300, dtype=np.int64),
@@ -196,26 +202,26 @@ def damages(details: dict[str, object]) -> Figures:
     }
     silent = tracebacks = 0
     with tempfile.TemporaryDirectory() as root:
-        whole, copy = Path(root) / "whole", Path(root) / "copy"
+        original, copy = Path(root) / "whole", Path(root) / "copy"
         groups = [AppliedGroup(np.arange(PARTS), SampleRanges([(0, 320)]))]
-        for lost in (0, 1):  # an older one must not be read in its place
-            write_snapshot(whole, SnapshotInfo(job.hash, 300, groups, lost, 2), arrays, lambda _: None)
-        before, _ = read_snapshot(whole, job)
+        for lost in (0, 1):  # the older one must not be read in place of the newer one
+            write_snapshot(original, SnapshotInfo(job.hash, 300, groups, lost, 2), arrays, lambda _: None)
+        before, _ = read_snapshot(original, job)
         for _ in range(DAMAGES):
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(whole, copy)
-            what = _damage(rng.choice(sorted(snapshots(copy)[-1].iterdir())), rng)
+            shutil.copytree(original, copy)
+            damage = _damage(rng.choice(sorted(snapshots(copy)[-1].iterdir())), rng)
             try:
-                info, found = read_snapshot(copy, job)
+                info, restored = read_snapshot(copy, job)
                 same = info.trained == before.trained and info[:2] + info[3:] == before[:2] + before[3:]
-                if not same or any(not np.array_equal(found[name], arrays[name]) for name in ARRAYS):
+                if not same or any(not np.array_equal(restored[name], arrays[name]) for name in ARRAYS):
                     silent += 1
-                    print(f"silently other: {what}", flush=True)
+                    print(f"Silently changed: {damage}", flush=True)
             except SizewrightError:
                 continue
             except Exception as error:
                 tracebacks += 1
-                print(f"{type(error).__name__}: {error}: {what}", flush=True)
+                print(f"{type(error).__name__}: {error}: {damage}", flush=True)
     return {"damages": DAMAGES, "damages_silent": silent, "damages_tracebacks": tracebacks}
 
 
@@ -271,7 +277,7 @@ while True:
 
 
 def flood(details: dict[str, object]) -> Figures:
-    """Samples/s while strangers hold connections to all listeners, of the usual, in pairs, with few files allowed."""
+    """Measure throughput while strangers hold connections to all listeners, relative to without them, in pairs."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     ratios = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, allowed[1]))  # replicas inherit it
@@ -280,16 +286,16 @@ def flood(details: dict[str, object]) -> Figures:
             session.wait(2.0)
             ports = _ports(session)
             for _ in range(FLOOD_PAIRS):
-                usual = _rate(session)
+                undisturbed = _rate(session)
                 command = [sys.executable, "-c", _FLOOD, str(STRANGERS), str(SLOW), *map(str, ports)]
                 with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=_many_files) as strangers:
                     assert strangers.stdout is not None
                     try:
                         strangers.stdout.readline()
-                        ratios.append(_rate(session) / usual)
+                        ratios.append(_rate(session) / undisturbed)
                     finally:
                         strangers.kill()
-                print(f"{usual:,.0f} samples/s, {ratios[-1]:.3f} of it under strangers", flush=True)
+                print(f"{undisturbed:,.0f} samples/s; with strangers {ratios[-1]:.3f} of it", flush=True)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
     details["flood_pairs"] = ratios
@@ -302,7 +308,7 @@ def _many_files() -> None:
 
 
 def _ports(session: Session) -> list[int]:
-    """Of the leases, the servers and the store."""
+    """Return the ports of the leases, the servers and the snapshot store."""
     replica_group = session._live
     addresses = [session._leases.address, *(member.address for member in replica_group.membership.servers)]
     return [address[1] for address in (*addresses, session._snapshots._address) if address is not None]
@@ -315,15 +321,15 @@ def _rate(session: Session) -> float:
 
 
 def secrets(details: dict[str, object]) -> Figures:
-    """Secrets wherever a user may put one; nothing that is kept or printed holds them."""
+    """Put secrets in every place where a user may put one, and search everything that is stored or printed."""
     with tempfile.TemporaryDirectory() as folder:
-        tried, found = Hunt(Path(folder)).run(trials=choose(4, 3, 3))
-    details["secrets_found"] = found
-    return {"secrets_tried": tried, "secrets_shown": len(found)}
+        tried, leaks = Hunt(Path(folder)).run(trials=choose(4, 3, 3))
+    details["secrets_found"] = leaks
+    return {"secrets_tried": tried, "secrets_shown": len(leaks)}
 
 
 def steady(details: dict[str, object]) -> Figures:
-    """What all of this costs while nothing fails, as `elasticity` measures it."""
+    """Measure the overhead without failures, as `elasticity` does."""
     figures = elasticity.overhead(details) | elasticity.efficiency(details, only="train_efficiency")
     return {name: figures[name] for name in ("train_efficiency", "steady_overhead")}
 

@@ -1,7 +1,8 @@
-"""How far throughput models err, and whether their intervals hold, over measured tables.
+"""The error of throughput models and the coverage of their intervals, over measured tables.
 
-`near`: where the table has 70 % of its best, from the planner's 8 trials; `anywhere`: from 8 trials of a Latin
-hypercube; both, and the coverage of another measurement, where none was tried. CSV files can be named instead.
+`near` is the error at allocations with at least 70 % of the best throughput, from the planner's 8 trials. `anywhere` is
+the error at all allocations, from 8 trials of a Latin hypercube. Both, and the coverage of another measurement, are
+computed at allocations without a trial. You can name CSV files instead of the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sizewright.profiler.regret import SCORINGS
 TRIALS = 8
 BAND = (0.70, 1.0)
 OURS = ("default", "phases")
-"""Not among the baselines; these are compared where they can be fitted in every replay."""
+"""Models that are not baselines. Baselines are compared if they can be fitted in every replay."""
 TARGETS = {
     "near_mdape": "≤ 0.08",
     "anywhere_mdape": "≤ 0.07",
@@ -33,13 +34,13 @@ TARGETS = {
     "fit_predict_100k_s": "≤ 0.5",
 }
 LINKS = {"network": 0.08, "faster-network": 0.2}
-"""Gbit/s. The share of a link that is reached was fitted to the first; the second was measured afterwards."""
+"""Gbit/s of each grid. The usable share of a link was fitted to the first; the second was measured afterwards."""
 NAMES = [name for name in model_names() if name != "allreduce"]
 
 
 def of_space_filling(name: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
-    told = score_model(lambda: get_model(name), table, space_filling(table, TRIALS, seed), seed)
-    return {"model": name, "table": table.name, "seed": seed, **told}
+    scores = score_model(lambda: get_model(name), table, space_filling(table, TRIALS, seed), seed)
+    return {"model": name, "table": table.name, "seed": seed, **scores}
 
 
 def of_planner(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def beyond(table: MeasuredTable, seed: int) -> dict[str, Any]:
 
 
 def fit_predict_100k_s() -> float:
-    """Eight trials and 100,000 allocations, the median of five."""
+    """Return the median seconds to fit eight trials and predict 100,000 allocations, of five runs."""
     rng = np.random.default_rng(0)
 
     def allocations(count: int) -> pd.DataFrame:
@@ -60,47 +61,47 @@ def fit_predict_100k_s() -> float:
         sizes = {"worker_cpu": rng.integers(1, 17, count) * 1.0, "ps_cpu": rng.integers(1, 9, count) * 1.0}
         return pd.DataFrame(axes | sizes).assign(batch_size=512)
 
-    trials, asked, seconds = allocations(TRIALS), allocations(100_000), []
+    trials, grid, seconds = allocations(TRIALS), allocations(100_000), []
     rates = trials.workers * 512 / (512e-5 / trials.worker_cpu + 1e-3 * trials.workers / trials.ps)
     for _ in range(5):
         began = time.perf_counter()
-        ThroughputModel().fit(trials, rates).predict(asked)
+        ThroughputModel().fit(trials, rates).predict(grid)
         seconds.append(time.perf_counter() - began)
     return float(np.median(seconds))
 
 
 def behind_links(grid: str, gbps: float) -> dict[str, float]:
-    """The job `loopback` from eight trials on one host, foretold for hosts behind links: median error, coverage."""
+    """Predict the job `loopback` for hosts behind links from eight trials on one host; return error and coverage."""
     free, linked = (read_frame(TABLES / f"{name}.csv") for name in ("loopback", grid))
-    asked = linked.assign(network_gbps=gbps, workers_per_host=linked["workers"])
-    table, measured, off, held = one_table(free, "loopback"), linked["throughput"].to_numpy(), [], []
+    behind_link = linked.assign(network_gbps=gbps, workers_per_host=linked["workers"])
+    table, measured, errors, coverages = one_table(free, "loopback"), linked["throughput"].to_numpy(), [], []
     for seed in SEEDS:
         model = ThroughputModel().fit(space_filling(table, TRIALS, seed))
-        low, high = model.predict_interval(asked)
-        off.append(float(np.median(np.abs(model.predict(asked) / measured - 1))))
-        held.append(float(np.mean((low <= measured) & (measured <= high))))
-    return {"mdape": float(np.mean(off)), "coverage": float(np.mean(held))}
+        low, high = model.predict_interval(behind_link)
+        errors.append(float(np.median(np.abs(model.predict(behind_link) / measured - 1))))
+        coverages.append(float(np.mean((low <= measured) & (measured <= high))))
+    return {"mdape": float(np.mean(errors)), "coverage": float(np.mean(coverages))}
 
 
 def summary(models: pd.DataFrame, planned: pd.DataFrame, far: pd.DataFrame) -> dict[str, float]:
     ours = models[models.model == "default"]
     everywhere = models[~models.model.isin(OURS)].pivot(index=["table", "seed"], columns="model", values="anywhere")
-    held = pd.to_numeric(far.held, errors="coerce").dropna()
-    told = ours.coverage.dropna()
+    extrapolated = pd.to_numeric(far.held, errors="coerce").dropna()
+    coverage = ours.coverage.dropna()
     return {
         "near_mdape": float(planned.near.mean()),
         "anywhere_mdape": float(ours.anywhere.mean()),
         "best_baseline_mdape": float(everywhere.dropna(axis=1).mean().min()),
         "fitted": float(ours.anywhere.notna().mean()),
-        "coverage": float(told.mean()),
-        "replays_in_band": float(told.between(*BAND).mean()),
+        "coverage": float(coverage.mean()),
+        "replays_in_band": float(coverage.between(*BAND).mean()),
         "interval_score": float(ours.interval_score.mean()),
-        "extrapolation_coverage": float(held.mean()) if len(held) else float("nan"),
+        "extrapolation_coverage": float(extrapolated.mean()) if len(extrapolated) else float("nan"),
     }
 
 
 def against(models: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Error anywhere of each other model and of ours, over the replays in which it could be fitted."""
+    """Return the error of each other model and of ours, over the replays in which the other model could be fitted."""
     errors = models.pivot(index=["table", "seed"], columns="model", values="anywhere")
     return {
         str(name): {"its": float(errors[name].mean()), "ours": float(errors["default"][errors[name].notna()].mean())}

@@ -1,6 +1,7 @@
-"""Rows per second of ClickLog against pandas.read_csv, on one core, in interleaved pairs.
+"""Rows per second of ClickLog, compared with pandas.read_csv on one core, in interleaved pairs.
 
-The log is of the Criteo form: whole numbers and eight hexadecimal digits. Logs with decimal fractions read slower.
+The log has the Criteo format: whole numbers and eight hexadecimal digits. Logs with decimal fractions are slower to
+read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def rate(read: Callable[[Path], int], path: Path) -> float:
 
 
 def one_core() -> None:
-    """On one core, because pandas hands parts of its work to threads of pyarrow."""
+    """Use one core, because pandas passes parts of its work to threads of pyarrow."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
@@ -68,8 +69,8 @@ def main() -> None:
         for k in range(PAIRS):
             for name, read in list(READERS.items())[:: 1 if k % 2 else -1]:
                 rates[name][k] = rate(read, path)
-    for name, found in rates.items():
-        print(f"{name:16} {statistics.median(found):12,.0f} rows/s  ({min(found):,.0f} to {max(found):,.0f})")
+    for name, samples in rates.items():
+        print(f"{name:16} {statistics.median(samples):12,.0f} rows/s  ({min(samples):,.0f} to {max(samples):,.0f})")
     ratios = {name: [a / b for a, b in zip(rates["click_log"], rates[name], strict=True)] for name in READERS}
     inferred = sorted(ratios["pandas_inferred"])
     print(f"ClickLog over pandas.read_csv: {statistics.median(inferred):.2f} ({inferred[0]:.2f} to {inferred[-1]:.2f})")

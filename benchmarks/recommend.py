@@ -1,4 +1,4 @@
-"""The main job: how fast it answers, how well it trains, how well it predicts another table scale."""
+"""The main path: time to an answer, training efficiency, and predictions for another table scale."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pymoo.optimize import minimize
 import sizewright as sw
 from benchmarks._measured import TABLES
 from benchmarks._report import SMOKE, choose, finish
-from benchmarks._trials import BRIEF, measure_held
+from benchmarks._trials import BRIEF, measure_valid
 from sizewright.api import assign_job
 from sizewright.datasets.trials.files import import_trials
 from sizewright.datasets.trials.trial import Trial
@@ -49,7 +49,7 @@ ALLOCATIONS = tuple(
     Allocation.of(workers, 1, worker_cpu, ps_cpu, 512)
     for workers, worker_cpu, ps_cpu in ((choose(2, 2, 1), 0.5, 0.4), (choose(3, 3, 1), 0.4, 0.1), (1, 0.8, 0.2))
 )  # fmt: skip
-"""A model is fitted to three allocations at least."""
+"""A model needs at least three allocations."""
 _TIMING = Timing(least_s=5, greatest_s=6)
 TRAINED, SCALED = choose((_TIMING, Timing()), (_TIMING, Timing()), (BRIEF,) * 2)
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def profiled(job: Job, store: str) -> list[Trial]:
-    """A profile of the job; in a smoke run some trials of the same shape that were measured before."""
+    """Profile the job. A smoke run imports earlier trials of the same shape instead."""
     if not SMOKE:
         return sw.profile(job, store=store, accept_drift=True)
     trials = assign_job(import_trials(TABLES / "mixed.csv")[::8], job)
@@ -96,7 +96,7 @@ def run_seconds(command: list[str]) -> float:
 
 
 def pareto_figures(model: DlroverModel) -> dict[str, float]:
-    """Score 100,000 allocations and take their exact front; NSGA-II searches the same box with the same model."""
+    """Time the exact front of 100,000 allocations, and NSGA-II over the same box and model."""
     low, high = np.array([1, 1, 0.2, 0.1]), np.array([40, 25, 4.0, 2.0])
     axes = [np.arange(1, 41), np.arange(1, 26), np.linspace(0.2, 4, 10), np.linspace(0.1, 2, 10)]
     grid = np.column_stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]).astype(float)
@@ -137,11 +137,11 @@ def pareto_figures(model: DlroverModel) -> dict[str, float]:
 
 
 def train_efficiency(session: Session, shape: Path) -> tuple[float, list[tuple[float, float]]]:
-    """One worker and one PS of a core each against the single-process loop, in pairs."""
+    """Compare one worker and one PS of a core each with the single-process loop, in pairs."""
     allocation = Allocation.of(1, 1, 1.0, 1.0, 512)
     pairs = []
     for _ in range(PAIRS):
-        trial = measure_held(session, TrialPoint(allocation), TRAINED)
+        trial = measure_valid(session, TrialPoint(allocation), TRAINED)
         session.discard()
         command = [sys.executable, "-m", "benchmarks._single_process", str(shape), f"{TRAINED.least_s:g}"]
         single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -155,22 +155,22 @@ def scale_figures(job: Job, session: Session, trials: list[Trial]) -> dict[str, 
     measured: list[Trial] = []
     for _ in range(ROUNDS):
         for allocation in ALLOCATIONS:
-            measured += [measure_held(session, TrialPoint(allocation, scale), SCALED) for scale in SCALES]
+            measured += [measure_valid(session, TrialPoint(allocation, scale), SCALED) for scale in SCALES]
     known = [t for t in measured if t.table_scale != HELD_OUT]
-    # Only trials measured in turn are compared: the host's speed differs between this series and the profile's.
+    # Only trials of this series are compared, because the host's speed was different during the profile.
     model, memory = DlroverModel().fit(known), MemoryModel.fit(job, known)
     with_profile = DlroverModel().fit(trials + known)
     errors, profile_errors, memory_errors, spans = [], [], [], []
     for i, _ in enumerate(ALLOCATIONS):
-        here = [t for t in measured if t.ps_cpu == ALLOCATIONS[i].ps[0].cpu]
-        held = [t for t in here if t.table_scale == HELD_OUT]
-        seen = float(np.mean([t.throughput or 0.0 for t in held]))
-        errors.append(abs(float(model.predict(held[:1])[0]) / seen - 1))
-        profile_errors.append(abs(float(with_profile.predict(held[:1])[0]) / seen - 1))
-        used = float(np.max([t.ps_memory_bytes or 0 for t in held]))
-        predicted = memory.ps_bytes(np.array([1.0]), np.array([float(held[0].workers)]), HELD_OUT)
+        at_allocation = [t for t in measured if t.ps_cpu == ALLOCATIONS[i].ps[0].cpu]
+        held_out = [t for t in at_allocation if t.table_scale == HELD_OUT]
+        mean_rate = float(np.mean([t.throughput or 0.0 for t in held_out]))
+        errors.append(abs(float(model.predict(held_out[:1])[0]) / mean_rate - 1))
+        profile_errors.append(abs(float(with_profile.predict(held_out[:1])[0]) / mean_rate - 1))
+        used = float(np.max([t.ps_memory_bytes or 0 for t in held_out]))
+        predicted = memory.ps_bytes(np.array([1.0]), np.array([float(held_out[0].workers)]), HELD_OUT)
         memory_errors.append(abs(float(predicted[0]) / used - 1))
-        at = {s: np.mean([t.throughput or 0.0 for t in here if t.table_scale == s]) for s in SCALES}
+        at = {s: np.mean([t.throughput or 0.0 for t in at_allocation if t.table_scale == s]) for s in SCALES}
         spans.append(float(max(at.values()) / min(at.values()) - 1))
         print(ALLOCATIONS[i].describe(), {f"{s:g}": round(float(v)) for s, v in at.items()})
     return {

@@ -1,8 +1,8 @@
-"""Whether picks are as good as the tables say: the pick and the best of each grid measured again, side by side.
+"""Check of replayed picks: the pick and the best allocations of each grid are measured again, side by side.
 
-A replay's pick after 8 trials and the five best of the smoothed table, under `balanced`, take turns in one session,
-five times each; the regret is that of the medians. `python -m benchmarks.remeasure [GRID...]`; grids behind
-links need root.
+The pick of a replay after 8 trials and the five best allocations of the smoothed table, under `balanced`, take turns in
+one session, five times each. The regret is computed from the medians. `python -m benchmarks.remeasure [GRID...]`; grids
+behind links need root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks._measured import TABLES
 from benchmarks._report import choose, finish
 from benchmarks._trials import load_ahead
-from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, Kept
+from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, TrialList
 from sizewright.profiler.baselines import default_planner
 from sizewright.profiler.evaluation import replay_planner
 from sizewright.profiler.planner.candidates import CandidateSet
@@ -34,8 +34,8 @@ from tests.helpers.network.testbed import Bed
 SCORING, TRIALS, ROUNDS, TOP = "balanced", 8, choose(5, 2, 1), choose(5, 5, 1)
 
 
-def places(table: MeasuredTable) -> tuple[int, list[int]]:
-    """The pick of a replay, and all that are measured."""
+def candidates_of(table: MeasuredTable) -> tuple[int, list[int]]:
+    """Return the pick of a replay, and all candidates to measure."""
     pick = replay_planner(default_planner, table, SCORING, TRIALS, seed=0).pick
     truth = Truth(table.smoothed[0], CandidateSet(table.allocations).hourly_price)
     regrets = [truth.regret(i, SCORING) for i in range(len(table))]
@@ -43,22 +43,24 @@ def places(table: MeasuredTable) -> tuple[int, list[int]]:
 
 
 def measure(name: str) -> dict[str, float]:
-    """Regret of the pick by the table, raw and smoothed, and as measured again."""
+    """Return the regret of the pick from the raw table, the smoothed table, and the new measurements."""
     table = one_table(read_frame(TABLES / f"{name}.csv"), name)
-    pick, chosen = places(table)
+    pick, chosen = candidates_of(table)
     job = GRIDS[name].job(name)
-    known = {_place(a): a for a in GRIDS[name].allocations(job)}
+    by_axes = {_place(a): a for a in GRIDS[name].allocations(job)}
     axes = table.allocations[["workers", "ps", "worker_cpu", "ps_cpu"]].to_numpy(float).round(9)
-    points = {i: TrialPoint(known[tuple(axes[i].tolist())]) for i in chosen}
+    points = {i: TrialPoint(by_axes[tuple(axes[i].tolist())]) for i in chosen}
     rng, order = random.Random(0), []
     for _ in range(ROUNDS):
         order += rng.sample(chosen, len(chosen))
-    kept = Kept()
+    measured = TrialList()
     with Session(job, address=os.environ.get("SIZEWRIGHT_ADDRESS")) as session:
         load_ahead(session, points.values())
-        for step in run_series(session, QueuePlanner(points[i] for i in order), kept, name, timing=TIMING):
-            print(f"{len(kept.trials)}/{len(order)} {step.point.allocation.describe()}: {step.trial.throughput}")
-    rates = pd.Series([t.throughput for t in kept.trials], dtype=float).groupby(order).agg(["median", "std", "mean"])
+        for step in run_series(session, QueuePlanner(points[i] for i in order), measured, name, timing=TIMING):
+            print(f"{len(measured.trials)}/{len(order)} {step.point.allocation.describe()}: {step.trial.throughput}")
+    rates = (
+        pd.Series([t.throughput for t in measured.trials], dtype=float).groupby(order).agg(["median", "std", "mean"])
+    )
     price = CandidateSet(table.allocations).hourly_price
     again = np.zeros(len(table))
     again[rates.index] = rates["median"]
@@ -76,7 +78,7 @@ def _place(allocation: Allocation) -> tuple[float, ...]:
 
 
 def main() -> None:
-    """All grids, or those named."""
+    """Measure all grids, or those named on the command line."""
     tables: dict[str, dict[str, float]] = {}
     for name in sys.argv[1:] or choose(list(GRIDS), list(GRIDS), ["counts"]):
         rate = GRIDS[name].rate

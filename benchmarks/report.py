@@ -1,9 +1,9 @@
-"""What a report costs: `make bench NAME=report`.
+"""The time and size of a report: `make bench NAME=report`.
 
-Of a store with 1,000 trials of one job (the bank's job with the most, each many times over, strayed by as much as
-trials repeat) and 20 runs: `report_1000_s` is the whole command from a store, its start and the fit included, and
-`report_1000_mb` the file; `page_1000_s` is drawing and writing alone, in a process that has imported all. Seconds are
-medians of five.
+The store has 20 runs and 1,000 trials of one job: the job of the bank with the most trials, each many times, with the
+noise of repeats. `report_1000_s` is the complete command, its start and the fit included, and `report_1000_mb` the size
+of the file. `page_1000_s` is drawing and writing alone, in a process that has imported everything. Seconds are medians
+of five.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ def main() -> None:
         store, job = _filled(Path(folder))
         out = Path(folder) / "report.html"
         words = [sys.executable, "-m", "sizewright.cli.main", "report", "--store", str(store), "--out", str(out)]
-        whole = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
-        told = ReportData(api.size(job, store=str(store)))
-        alone = [_seconds(lambda: page(told, now())) for _ in range(TURNS)]
+        command_s = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
+        data = ReportData(api.size(job, store=str(store)))
+        page_s = [_seconds(lambda: page(data, now())) for _ in range(TURNS)]
         size_mb = out.stat().st_size / 1e6
     figures = {
-        "report_1000_s": statistics.median(whole),
+        "report_1000_s": statistics.median(command_s),
         "report_1000_mb": size_mb,
-        "page_1000_s": statistics.median(alone),
+        "page_1000_s": statistics.median(page_s),
     }
-    finish("report", figures, TARGETS, {"whole_s": whole, "page_s": alone})
+    finish("report", figures, TARGETS, {"whole_s": command_s, "page_s": page_s})
 
 
-def _seconds(what: Callable[[], object]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
-    what()
+    work()
     return time.perf_counter() - began
 
 

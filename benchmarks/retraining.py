@@ -1,13 +1,13 @@
-"""What retraining costs and brings: `make bench NAME=retraining`.
+"""The time and gain of retraining: `make bench NAME=retraining`.
 
-Time is of 10,000 trials (the bank's, many times over, each strayed by as much as trials repeat), evaluation and logging
-to an MLflow database included. A family that the champion has not seen is left out of its bank, and the challenger is
-fed 200 of its trials (or all that there are), of base shapes that are not held out; errors are medians on the jobs of
-held-out base shapes, the challenger's over the champion's. The families of the bank are hardly new to physics that all
-share, so that there is little to halve: the same is told of families whose steps take 2.5 times as long as was
-measured (`slower_…`), as those with code of their own would. Poison replaces a tenth of the trials (× 0.1 to × 1000,
-NaN, cores in thousandths, batch sizes × 1000); errors are those of clean held-out jobs, over those of a prior that
-learned from clean trials, and of one that learned without those trials.
+The time is that of 10,000 trials (those of the bank, many times, with the noise of repeats), with evaluation and
+logging to an MLflow database. For a new family, the champion's bank lacks the family, and the challenger gets 200 of
+its trials (or all, if there are fewer) of base shapes that are not held out. Errors are medians on the jobs of held-out
+base shapes, the challenger's over the champion's. The mechanistic model, which all families share, already fits the
+families of the bank well, so that little error remains to be halved. `slower_…` therefore gives the same for families
+whose steps take 2.5 times as long as measured, as those with code of their own might. Poison replaces a tenth of the
+trials (× 0.1 to × 1000, NaN, cores in thousandths, batch sizes × 1000). Its errors are those of clean held-out jobs,
+over those of a prior from clean trials, and over those of a prior without the poisoned trials.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ TARGETS = {
 
 
 def retraining_seconds(bank: Bank) -> float:
-    """Of one retraining, registry and store included."""
+    """Return the seconds of one retraining, registry and store included."""
     rng = np.random.default_rng(0)
     usable = [trial for trial in bank.trials if trial.usable]
     picked = [usable[i] for i in rng.integers(0, len(usable), TRIALS)]
-    strayed = [
+    noisy = [
         t.model_copy(update={"throughput": float((t.throughput or 0.0) * np.exp(0.08 * rng.standard_normal()))})
         for t in picked
     ]
     with tempfile.TemporaryDirectory() as folder:
         registry = Registry(f"sqlite:///{folder}/mlflow.db")
-        with filled(Path(folder), strayed, bank) as store:
+        with filled(Path(folder), noisy, bank) as store:
             began = time.perf_counter()
             retrain(store, registry, None)
             return time.perf_counter() - began
 
 
 def filled(folder: Path, trials: Sequence[Trial], bank: Bank) -> TrialStore:
-    """A store with trials and the jobs that they measured."""
+    """Return a store with trials and their jobs."""
     store = TrialStore(folder / "trials.db")
     for job in bank.jobs.values():
         store.history.add_job(job.job)
@@ -73,30 +73,30 @@ def filled(folder: Path, trials: Sequence[Trial], bank: Bank) -> TrialStore:
 
 
 def new_families(bank: Bank, slower: float = 1.0) -> dict[str, float]:
-    """Errors of champion and challenger on held-out jobs: NEW.JUDGED is the challenger's over the champion's.
+    """Return errors on held-out jobs. `NEW.JUDGED` is the error of the challenger over that of the champion.
 
-    One base shape of each family is held out at a time, until all were. All that a new family does takes so many times
-    as long as was measured.
+    One base shape of each family is held out at a time, until each one was. Steps of the new family take `slower` times
+    as long as measured.
     """
-    whole = gather(None, bank)
-    families = sorted({job.job.model.family for job in whole.jobs.values()})
+    all_lessons = gather(None, bank)
+    families = sorted({job.job.model.family for job in all_lessons.jobs.values()})
     families = families[: choose(len(families), len(families), 2)]
     errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for turn, new in itertools.product(range(TURNS), families):
-        lessons = whole._replace(trials=[_slower(t, whole, new, slower) for t in whole.trials])
+        lessons = all_lessons._replace(trials=[_slower(t, all_lessons, new, slower) for t in all_lessons.trials])
         for who, score in _taught(lessons, new, turn):
             errors[who, new, score.family].extend(score.errors)
-    found = {}
+    ratios = {}
     for new, judged in itertools.product(families, families):
         before, after = (float(np.median(errors[who, new, judged])) for who in ("champion", "challenger"))
-        found[f"{new}.{judged}"] = after / before
+        ratios[f"{new}.{judged}"] = after / before
         if new == judged:
-            found |= {f"{new} before": before, f"{new} after": after}
-    return found
+            ratios |= {f"{new} before": before, f"{new} after": after}
+    return ratios
 
 
 def _split(lessons: Lessons, turn: int) -> tuple[Lessons, Lessons]:
-    """Those of one base shape of each family, and all others."""
+    """Return the lessons of one base shape of each family, and all others."""
     bases: dict[str, set[str]] = defaultdict(set)
     for job in lessons.jobs.values():
         bases[job.job.model.family].add(job.base)
@@ -105,7 +105,7 @@ def _split(lessons: Lessons, turn: int) -> tuple[Lessons, Lessons]:
 
 
 def _slower(trial: Trial, lessons: Lessons, family: str, times: float) -> Trial:
-    """CPU use stays: a worker computes all the time, for longer."""
+    """Return the trial with a lower throughput. CPU use stays the same, because a worker computes all the time."""
     job = lessons.jobs.get(str(trial.job_hash))
     if times == 1 or job is None or job.job.model.family != family or trial.throughput is None:
         return trial
@@ -113,52 +113,51 @@ def _slower(trial: Trial, lessons: Lessons, family: str, times: float) -> Trial:
 
 
 def _taught(lessons: Lessons, new: str, turn: int) -> Iterator[tuple[str, JobScore]]:
-    """Scores on held-out jobs, of a champion without a family and of a challenger that was fed its trials."""
+    """Yield scores on held-out jobs of a champion without a family and of a challenger with its trials."""
     judged, known = _split(lessons, turn)
     old = known.only(lambda job: job.job.model.family != new)
     fresh = known.only(lambda job: job.job.model.family == new)
     picked = np.random.default_rng(turn).permutation(len(fresh.trials))[:NEW_TRIALS]
     truth = measured_rates(lessons)
-    taught = {"champion": old.trials, "challenger": [*old.trials, *(fresh.trials[i] for i in picked)]}
-    for who, trials in taught.items():
+    training_sets = {"champion": old.trials, "challenger": [*old.trials, *(fresh.trials[i] for i in picked)]}
+    for who, trials in training_sets.items():
         for score in score_prior(LearnedPrior.fit(trials, known.jobs), judged, truth):
             yield who, score
 
 
-def ratios(found: dict[str, float], prefix: str = "") -> dict[str, float]:
-    """The mean of families that are new; the mean and the worst of the others beside one."""
-    pairs = {tuple(name.split(".")): ratio for name, ratio in found.items() if "." in name}
-    own = [ratio for (new, judged), ratio in pairs.items() if new == judged]
+def summarize(ratios: dict[str, float], prefix: str = "") -> dict[str, float]:
+    """Return the mean ratio of new families, and the mean and the worst ratio of the others."""
+    pairs = {tuple(name.split(".")): ratio for name, ratio in ratios.items() if "." in name}
+    new_families = [ratio for (new, judged), ratio in pairs.items() if new == judged]
     others = [ratio for (new, judged), ratio in pairs.items() if new != judged]
     return {
-        f"{prefix}new_family_error_ratio": float(np.mean(own)),
+        f"{prefix}new_family_error_ratio": float(np.mean(new_families)),
         f"{prefix}worst_other_family_ratio": max(others),
         f"{prefix}mean_other_family_ratio": float(np.mean(others)),
     }
 
 
 def poisoned(bank: Bank) -> dict[str, Any]:
-    """Errors on clean held-out jobs of a prior from poisoned trials, over those of one from clean trials (all of them,
-    or `missing` those that were poisoned)."""
-    whole = gather(None, bank)
-    truth = measured_rates(whole)
+    """Return errors on clean held-out jobs of priors from clean trials, without the poisoned trials, and with them."""
+    all_lessons = gather(None, bank)
+    truth = measured_rates(all_lessons)
     errors: dict[str, list[list[float]]] = defaultdict(list)
     flagged = []
     for turn in range(TURNS):
-        judged, known = _split(whole, turn)
+        judged, known = _split(all_lessons, turn)
         rng = np.random.default_rng(turn)
         hit = set(rng.choice(len(known.trials), round(POISONED * len(known.trials)), replace=False).tolist())
-        taught = {
+        training_sets = {
             "clean": known.trials,
             "missing": [t for i, t in enumerate(known.trials) if i not in hit],
             "poisoned": [_poison(t, rng) if i in hit else t for i, t in enumerate(known.trials)],
         }
-        for name, trials in taught.items():
+        for name, trials in training_sets.items():
             prior = LearnedPrior.fit(trials, known.jobs)
             errors[name].append([e for score in score_prior(prior, judged, truth) for e in score.errors])
         flagged.append(len(prior.flagged))
-    each = {name: [float(np.median(one)) for one in told] for name, told in errors.items()}
-    pooled = {name: float(np.median(list(itertools.chain(*told)))) for name, told in errors.items()}
+    each = {name: [float(np.median(one)) for one in runs] for name, runs in errors.items()}
+    pooled = {name: float(np.median(list(itertools.chain(*runs)))) for name, runs in errors.items()}
     return {"pooled": pooled, "each": each, "flagged": flagged, "hit": len(hit)}
 
 
@@ -172,7 +171,7 @@ _POISONS: list[Callable[[Trial, np.random.Generator], Trial]] = [
     lambda t, rng: t.model_copy(update={"worker_cpu": 1000 * (t.worker_cpu or 1.0), "ps_cpu": 1000 * (t.ps_cpu or 1)}),
     lambda t, rng: t.model_copy(update={"batch_size": 1000 * (t.batch_size or 1)}),
 ]
-"""A factor, nothing (what a store makes of NaN), cores in thousandths, batch sizes in thousands."""
+"""A random factor, no throughput (as a store makes of NaN), cores in thousandths, and batch sizes × 1000."""
 
 
 def main() -> None:
@@ -187,8 +186,8 @@ def main() -> None:
     errors = poison["pooled"]
     figures = {
         "retrain_10k_s": seconds,
-        **ratios(fresh),
-        **ratios(slower, "slower_"),
+        **summarize(fresh),
+        **summarize(slower, "slower_"),
         "poisoned_error_ratio": errors["poisoned"] / errors["clean"],
         "worst_poisoned_error_ratio": float(np.max(np.array(poison["each"]["poisoned"]) / poison["each"]["clean"])),
         "poisoned_over_missing_error_ratio": errors["poisoned"] / errors["missing"],

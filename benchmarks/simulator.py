@@ -1,9 +1,9 @@
-"""Whole simulations of 5,000, 15,000 and 50,000 jobs in 15 days, each under every policy, each in a process of its own.
+"""Simulations of 5,000, 15,000 and 50,000 jobs in 15 days under every policy, each in a separate process.
 
-Jobs and the times at which they come are drawn from Philly; half of them are elastic, with power laws of exponents .6
-to .95 that are invented; the capacity is such that the load is .9; decisions are 300 s apart. `wall_50k_s`,
-`memory_50k_gib` and `growth_exponent` (of the seconds, over the number of jobs; n log n has 1.10 over this range) are
-those of the worst policy. With a policy and a number as arguments, this one alone.
+Jobs and arrivals are drawn from Philly. Half of the jobs are elastic, with invented power laws of exponents .6 to .95.
+The capacity gives a load of .9, and decisions are 300 s apart. `wall_50k_s`, `memory_50k_gib` and `growth_exponent` are
+those of the worst policy; the exponent is that of the seconds over the number of jobs (n log n has 1.10 over this
+range). With a policy and a number as arguments, the script runs this simulation only.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ def main() -> None:
     for size in SIZES:
         print(f"{size:,} jobs: a rate of {size / len(trace):.2f} × the trace's {len(trace):,} in 15 days", flush=True)
         for policy in POLICIES:
-            row = _apart(policy, size)
+            row = _in_own_process(policy, size)
             rows.append(row)
             times = f"{row['decisions']:6.0f} decisions, 99 % in {row['decision_p99_s'] * 1e3:6.1f} ms"
             print(f"  {policy:<18}{row['wall_s']:8.1f} s  {row['memory_gib']:5.2f} GiB  {times}", flush=True)
-    most = [row for row in rows if row["jobs"] == SIZES[-1]]
+    largest = [row for row in rows if row["jobs"] == SIZES[-1]]
     growth = {policy: _growth([row for row in rows if row["policy"] == policy]) for policy in POLICIES}
     figures = {
-        "wall_50k_s": max(row["wall_s"] for row in most),
-        "memory_50k_gib": max(row["memory_gib"] for row in most),
+        "wall_50k_s": max(row["wall_s"] for row in largest),
+        "memory_50k_gib": max(row["memory_gib"] for row in largest),
         "growth_exponent": max(growth.values()),
-        "default_wall_50k_s": next(row["wall_s"] for row in most if row["policy"] == "default"),
+        "default_wall_50k_s": next(row["wall_s"] for row in largest if row["policy"] == "default"),
     }
     finish("simulator", figures, TARGETS, {"runs": rows, "growth": growth, "rate_factor": SIZES[-1] / len(trace)})
 
 
 def _growth(rows: list[dict[str, Any]]) -> float:
-    """The slope of log seconds over log jobs."""
+    """Return the slope of log seconds over log jobs."""
     slope, _ = np.polyfit(np.log([row["jobs"] for row in rows]), np.log([row["wall_s"] for row in rows]), 1)
     return float(slope)
 
 
-def _apart(policy: str, size: int) -> dict[str, Any]:
+def _in_own_process(policy: str, size: int) -> dict[str, Any]:
     words = [sys.executable, "-m", "benchmarks.simulator", policy, str(size)]
-    told = subprocess.run(words, capture_output=True, check=True, text=True, env=os.environ | _ONE_THREAD).stdout
-    row: dict[str, Any] = json.loads(told.splitlines()[-1])
+    stdout = subprocess.run(words, capture_output=True, check=True, text=True, env=os.environ | _ONE_THREAD).stdout
+    row: dict[str, Any] = json.loads(stdout.splitlines()[-1])
     return row
 
 
 def one(policy: str, size: int) -> None:
-    """In this process, on one core."""
+    """Run one simulation in this process, on one core."""
     scenario = Scenario(policy, 0.9, jobs=size, elasticity=Elasticity(share=0.5), settings=Settings(every_s=300.0))
     trace = philly()
     began = time.perf_counter()
     figures = simulate_scenario(trace, scenario).result.figures()
     wall_s = time.perf_counter() - began
-    status = Path("/proc/self/status").read_text()  # `ru_maxrss` would keep the peak of what started this process
+    status = Path("/proc/self/status").read_text()  # `ru_maxrss` would include the peak of the parent process
     memory_gib = int(status.split("VmHWM:")[1].split()[0]) / 2**20
     assert figures["unfinished"] == 0
-    told = {name: figures[name] for name in ("decisions", "decision_p99_s", "jct_s", "queueing_s")}
-    print(json.dumps({"policy": policy, "jobs": size, "wall_s": wall_s, "memory_gib": memory_gib, **told}))
+    selected = {name: figures[name] for name in ("decisions", "decision_p99_s", "jct_s", "queueing_s")}
+    print(json.dumps({"policy": policy, "jobs": size, "wall_s": wall_s, "memory_gib": memory_gib, **selected}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a planner's pick loses after 8 trials, against simpler ways of choosing, and when it stops by itself.
+"""The regret of a planner's pick after 8 trials, compared with simpler planners, and when the planner stops.
 
-Replays over measured tables (`benchmarks/tables`, and others' where they are at hand, or the CSV files that are named):
-each answer is one of the allocation's measurements. Picks are scored against the table with its noise taken out; raw
-regret is in the details.
+The benchmark replays measured tables: `benchmarks/tables`, those of others if they are available, or the named CSV
+files. Each answer is one of the measurements of the allocation. Picks are scored on the smoothed table; the details
+have the regret on the raw table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sizewright.profiler.regret import SCORINGS
 TRIALS = 8
 MANY = 16
 KEYS = ["table", "seed"]
-QUIET = ("sizewright", "gp-ei", "lhs")
+NOISELESS = ("sizewright", "gp-ei", "lhs")
 TARGETS = {
     **{f"{s}_regret": "≤ 0.03 (0.02 is wanted)" for s in SCORINGS},
     **{f"{s}_regret_p90": "≤ 0.08 (0.05 is wanted)" for s in SCORINGS},
@@ -55,14 +55,14 @@ def replay(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "told"} | {"planner": name} for row in rows]
 
 
-def replay_quiet(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
-    """With the noise taken out of the answers too: what the choice of trials and the model lose by themselves."""
+def replay_without_noise(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
+    """Replay without noise in the answers, which leaves the loss from the choice of trials and from the model."""
     rows = score_planner(planners()[name], without_noise(table), [seed], TRIALS)
     return [{"planner": name, "scoring": row["scoring"], "regret": row["regret_raw"]} for row in rows]
 
 
 def slowest_ask_s() -> float:
-    """Over 2,000 candidates, the median of five."""
+    """Return the seconds of an `ask` over 2,000 candidates, the median of five."""
     axes = itertools.product(range(1, 21), range(1, 11), (1.0, 2.0, 4.0, 8.0, 16.0), (1.0, 4.0))
     frame = pd.DataFrame(axes, columns=["workers", "ps", "worker_cpu", "ps_cpu"])
     assert len(frame) == 2000
@@ -79,7 +79,7 @@ def slowest_ask_s() -> float:
 
 
 def summary(rows: pd.DataFrame) -> dict[str, float]:
-    """The figures of all replays, or of one table's."""
+    """Return the figures of all replays, or of those of one table."""
     ours, stopped = rows[rows.planner == "sizewright"], rows[rows.planner == "until-it-stops"]
     figures: dict[str, float] = {}
     for scoring in SCORINGS:
@@ -96,7 +96,7 @@ def summary(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def gains(rows: pd.DataFrame) -> dict[str, float]:
-    """By how much the best baseline loses more, over the same replays: the mean and the lower end of its interval."""
+    """Return the additional regret of the best baseline over the same replays, with the lower end of its interval."""
     figures: dict[str, float] = {}
     for scoring in SCORINGS:
         others = _of_others(rows, scoring)
@@ -109,7 +109,7 @@ def gains(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _of_others(rows: pd.DataFrame, scoring: str) -> pd.DataFrame:
-    """Regret of each baseline (columns) in the replays (rows)."""
+    """Return the regret of each baseline (columns) in the replays (rows)."""
     others = rows[(rows.scoring == scoring) & ~rows.planner.isin(["sizewright", "until-it-stops"])]
     return others.set_index([*KEYS, "planner"]).regret.unstack()
 
@@ -120,8 +120,8 @@ def main() -> None:
     rows = pd.DataFrame(itertools.chain(*on_all_cores(replay, *zip(*work, strict=True))))
     shown = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc="mean")
     print(shown.sort_values("balanced").round(3).to_string())
-    still = [(name, table, seed) for name in QUIET for table in tables for seed in SEEDS]
-    calm = pd.DataFrame(itertools.chain(*on_all_cores(replay_quiet, *zip(*still, strict=True))))
+    noiseless_work = [(name, table, seed) for name in NOISELESS for table in tables for seed in SEEDS]
+    noiseless = pd.DataFrame(itertools.chain(*on_all_cores(replay_without_noise, *zip(*noiseless_work, strict=True))))
     figures = summary(rows) | gains(rows) | {"ask_s": slowest_ask_s()}
     raw = rows.pivot_table(index="planner", columns="scoring", values="regret_raw", aggfunc="mean")
     p90 = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc=lambda r: r.quantile(0.9))
@@ -132,7 +132,7 @@ def main() -> None:
         "p90_regret": p90.round(4).to_dict("index"),
         "mean_regret_raw": raw.round(4).to_dict("index"),
         "held_out": summary(rows[rows.table == HELD_OUT]) if HELD_OUT in set(rows.table) else None,
-        "mean_regret_quiet": calm.pivot_table(index="planner", columns="scoring", values="regret")
+        "mean_regret_quiet": noiseless.pivot_table(index="planner", columns="scoring", values="regret")
         .round(4)
         .to_dict("index"),
         "noise": {table.name: round(table.smoothed[1], 4) for table in tables},
