@@ -1,4 +1,4 @@
-"""How the documentation is built: `make docs`."""
+"""Configuration of the documentation build: `make docs`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ html_css_files = ["docs.css"]
 
 
 def make_pages(app: Any) -> None:
-    """Write what is made from the code and from the results. `cli.md` and `files.md` are kept, for who reads them in
-    the repository; a test holds them against the code."""
+    """Write the pages that are generated from the code and from the results.
+
+    `cli.md` and `files.md` are kept for readers of the repository; a test compares them with the code.
+    """
     (HERE / "_made").mkdir(exist_ok=True)
     figures = {f"_made/{name}": text for name, text in figure_tables(HERE.parent / "benchmarks").items()}
     for name, text in {"cli.md": cli_page(), "files.md": file_page(), **figures}.items():
@@ -52,12 +54,12 @@ def make_pages(app: Any) -> None:
 
 
 def set_off(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Indented lines of docstrings are code or a drawing; reStructuredText wants to be told so."""
+    """Mark indented lines of docstrings as literal blocks for reStructuredText: they are code or a drawing."""
     text = re.sub(r"(?m)^(\S.*[^:\n])?:?\n\n?(?=    \S)", lambda m: f"{m[1] or ''}::\n\n", "\n".join(lines))
     lines[:] = text.split("\n")
 
 
 def setup(app: Any) -> None:
-    """Pages are made before Sphinx looks for them."""
+    """Connect the page generation, so that the pages exist before Sphinx looks for them."""
     app.connect("builder-inited", make_pages, priority=1)
     app.connect("autodoc-process-docstring", set_off)

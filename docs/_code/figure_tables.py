@@ -1,5 +1,4 @@
-"""The figures of the benchmarks, made from what full runs kept: one table each, misses in bold and named above it; and
-what each script says it measures."""
+"""Tables of the benchmark figures from the kept full runs, with misses in bold, and the description of each script."""
 
 from __future__ import annotations
 
@@ -16,62 +15,67 @@ _NOT_FIGURES = ("benchmark", "quick", "targets", "commit", "host", "details", "t
 
 
 def figure_tables(benchmarks: Path) -> dict[str, str]:
-    """`figures-NAME.md` of each benchmark whose full run is kept, `about-NAME.md` of each script."""
+    """Return `figures-NAME.md` of each benchmark with a kept full run, and `about-NAME.md` of each script."""
     kept = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in benchmarks.glob("results/*.json")}
-    pages = {f"figures-{name}.md": _table(told) for name, told in kept.items()}
+    pages = {f"figures-{name}.md": _table(result) for name, result in kept.items()}
     for script in benchmarks.glob("[a-z]*.py"):
         about = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
         pages[f"about-{script.stem}.md"] = about + "\n"
     return pages
 
 
-def missed(told: dict[str, Any]) -> dict[str, tuple[float, str]]:
-    """The figures that are beyond their target, with it. Bounds are numbers or other figures, with `and` and `, or`
-    between them, as in `≤ 0.1 and ≤ prior_regret + 5`; what else a target says is not judged."""
-    targets = told.get("targets", {})
+def missed(result: dict[str, Any]) -> dict[str, tuple[float, str]]:
+    """Return the figures that miss their target, with the target.
+
+    Bounds are numbers or other figures, joined by `and` and `, or`, as in `≤ 0.1 and ≤ prior_regret + 5`. Other words
+    of a target are ignored.
+    """
+    targets = result.get("targets", {})
     return {
         name: (value, targets[name])
-        for name, value in told.items()
-        if isinstance(value, int | float) and _beyond(value, targets.get(name, ""), told)
+        for name, value in result.items()
+        if isinstance(value, int | float) and _beyond(value, targets.get(name, ""), result)
     }  # fmt: skip
 
 
-def _beyond(value: float, target: str, told: dict[str, Any]) -> bool:
+def _beyond(value: float, target: str, result: dict[str, Any]) -> bool:
     each = [
-        [_meets(value, bound, told) for bound in part.split(", or ")]
+        [_meets(value, bound, result) for bound in part.split(", or ")]
         for part in _THOUSANDS.sub("", target).split(" and ")
     ]
     return any(False in part and True not in part for part in each)
 
 
-def _meets(value: float, bound: str, told: dict[str, Any]) -> bool | None:
-    """None for what is no bound."""
+def _meets(value: float, bound: str, result: dict[str, Any]) -> bool | None:
+    """Return whether a value meets a bound, or None if the text is not a bound."""
     if between := _RANGE.match(bound):
         return float(between[1]) <= value <= float(between[2])
-    found = _BOUND.match(bound)
-    if not found or not isinstance(limit := told.get(found[3], found[3]), int | float | str):
+    match = _BOUND.match(bound)
+    if not match or not isinstance(limit := result.get(match[3], match[3]), int | float | str):
         return None
-    value, sign = float(told[found[1]]) if found[1] in told else value, found[2]
+    value, sign = float(result[match[1]]) if match[1] in result else value, match[2]
     try:
-        least = float(limit) + float(found[4] or 0)
+        threshold = float(limit) + float(match[4] or 0)
     except ValueError:
         return None
-    return {"≤": value <= least, "<=": value <= least, "≥": value >= least, ">=": value >= least, "<": value < least,
-            ">": value > least}[sign]  # fmt: skip
+    return {
+        "≤": value <= threshold, "<=": value <= threshold, "≥": value >= threshold, ">=": value >= threshold,
+        "<": value < threshold, ">": value > threshold,
+    }[sign]  # fmt: skip
 
 
-def _table(told: dict[str, Any]) -> str:
-    beyond, targets = missed(told), told.get("targets", {})
-    names = [name for name in told if name not in _NOT_FIGURES]
+def _table(result: dict[str, Any]) -> str:
+    beyond, targets = missed(result), result.get("targets", {})
+    names = [name for name in result if name not in _NOT_FIGURES]
     rows = [
-        f"| `{name}` | {f'**{_number(told[name])}**' if name in beyond else _number(told[name])} "
+        f"| `{name}` | {f'**{_number(result[name])}**' if name in beyond else _number(result[name])} "
         f"| {targets.get(name, '')} |" for name in names
     ]  # fmt: skip
     misses = ", ".join(f"`{name}`: {_number(value)} ({target})" for name, (value, target) in beyond.items())
-    said = f"Beyond its target: {misses}." if beyond else "No figure is beyond its target."
+    summary = f"Beyond its target: {misses}." if beyond else "No figure is beyond its target."
     head = ["<details><summary>All figures as kept</summary>", "", "| figure | measured | target |", "|---|---|---|"]
-    said += f" Measured at commit `{told['commit']}`."
-    return "\n".join([said, "", *head, *rows, "", "</details>", ""])
+    summary += f" Measured at commit `{result['commit']}`."
+    return "\n".join([summary, "", *head, *rows, "", "</details>", ""])
 
 
 def _number(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Formulas as MathML, made when the pages are: nothing is fetched to show them, and they can be read aloud."""
+"""Formulas as MathML, converted at build time: pages fetch nothing to show them, and screen readers can read them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from latex2mathml.converter import convert
 
 
 def _formula(text: str, display: str) -> str:
-    """Raises ValueError for what is not understood."""
-    made = str(convert(text, display=display))
-    if left := re.search(r"\\\w+", re.sub(r"<[^>]+>", "", made)):
-        raise ValueError(f"{left[0]} is not understood in the formula {text}")
-    return made
+    """Return a formula as MathML. Raises ValueError for a command that the converter does not know."""
+    mathml = str(convert(text, display=display))
+    if unknown := re.search(r"\\\w+", re.sub(r"<[^>]+>", "", mathml)):
+        raise ValueError(f"The formula {text} contains the unknown command {unknown[0]}.")
+    return mathml
 
 
 def _inline(translator: Any, node: nodes.math) -> None:
@@ -28,6 +28,6 @@ def _block(translator: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the renderer with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True}
