@@ -154,8 +154,8 @@ def _best_objective(values: Values) -> str:
 
 
 def _prior_knows_job(values: Values) -> str:
-    given = ", and {trials:count trial} given for this job" if values["trials"] else ""
-    others = given or "; no other trials of this job were given"
+    own_trials = ", and {trials:count trial} given for this job" if values["trials"] else ""
+    others = own_trials or "; no other trials of this job were given"
     return _filled(f"Predicted from {{prior_trials:count trial}} of several jobs, this one among them{others}.", values)
 
 
@@ -170,10 +170,10 @@ def _prior_of_other_jobs(values: Values) -> str:
 
 def _input_bound(values: Values) -> str:
     replicas = "workers or PS" if values["has_ps"] else "workers"
-    seen = " {trials_reading} of {trials_with_phases:count trial} spent more time on data than on computing."
+    reading = " {trials_reading} of {trials_with_phases:count trial} spent more time on data than on computing."
     return _filled(
         "The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
-        f"{replicas}, whose cores are idle.{seen if values['trials_with_phases'] else ''} More workers are not "
+        f"{replicas}, whose cores are idle.{reading if values['trials_with_phases'] else ''} More workers are not "
         "recommended: read faster first (more reader threads or files, a faster store, less to parse).",
         values,
     )
@@ -198,8 +198,8 @@ def _memory_requested(values: Values) -> str:
 def _not_better(values: Values) -> str:
     families = {name.removeprefix("family_"): values[name] for name in values if name.startswith("family_")}
     faults = "; ".join(f"at least {ratio:.2f} times the error in {family}" for family, ratio in families.items())
-    wanted = _filled(f"Not better by {{margin:.0%}} with no family worse by {{worst_family:.0%}}: {_ERRORS}", values)
-    return f"{wanted}: {faults}." if faults else f"{wanted}."
+    verdict = _filled(f"Not better by {{margin:.0%}} with no family worse by {{worst_family:.0%}}: {_ERRORS}", values)
+    return f"{verdict}: {faults}." if faults else f"{verdict}."
 
 
 _ERRORS = "median error {error:.3f} on {jobs} held-out jobs, against {rival}'s {rival_error:.3f}"
