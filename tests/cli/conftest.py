@@ -1,4 +1,4 @@
-"""Runs a command line in this process, as the installed command would."""
+"""Run a command line in this process, as the installed command would."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Result(NamedTuple):
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     def invoke(*args: object) -> Result:
-        monkeypatch.setattr(ending, "begin", lambda: None)  # the signals of this process are pytest's
+        monkeypatch.setattr(ending, "begin", lambda: None)  # pytest handles the signals of this process
         monkeypatch.setattr("sys.argv", ["sizewright", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             run()
         out, err = capsys.readouterr()
-        return Result(int(ended.value.code or 0), out, err)
+        return Result(int(exit_info.value.code or 0), out, err)
 
     return invoke

@@ -22,17 +22,17 @@ def folder(made_bank: Bank, tmp_path: Path) -> Path:
     return tmp_path / "bank"
 
 
-def test_the_shipped_bank_is_shown(call):
+def test_bank_show_describes_the_shipped_bank(call):
     result = call("bank", "show")
     assert result.code == 0, result.err
     assert "xdeepfm" in result.out
     assert "measured again in another session" in result.out
-    told = json.loads(call("bank", "show", "-o", "json").out)
-    assert told["trials"] >= 600
-    assert told["repeat_noise"]["pairs"] >= 60
+    summary = json.loads(call("bank", "show", "-o", "json").out)
+    assert summary["trials"] >= 600
+    assert summary["repeat_noise"]["pairs"] >= 60
 
 
-def test_a_prior_is_learned_from_a_bank_and_recommends(call, folder, tmp_path, example, made_bank):
+def test_prior_learned_from_a_bank_is_used_by_recommend(call, folder, tmp_path, example, made_bank):
     file = tmp_path / "prior.json"
     result = call("bank", "learn", file, "--bank", folder, "--leave-out", "rm1")
     assert result.code == 0, result.err
@@ -41,37 +41,37 @@ def test_a_prior_is_learned_from_a_bank_and_recommends(call, folder, tmp_path, e
     assert (data["trials"], data["jobs"]) == (396, 33)
     answer = call("recommend", example, "--store", tmp_path / "none.db", "--prior", file, "-o", "json")
     assert answer.code == 0, answer.err
-    told = json.loads(answer.out)
-    assert told["evidence"]["trials"] == 0
-    assert told["target"]["worker"]
+    recommendation = json.loads(answer.out)
+    assert recommendation["evidence"]["trials"] == 0
+    assert recommendation["target"]["worker"]
 
 
-def test_a_recommendation_before_any_trial(call, tmp_path, example):
+def test_recommend_with_shipped_prior_needs_no_trial(call, tmp_path, example):
     result = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
     assert result.code == 0, result.err
     assert "no trial of this job" in result.out
     assert "Predicted from" in result.out
-    without = call("recommend", example, "--store", tmp_path / "none.db")
-    assert without.code == 1
-    assert "no trials at" in without.err
+    without_prior = call("recommend", example, "--store", tmp_path / "none.db")
+    assert without_prior.code == 1
+    assert "no trials at" in without_prior.err
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (["show", "--bank", "nowhere"], "There is no bank at"),
         (["learn", "prior.json", "--leave-out", "alexnet"], "no base shape 'alexnet'"),
         (["learn", "/proc/nowhere/prior.json"], "Cannot write the prior"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(call, words, told):
-    result = call("bank", *words)
+def test_invalid_arguments_are_refused_in_one_sentence(call, args, message):
+    result = call("bank", *args)
     assert result.code == 1
-    assert told in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_a_damaged_bank_or_prior_is_one_sentence(call, tmp_path, example):
+def test_damaged_bank_or_prior_is_refused_in_one_sentence(call, tmp_path, example):
     shutil.copytree(SHIPPED, tmp_path / "bank")
     (tmp_path / "bank" / "trials.parquet").write_bytes(b"PAR1")
     result = call("bank", "learn", tmp_path / "p.json", "--bank", tmp_path / "bank")
@@ -83,7 +83,7 @@ def test_a_damaged_bank_or_prior_is_one_sentence(call, tmp_path, example):
     assert "Cannot read the prior" in result.err
 
 
-def test_a_bank_that_is_there_is_not_measured_over(call, tmp_path):
+def test_bank_measure_refuses_to_overwrite_a_bank(call, tmp_path):
     (tmp_path / "host.json").write_text("{}")
     result = call("bank", "measure", tmp_path)
     assert result.code == 1

@@ -1,4 +1,4 @@
-"""Completion as shells ask for it, by the scripts that they are given."""
+"""Tests of shell completion with the scripts that the program gives to each shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ while read line
   echo $line: (complete --do-complete (string replace -r '\\.$' '' $line) | string split -f1 \\t)
 end
 """
-ASKED = {
+COMPLETIONS = {
     "sizewright rep": {"report"},
     "sizewright trials .": {"list", "export", "import"},
     "sizewright profile --accept": {"--accept-drift"},
@@ -39,12 +39,12 @@ ASKED = {
     "sizewright models promote ch": {"champion", "challenger"},
     "sizewright schema rec": {"recommendation"},
 }
-"""What is to be completed, a point for a word that is not begun."""
+"""The expected completions of each line; a point stands for a word that is still empty."""
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """The program as it is installed, first in the path."""
+    """Return an environment in which the installed program is first in the path."""
     program = tmp_path / "sizewright"
     program.write_text(f"#!{sys.executable}\nfrom sizewright.cli.main import run\n\nrun()\n")
     program.chmod(0o755)
@@ -52,27 +52,27 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("fish", FISH)])
-def test_verbs_options_and_values_are_completed(shell: str, script: str, env: dict[str, str]) -> None:
+def test_shell_completes_verbs_options_and_values(shell: str, script: str, env: dict[str, str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell} here")
-    told = subprocess.run(
-        [shell, "-c", script], input="\n".join(ASKED) + "\n", env=env, text=True, capture_output=True, check=True
+    result = subprocess.run(
+        [shell, "-c", script], input="\n".join(COMPLETIONS) + "\n", env=env, text=True, capture_output=True, check=True
     )
-    assert told.stderr == ""
-    lines = dict(line.split(": ", 1) for line in told.stdout.splitlines() if ": " in line)
-    assert {line: set(found.split()) for line, found in lines.items()} == ASKED
+    assert result.stderr == ""
+    lines = dict(line.split(": ", 1) for line in result.stdout.splitlines() if ": " in line)
+    assert {line: set(words.split()) for line, words in lines.items()} == COMPLETIONS
 
 
-def test_zsh_is_told_how_to_complete(env: dict[str, str]) -> None:
-    def asked(**more: str) -> str:
-        return subprocess.run(["sizewright"], env=env | more, text=True, capture_output=True, check=True).stdout
+def test_zsh_gets_its_completion_script_and_values(env: dict[str, str]) -> None:
+    def output(**variables: str) -> str:
+        return subprocess.run(["sizewright"], env=env | variables, text=True, capture_output=True, check=True).stdout
 
-    assert asked(_SIZEWRIGHT_COMPLETE="source_zsh").lstrip().startswith("#compdef sizewright")
-    told = asked(_SIZEWRIGHT_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="sizewright allocate --policy do")
-    assert told == "_arguments '*: :((\"doubling\"))'\n"
+    assert output(_SIZEWRIGHT_COMPLETE="source_zsh").lstrip().startswith("#compdef sizewright")
+    completion = output(_SIZEWRIGHT_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="sizewright allocate --policy do")
+    assert completion == "_arguments '*: :((\"doubling\"))'\n"
 
 
-def test_it_is_installed_for_the_shell_that_asks(env: dict[str, str], tmp_path: Path) -> None:
+def test_install_completion_writes_the_script_and_sources_it(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".bashrc").write_text("# mine\n")
     subprocess.run(["bash", "-c", "x=$(sizewright --install-completion); echo $x"], env=env, check=True)
     script = tmp_path / ".bash_completions" / "sizewright.sh"

@@ -1,4 +1,4 @@
-"""Files and answers that are nested deeper than can be read are one sentence, whoever reads them."""
+"""Files and answers that are nested too deeply are refused in one sentence by every reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "args"),
     [
         ("prior.json", ("recommend", "{example}", "--prior", "{file}")),
         ("runs.jsonl", ("history", "import", "{file}")),
@@ -20,10 +20,12 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("job.json", ("recommend", "{file}")),
     ],
 )
-def test_a_deep_file_is_one_sentence(call, example: Path, tmp_path: Path, name: str, words: tuple[str, ...]) -> None:
+def test_deeply_nested_file_is_refused_in_one_sentence(
+    call, example: Path, tmp_path: Path, name: str, args: tuple[str, ...]
+) -> None:
     file = tmp_path / name
     file.write_text(DEEP + "\n")
-    result = call(*(word.format(example=example, file=file) for word in words))
+    result = call(*(arg.format(example=example, file=file) for arg in args))
     code, _, error = result
     assert code != 0
     assert "Traceback" not in error

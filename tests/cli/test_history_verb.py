@@ -22,26 +22,26 @@ def imported(call, tmp_path: Path, example: Path) -> Path:
 
 
 def test_runs_are_imported_listed_and_exported(call, imported, tmp_path):
-    again = call("history", "import", tmp_path / "runs.csv", "--store", imported)
-    assert again.code == 0
-    assert again.out.startswith(f"Nothing to add: {imported} already has all of the 2 finished jobs")
+    repeated = call("history", "import", tmp_path / "runs.csv", "--store", imported)
+    assert repeated.code == 0
+    assert repeated.out.startswith(f"Nothing to add: {imported} already has all of the 2 finished jobs")
     listed = call("history", "list", "--store", imported).out
     assert "ctr" in listed
     assert "500" in listed
     assert "480" in listed
-    told = json.loads(call("history", "list", "--store", imported, "-o", "json").out)
-    assert [run["id"] for run in told] == ["a-1", "a-2"]
+    listed_runs = json.loads(call("history", "list", "--store", imported, "-o", "json").out)
+    assert [run["id"] for run in listed_runs] == ["a-1", "a-2"]
     exported = call("history", "export", tmp_path / "out.json", "--store", imported, "-o", "json")
     assert json.loads(exported.out)["finished_jobs"] == 2
-    would = call(
+    preview = call(
         "history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db", "--dry-run", "-o", "json"
     )
-    assert (json.loads(would.out)["added"], (tmp_path / "other.db").exists()) == (2, False)
+    assert (json.loads(preview.out)["added"], (tmp_path / "other.db").exists()) == (2, False)
     assert "Added 2" in call("history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db").out
 
 
-def test_faults_are_one_sentence_each(call, tmp_path):
-    for words in (
+def test_invalid_arguments_are_refused_in_one_sentence_each(call, tmp_path):
+    for args in (
         ("import", tmp_path / "none.csv"),
         ("import", tmp_path),
         ("prometheus", "http://127.0.0.1:9"),
@@ -50,13 +50,13 @@ def test_faults_are_one_sentence_each(call, tmp_path):
         ("prometheus", "http://127.0.0.1:9", "--step", "0s"),
         ("list", "--store", tmp_path / "none.db"),
     ):
-        result = call("history", *words)
-        assert result.code == 1, words
+        result = call("history", *args)
+        assert result.code == 1, args
         assert len(result.err.strip().splitlines()) == 1, result.err
         assert result.err.startswith("Error: ")
 
 
-def test_drift_of_what_was_imported(call, tmp_path):
+def test_drift_of_imported_runs_sets_the_exit_code(call, tmp_path):
     header, row = CSV.splitlines()[:2]
     good = [row.replace("a-1", f"g-{i}") for i in range(12)]
     bad = [row.replace("a-1", f"b-{i}").replace("50000", "20000") for i in range(12)]
@@ -64,6 +64,6 @@ def test_drift_of_what_was_imported(call, tmp_path):
         (tmp_path / "runs.csv").write_text("\n".join([header, *rows]))
         store = tmp_path / f"{name}.db"
         assert call("history", "import", tmp_path / "runs.csv", "--store", store).code == 0
-        told = call("models", "drift", "--store", store, "-o", "json")
-        assert told.code == code, told.err
-        assert json.loads(told.out)["drifted"] == (code == 5)
+        result = call("models", "drift", "--store", store, "-o", "json")
+        assert result.code == code, result.err
+        assert json.loads(result.out)["drifted"] == (code == 5)

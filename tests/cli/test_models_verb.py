@@ -18,30 +18,30 @@ def test_models_are_compared_on_measured_tables(call):
     assert best["fitted"] == 1.0
 
 
-def test_the_table_marks_the_least_error_of_each_file(call):
-    words = ("--seeds", 1, "--model", "default", "--model", "usl")
-    result = call("models", "compare", TABLES / "counts.csv", TABLES / "network.csv", *words)
+def test_table_marks_the_smallest_error_of_each_file(call):
+    options = ("--seeds", 1, "--model", "default", "--model", "usl")
+    result = call("models", "compare", TABLES / "counts.csv", TABLES / "network.csv", *options)
     assert result.code == 0, result.err
     assert result.out.count("→") == 2
     assert "network" in result.out
 
 
-def test_the_models_are_named(call):
+def test_models_are_listed_by_name(call):
     assert call("models", "list").out.split() == list(model_names())
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [(["nothing.csv"], "No table at"), ([TABLES / "counts.csv", "--model", "oracle"], "no throughput model")],
 )
-def test_what_cannot_be_compared_is_one_sentence(call, words, told):
-    result = call("models", "compare", *words)
+def test_invalid_comparison_is_refused_in_one_sentence(call, args, message):
+    result = call("models", "compare", *args)
     assert result.code == 1
-    assert told in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_a_table_of_too_few_allocations_is_said_to_be(call, tmp_path):
+def test_table_with_too_few_allocations_is_reported(call, tmp_path):
     path = tmp_path / "few.csv"
     path.write_text("workers,ps,throughput\n1,1,10\n2,1,20\n")
     result = call("models", "compare", path)
@@ -49,9 +49,9 @@ def test_a_table_of_too_few_allocations_is_said_to_be(call, tmp_path):
     assert "6 distinct allocations" in result.err
 
 
-def test_columns_of_a_table_that_is_compared_are_mapped(call, tmp_path):
+def test_map_option_maps_columns_of_a_compared_table(call, tmp_path):
     rows = "num_workers;speed\n" + "".join(f"{w};{10 * w / (1 + 0.1 * w):.1f}\n" for w in (1, 2, 3, 4, 6, 8))
     (tmp_path / "mine.csv").write_text(rows.replace(".", ","))
-    words = ("models", "compare", tmp_path / "mine.csv", "--model", "usl", "--trials", 4, "--seeds", 1, "-o", "json")
-    assert call(*words, "--map", "speed=throughput").code == 0
-    assert "lacks the column throughput" in " ".join(call(*words).err.split())
+    args = ("models", "compare", tmp_path / "mine.csv", "--model", "usl", "--trials", 4, "--seeds", 1, "-o", "json")
+    assert call(*args, "--map", "speed=throughput").code == 0
+    assert "lacks the column throughput" in " ".join(call(*args).err.split())

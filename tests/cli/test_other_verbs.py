@@ -15,31 +15,31 @@ def test_init_writes_a_starter_that_loads_and_fits_the_published_schema(call, tm
     assert Job.load(path).name == "my-job"
     schema = json.loads(call("schema").out)
     validate(yaml.safe_load(path.read_text()), schema)
-    again = call("init", path)
-    assert again.code == 1
-    assert "--force" in again.err
+    repeated = call("init", path)
+    assert repeated.code == 1
+    assert "--force" in repeated.err
     assert call("init", path, "--force").code == 0
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_every_schema_is_a_schema(call, kind):
+def test_every_schema_is_a_valid_json_schema(call, kind):
     Draft202012Validator.check_schema(json.loads(call("schema", kind).out))
 
 
-def test_memory_answers_table_by_table_and_per_server(call, example):
+def test_memory_reports_each_table_and_server(call, example):
     result = call("memory", example, "-o", "json")
     assert result.code == 0
-    told = json.loads(result.out)
-    assert len(told["tables"]) == 26
-    rows = sum(t["rows"] for t in told["tables"])
-    assert told["embedding_bytes"] == rows * 16 * 4 * 2  # adagrad keeps one float of state a weight
-    assert [s["ps"] for s in told["servers"]] == [1, 2, 3]
+    report = json.loads(result.out)
+    assert len(report["tables"]) == 26
+    rows = sum(t["rows"] for t in report["tables"])
+    assert report["embedding_bytes"] == rows * 16 * 4 * 2  # adagrad keeps one float of state a weight
+    assert [s["ps"] for s in report["servers"]] == [1, 2, 3]
     table = call("memory", example).out
     assert "fewest that fit" in table
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (
             ("recommend", "JOB", "--objective", "deadline"),
@@ -50,13 +50,13 @@ def test_memory_answers_table_by_table_and_per_server(call, example):
         (("run", "JOB", "--rails", "."), "Cannot read the guard rails file .: Is a directory."),
     ],
 )
-def test_what_is_wrong_is_told_of_what_was_given(call, example, words, told, tmp_path, monkeypatch):
+def test_error_names_the_input_that_is_wrong(call, example, args, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "LIST").write_text("- a")
     (tmp_path / "BYTES").write_bytes(b"\xe9")
-    result = call(*(example if word == "JOB" else word for word in words))
+    result = call(*(example if arg == "JOB" else arg for arg in args))
     assert (result.code, len(result.err.strip().splitlines())) == (1, 1)
-    assert told in result.err
+    assert message in result.err
 
 
 def test_memory_that_fits_nowhere_exits_3(call, example, tmp_path):
@@ -65,12 +65,12 @@ def test_memory_that_fits_nowhere_exits_3(call, example, tmp_path):
     assert call("memory", job).code == 3
 
 
-def test_trials_go_out_and_come_back(call, example, store, tmp_path):
+def test_exported_trials_are_imported_unchanged(call, example, store, tmp_path):
     for name in ("t.csv", "t.parquet"):
         assert call("trials", "export", tmp_path / name, "--store", store, "--job", example).code == 0
-        other = tmp_path / f"{name}.db"
-        assert call("trials", "import", tmp_path / name, "--store", other).code == 0
-        with TrialStore(other) as copied, TrialStore(store) as original:
+        copy = tmp_path / f"{name}.db"
+        assert call("trials", "import", tmp_path / name, "--store", copy).code == 0
+        with TrialStore(copy) as copied, TrialStore(store) as original:
             assert copied.trials() == original.trials()
     listed = json.loads(call("trials", "list", "--store", store, "-o", "json").out)
     assert len(listed) == 8
@@ -87,7 +87,7 @@ def test_imported_measurements_count_for_the_named_job(call, example, tmp_path):
     assert json.loads(result.out)["evidence"]["trials"] == 12
 
 
-def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_path):
+def test_trials_file_replaces_the_store(call, example, store, tmp_path):
     csv = tmp_path / "t.csv"
     call("trials", "export", csv, "--store", store)
     from_file = call("recommend", example, "--trials", csv, "-o", "json")
@@ -97,40 +97,40 @@ def test_a_file_of_trials_serves_instead_of_the_store(call, example, store, tmp_
 
 def test_the_same_trials_are_not_added_twice(call, store, tmp_path):
     call("trials", "export", tmp_path / "t.csv", "--store", store)
-    again = call("trials", "import", tmp_path / "t.csv", "--store", store, "-o", "json")
-    told = json.loads(again.out)
-    assert (told["added"], told["already_there"], told["left_out"], told["dry_run"]) == (0, 8, [], False)
+    result = call("trials", "import", tmp_path / "t.csv", "--store", store, "-o", "json")
+    counts = json.loads(result.out)
+    assert (counts["added"], counts["already_there"], counts["left_out"], counts["dry_run"]) == (0, 8, [], False)
     assert "Nothing to add:" in call("trials", "import", tmp_path / "t.csv", "--store", store).out
 
 
-def test_an_import_names_what_it_read_as_what_and_what_it_left_out(call, example, store, tmp_path):
+def test_import_names_mapped_and_ignored_columns(call, example, store, tmp_path):
     csv = tmp_path / "mine.csv"
     csv.write_text("num_workers;ps;speed;note\n1;1;22,5;x\n")
-    words = ("trials", "import", csv, "--store", store, "--job", example, "--map", "speed=throughput")
-    result = call(*words)
+    args = ("trials", "import", csv, "--store", store, "--job", example, "--map", "speed=throughput")
+    result = call(*args)
     assert "Added 1 trial to" in result.out
     assert "Read num_workers as workers, speed as throughput. Left out: note." in " ".join(result.err.split())
-    refused = call(*words[:-2], "-o", "json")
+    refused = call(*args[:-2], "-o", "json")
     assert refused.code == 1
     assert "lacks the column throughput; it has num_workers, ps, speed, note" in " ".join(refused.err.split())
 
 
-def test_a_dry_run_of_an_import_tells_what_would_be_added_and_adds_nothing(call, example, store, tmp_path):
-    csv, other = tmp_path / "mine.csv", tmp_path / "other.db"
+def test_dry_run_of_import_counts_trials_and_adds_none(call, example, store, tmp_path):
+    csv, new_store = tmp_path / "mine.csv", tmp_path / "other.db"
     csv.write_text("workers,ps,throughput\n1,1,800\n2,1,1500\n")
-    assert "Would add 2 trials to a new store" in call("trials", "import", csv, "--store", other, "--dry-run").out
-    assert not other.exists()
-    told = json.loads(call("trials", "import", csv, "--store", store, "--dry-run", "-o", "json").out)
-    assert (told["added"], told["dry_run"]) == (2, True)
+    assert "Would add 2 trials to a new store" in call("trials", "import", csv, "--store", new_store, "--dry-run").out
+    assert not new_store.exists()
+    counts = json.loads(call("trials", "import", csv, "--store", store, "--dry-run", "-o", "json").out)
+    assert (counts["added"], counts["dry_run"]) == (2, True)
     assert len(json.loads(call("trials", "list", "--store", store, "-o", "json").out)) == 8
 
 
-def test_tables_from_data_keep_their_hash_whatever_was_counted(example, shared, tmp_path):
-    told = yaml.safe_load(example.read_text())
-    told["model"]["tables"] = {"count": 26, "rows": "from-data", "dim": 16}
+def test_tables_from_data_keep_their_hash_after_counting(example, shared, tmp_path):
+    description = yaml.safe_load(example.read_text())
+    description["model"]["tables"] = {"count": 26, "rows": "from-data", "dim": 16}
     log = shared / "data" / "criteo-sample" / "criteo_sample.txt"
-    told["data"] = {"format": "criteo", "path": str(log)}
-    job = Job.model_validate(told)
+    description["data"] = {"format": "criteo", "path": str(log)}
+    job = Job.model_validate(description)
     counted = job.with_rows((5,) * 26)
     assert counted.hash == job.hash
     assert counted.model.tables.sizes() == (5,) * 26
@@ -148,10 +148,10 @@ def test_every_verb_prints_yaml(call, example, store, tmp_path):
         assert yaml.safe_load(call(*args, "-o", "yaml").out)
 
 
-def test_memory_says_how_many_servers_would_do(call, example, tmp_path):
+def test_memory_names_the_number_of_servers_that_would_fit(call, example, tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(example.read_text().replace("max_rows: 100000", "max_rows: 100000000").replace("4Gi]}", "512Mi]}"))
-    told = json.loads(call("memory", job, "-o", "json").out)
-    assert told["least_ps"] is None
-    assert told["needed_ps"] > 3
-    assert f"{told['needed_ps']} PS would fit" in call("memory", job).out
+    report = json.loads(call("memory", job, "-o", "json").out)
+    assert report["least_ps"] is None
+    assert report["needed_ps"] > 3
+    assert f"{report['needed_ps']} PS would fit" in call("memory", job).out

@@ -1,4 +1,4 @@
-"""Where a verb writes its result, in which format, and what is left where it cannot."""
+"""Tests of the output file of each verb: its format, its place, and what remains if writing fails."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["plan.json", "PLAN.JSON", "deep/down/plan.json"])
 def test_a_plan_named_json_is_json_and_can_be_read_again(call, example, store, name):
     assert call("recommend", example, "--store", store, "--out", name).code == 0
-    told = json.loads(Path(name).read_text())
-    assert told["kind"] == "launch"
+    plan = json.loads(Path(name).read_text())
+    assert plan["kind"] == "launch"
     assert Plan.load(name).job.name == "criteo-dlrm"
 
 
@@ -34,7 +34,7 @@ def test_a_plan_named_yaml_is_yaml(call, example, store, name):
     assert "is written as" not in result.err
 
 
-def test_any_other_name_gets_what_the_executor_writes_and_is_told(call, example, store):
+def test_other_names_get_the_format_of_the_executor_with_a_note(call, example, store):
     assert "plan.txt is written as YAML." in call("recommend", example, "--store", store, "--out", "plan.txt").err
     script = call("recommend", example, "--store", store, "--executor", "slurm", "--out", "job.txt")
     assert "job.txt is written as a shell script." in script.err
@@ -44,7 +44,7 @@ def test_any_other_name_gets_what_the_executor_writes_and_is_told(call, example,
 
 
 @pytest.mark.parametrize("name", ["job.json", "job.yaml"])
-def test_a_script_is_not_written_under_the_name_of_data(call, example, store, name):
+def test_script_is_not_written_to_a_json_or_yaml_name(call, example, store, name):
     Path(name).write_text("old")
     result = call("recommend", example, "--store", store, "--executor", "slurm", "--out", name)
     assert result.code == 1
@@ -53,16 +53,16 @@ def test_a_script_is_not_written_under_the_name_of_data(call, example, store, na
 
 
 @pytest.mark.parametrize("executor", ["kubeflow", "volcano", "kuberay", "dlrover", "local", "slurm"])
-def test_the_manifest_of_any_executor_is_printed_as_json(call, example, store, executor):
+def test_manifest_of_every_executor_is_printed_as_json(call, example, store, executor):
     result = call("recommend", example, "--store", store, "--executor", executor, "-o", "json")
     assert result.code == 0
     assert isinstance(json.loads(result.out), dict)
-    written = call("recommend", example, "--store", store, "--executor", executor)
-    assert written.out.startswith(("#", "apiVersion", "schema", "kind", "---"))
+    text_result = call("recommend", example, "--store", store, "--executor", executor)
+    assert text_result.out.startswith(("#", "apiVersion", "schema", "kind", "---"))
 
 
 @pytest.mark.parametrize("name", [".", "plans/", "there"])
-def test_a_folder_gets_a_file_of_the_jobs_name(call, example, store, name):
+def test_folder_as_output_gets_a_file_named_after_the_job(call, example, store, name):
     Path("there").mkdir()
     result = call("recommend", example, "--store", store, "--out", name)
     assert result.code == 0
@@ -91,24 +91,24 @@ NAMES = {"report": "x.html", "trials": "x.csv", "history": "x.json"}
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def test_every_verb_makes_the_folders_above_its_file(call, example, store, verb):
-    words = [{"JOB": example, "STORE": store}.get(word, word) for word in verb]
+    args = [{"JOB": example, "STORE": store}.get(arg, arg) for arg in verb]
     name = NAMES.get(verb[0], "x.yaml")
-    assert call(*words, f"deep/down/{name}").code == 0
+    assert call(*args, f"deep/down/{name}").code == 0
     assert [path.name for path in Path("deep/down").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_every_verb_says_in_one_sentence_that_a_place_cannot_be_written(call, example, store, verb):
+def test_every_verb_refuses_an_unwritable_path_in_one_sentence(call, example, store, verb):
     Path("file").write_text("old")
-    words = [{"JOB": example, "STORE": store}.get(word, word) for word in verb]
-    result = call(*words, f"file/{NAMES.get(verb[0], 'x.yaml')}")
+    args = [{"JOB": example, "STORE": store}.get(arg, arg) for arg in verb]
+    result = call(*args, f"file/{NAMES.get(verb[0], 'x.yaml')}")
     assert result.code == 1
     assert result.err.count("Error:") == 1
     assert "Traceback" not in result.err
     assert Path("file").read_text() == "old"
 
 
-def test_a_report_is_written_into_a_folder_and_not_under_the_name_of_data(call, example, store):
+def test_report_is_written_into_a_folder_but_not_to_a_json_name(call, example, store):
     Path("there").mkdir()
     assert call("report", example, "--store", store, "--out", "there").code == 0
     assert Path("there/report.html").is_file()
@@ -119,23 +119,23 @@ def test_a_report_is_written_into_a_folder_and_not_under_the_name_of_data(call, 
 
 def test_apply_writes_the_format_of_the_name(call, example, store):
     call("recommend", example, "--store", store, "--out", "plan.yaml")
-    words = ("apply", "plan.yaml", "--executor", "kubeflow", "--yes")
-    assert call(*words, "--out", "job.json").code == 0
+    args = ("apply", "plan.yaml", "--executor", "kubeflow", "--yes")
+    assert call(*args, "--out", "job.json").code == 0
     assert json.loads(Path("job.json").read_text())["kind"] == "TFJob"
-    again = call(*words, "--out", "job.json", "-o", "json")
-    assert json.loads(again.out)["became"] == "unchanged"
+    repeated = call(*args, "--out", "job.json", "-o", "json")
+    assert json.loads(repeated.out)["became"] == "unchanged"
     Path("there").mkdir()
-    assert call(*words, "--out", "there").code == 0
+    assert call(*args, "--out", "there").code == 0
     assert Path("there/plan.yaml").is_file()
 
 
-def test_a_report_into_a_folder_that_is_to_be_made_is_a_page_in_it(call, example, store):
+def test_report_into_a_new_folder_creates_the_folder_and_its_page(call, example, store):
     assert call("report", example, "--store", store, "--out", "pages/").code == 0
     assert Path("pages/report.html").is_file()
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("args", "message"),
     [
         (("report", "--format", "svg", "--out", "a.svg"), "a picture for each figure, and a.svg is a file."),
         (("report", "--format", "png", "--out", "-"), "a picture for each figure, and - is a file."),
@@ -143,8 +143,8 @@ def test_a_report_into_a_folder_that_is_to_be_made_is_a_page_in_it(call, example
         (("recommend", "--out", "-"), "'-' is not a file name (/dev/stdout prints the result)"),
     ],
 )
-def test_a_path_that_is_none_is_refused(call, example, store, words, says):
-    result = call(words[0], example, "--store", store, *words[1:])
+def test_invalid_output_path_is_refused(call, example, store, args, message):
+    result = call(args[0], example, "--store", store, *args[1:])
     assert result.code == 1
-    assert says in result.err
+    assert message in result.err
     assert list(Path().iterdir()) == []

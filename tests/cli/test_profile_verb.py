@@ -1,4 +1,4 @@
-"""What `profile` says around its trials; the trials themselves run in the end-to-end tests."""
+"""Tests of the messages of `profile`; the end-to-end tests run its trials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_log_with_too_many_broken_rows_is_refused_before_anything_starts(call,
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_a_truncated_gzip_is_one_sentence(call, log, example, tmp_path):
+def test_truncated_gzip_is_refused_in_one_sentence(call, log, example, tmp_path):
     packed = tmp_path / "day.tsv.gz"
     packed.write_bytes(gzip.compress(log.read_bytes())[:-2000])
     result = call("profile", example, "--data", packed, "--store", tmp_path / "t.db")
@@ -54,10 +54,10 @@ def test_a_profile_without_one_good_trial_exits_1(call, example, tmp_path, monke
 
 
 def test_a_gpu_job_is_refused(call, example, tmp_path):
-    told = yaml.safe_load(example.read_text())
-    told["training"]["device"] = "cuda"
+    description = yaml.safe_load(example.read_text())
+    description["training"]["device"] = "cuda"
     job = tmp_path / "gpu.yaml"
-    job.write_text(yaml.safe_dump(told))
+    job.write_text(yaml.safe_dump(description))
     result = call("profile", job, "--store", tmp_path / "t.db")
     assert result.code == 1
     assert "needs a GPU" in result.err

@@ -9,7 +9,7 @@ from sizewright.datasets.trials.store import TrialStore
 from sizewright.spec import Allocation, Job, Outcome, Plan, Recommendation
 
 
-def test_table_marks_the_chosen_row_and_says_what_it_rests_on(call, example, store):
+def test_table_marks_the_chosen_row_and_names_its_evidence(call, example, store):
     result = call("recommend", example, "--store", store)
     assert result.code == 0
     assert result.out.count("→") == 1
@@ -19,17 +19,17 @@ def test_table_marks_the_chosen_row_and_says_what_it_rests_on(call, example, sto
 
 def test_json_is_the_published_object(call, example, store):
     result = call("recommend", example, "--store", store, "-o", "json")
-    told = json.loads(result.out)
-    assert told["schema"] == "sizewright/recommendation/v1"
-    assert told["status"] == "ok"
-    assert list(told["target"]["worker"][0]) == ["replicas", "cpu", "memory_bytes", "gpu"]
-    assert told["evidence"]["trials"] == 8
-    assert sum(row["chosen"] for row in told["alternatives"]) == 1
+    recommendation = json.loads(result.out)
+    assert recommendation["schema"] == "sizewright/recommendation/v1"
+    assert recommendation["status"] == "ok"
+    assert list(recommendation["target"]["worker"][0]) == ["replicas", "cpu", "memory_bytes", "gpu"]
+    assert recommendation["evidence"]["trials"] == 8
+    assert sum(row["chosen"] for row in recommendation["alternatives"]) == 1
     schema = json.loads(call("schema", "recommendation").out)
-    validate(told, schema)
+    validate(recommendation, schema)
 
 
-def test_a_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
+def test_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
     store, job = tmp_path / "runs.db", Job.load(example)
     alike = job.model_copy(update={"name": "ads-a"}).with_batch_size(2 * job.training.batch_size)
     allocation = Allocation.of(2, 1, 0.5, 0.3, alike.training.batch_size)
@@ -37,9 +37,9 @@ def test_a_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
     run = FinishedJob(id="1", name="ads-a", job=alike, stretches=(stretch,), outcome=Outcome(status="finished"))
     with TrialStore(store) as opened:
         opened.history.add([run])
-    words = ("recommend", example, "--store", store, "--prior", "shipped")
-    assert "Warm start from 1 run of 1 similar job: ads-a (100%)." in " ".join(call(*words).out.split())
-    (used,) = json.loads(call(*words, "-o", "json").out)["evidence"]["similar"]
+    args = ("recommend", example, "--store", store, "--prior", "shipped")
+    assert "Warm start from 1 run of 1 similar job: ads-a (100%)." in " ".join(call(*args).out.split())
+    (used,) = json.loads(call(*args, "-o", "json").out)["evidence"]["similar"]
     assert (used["name"], used["runs"], used["weight"]) == ("ads-a", 1, 1.0)
     cold = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")
     assert "Cold start" in cold.out
@@ -58,8 +58,8 @@ def test_out_writes_a_plan_that_loads(call, example, store, tmp_path):
     assert str(path) in result.err
     plan = Plan.load(path)
     assert plan.job == Job.load(example)
-    told = Recommendation.model_validate_json(call("recommend", example, "--store", store, "-o", "json").out)
-    assert plan.target == told.target
+    recommendation = Recommendation.model_validate_json(call("recommend", example, "--store", store, "-o", "json").out)
+    assert plan.target == recommendation.target
 
 
 def test_executor_without_out_prints_the_manifest(call, example, store):
@@ -68,13 +68,13 @@ def test_executor_without_out_prints_the_manifest(call, example, store):
     assert manifest["kind"] == "ElasticJob"
 
 
-def test_of_a_base_manifest_only_the_sizes_are_changed(call, example, store, tmp_path):
+def test_base_manifest_is_changed_only_in_its_sizes(call, example, store, tmp_path):
     base = tmp_path / "base.yaml"
-    made = call("recommend", example, "--store", store, "--executor", "kubeflow").out
-    base.write_text(made.replace("image: ", "image: mine/").replace("spec:\n", "spec:  # mine\n", 1))
-    told = call("recommend", example, "--store", store, "--executor", "kubeflow", "--base", base)
-    assert told.out.count("mine/") == base.read_text().count("mine/") > 0
-    assert "spec:  # mine" in told.out
+    manifest = call("recommend", example, "--store", store, "--executor", "kubeflow").out
+    base.write_text(manifest.replace("image: ", "image: mine/").replace("spec:\n", "spec:  # mine\n", 1))
+    result = call("recommend", example, "--store", store, "--executor", "kubeflow", "--base", base)
+    assert result.out.count("mine/") == base.read_text().count("mine/") > 0
+    assert "spec:  # mine" in result.out
     assert "such as --executor" in call("recommend", example, "--store", store, "--base", base).err
 
 
@@ -95,21 +95,21 @@ def test_infeasible_exits_3(call, example, store, tmp_path):
     small.write_text(text)
     result = call("recommend", small, "--store", store, "-o", "json")
     assert result.code == 3
-    told = json.loads(result.out)
-    assert told["status"] == "infeasible"
-    assert told["remedies"][0]["number"] == 1
+    recommendation = json.loads(result.out)
+    assert recommendation["status"] == "infeasible"
+    assert recommendation["remedies"][0]["number"] == 1
 
 
-def test_quota_of_the_cluster_file_holds(call, example, store, tmp_path):
+def test_recommendation_stays_within_the_quota_of_the_cluster_file(call, example, store, tmp_path):
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("hosts: [{kind: a, count: 4, cpu: 8, memory: 32Gi}]\nquota: {cpu: 3}\n")
-    told = json.loads(call("recommend", example, "--store", store, "--cluster", cluster, "-o", "json").out)
-    target = told["target"]
+    recommendation = json.loads(call("recommend", example, "--store", store, "--cluster", cluster, "-o", "json").out)
+    target = recommendation["target"]
     assert sum(g["replicas"] * g["cpu"] for role in ("worker", "ps") for g in target[role]) <= 3
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (["recommend", "missing.yaml"], "No job file"),
         (["recommend", "{example}", "--store", "none.db"], "sizewright profile"),
@@ -121,13 +121,13 @@ def test_quota_of_the_cluster_file_holds(call, example, store, tmp_path):
         (["profile", "{example}", "--store", "{text}"], "store"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_an_exit_code(call, example, store, tmp_path, monkeypatch, args, words):
+def test_invalid_input_gives_one_sentence_and_an_exit_code(call, example, store, tmp_path, monkeypatch, args, message):
     monkeypatch.chdir(tmp_path)
     text = tmp_path / "text.db"
     text.write_text("not a database, but long enough to look at\n" * 20)
     result = call(*(a.format(example=example, store=store, text=text) for a in args))
     assert result.code in (1, 4)
-    assert words in result.err + result.out
+    assert message in result.err + result.out
     assert "Traceback" not in result.err
     assert len(result.err.strip().splitlines()) <= 2
 
@@ -143,13 +143,13 @@ def _csv(folder, text):
     return path
 
 
-def test_samples_of_an_option_take_the_place_of_the_jobs_own(call, example, store):
-    def told(*words):
-        return json.loads(call("recommend", example, "--store", store, *words, "-o", "json").out)["predicted"]
+def test_samples_option_replaces_the_samples_of_the_job(call, example, store):
+    def prediction(*options):
+        return json.loads(call("recommend", example, "--store", store, *options, "-o", "json").out)["predicted"]
 
-    own, million = told(), told("--samples", "1M")
-    rate = own["throughput"]["value"]
+    default, million = prediction(), prediction("--samples", "1M")
+    rate = default["throughput"]["value"]
     assert million["completion_time_s"]["value"] == pytest.approx(1e6 / rate)
-    assert million["cost"]["value"] < own["cost"]["value"]
-    assert million["price_per_hour"] == own["price_per_hour"]
+    assert million["cost"]["value"] < default["cost"]["value"]
+    assert million["price_per_hour"] == default["price_per_hour"]
     assert call("recommend", example, "--store", store, "--samples", "none").code == 2

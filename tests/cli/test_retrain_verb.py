@@ -1,4 +1,4 @@
-"""Retraining from the command line, against an MLflow database of its own."""
+"""Retraining from the command line, against a separate MLflow database."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sizewright.retraining.registry import FOLDER, TWIN, Registry
 
 
 @pytest.fixture
-def words(tmp_path: Path, made_bank: Bank, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Options of a store with some base shapes, and of a registry."""
+def options(tmp_path: Path, made_bank: Bank, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the options that name a store with some base shapes, and a registry."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with TrialStore(tmp_path / "s.db") as store:
         for key, job in made_bank.jobs.items():
@@ -26,25 +26,25 @@ def words(tmp_path: Path, made_bank: Bank, monkeypatch: pytest.MonkeyPatch) -> l
     return ["--store", str(tmp_path / "s.db"), "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
 
 
-def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, words, tmp_path, example):
-    first = call("retrain", *words, "--bank", "none", "-o", "json")
+def test_version_is_retrained_promoted_rolled_back_compared_and_used(call, options, tmp_path, example):
+    first = call("retrain", *options, "--bank", "none", "-o", "json")
     assert first.code == 0, first.err
     assert json.loads(first.out)["promoted"]
-    same = call("retrain", *words, "--bank", "none")
-    assert "Nothing was registered." in same.out
+    unchanged = call("retrain", *options, "--bank", "none")
+    assert "Nothing was registered." in unchanged.out
     with TrialStore(tmp_path / "s.db") as store:
         store.add(store.trials()[0].model_copy(update={"series": "another"}))
-    second = call("retrain", *words, "--bank", "none", "--margin", "0.5")
+    second = call("retrain", *options, "--bank", "none", "--margin", "0.5")
     assert second.code == 0, second.err
     assert "Challenger: version 2" in second.out
-    uri = words[2:]
+    uri = options[2:]
     listed = json.loads(call("models", "list", *uri, "-o", "json").out)
     assert [(row["version"], row["aliases"]) for row in listed] == [(2, ["challenger"]), (1, ["champion"])]
     assert "champion" in call("models", "list", *uri).out
-    shown = call("models", "show", "challenger", *uri)
-    assert "reason: " in shown.out
-    would = json.loads(call("models", "promote", "2", *uri, "--dry-run", "-o", "json").out)
-    assert would == {"champion": 2, "before": 1, "dry_run": True}
+    details = call("models", "show", "challenger", *uri)
+    assert "reason: " in details.out
+    preview = json.loads(call("models", "promote", "2", *uri, "--dry-run", "-o", "json").out)
+    assert preview == {"champion": 2, "before": 1, "dry_run": True}
     assert "version 2 is the champion now" in call("models", "promote", "2", *uri).out
     assert "version 1 would be the champion again" in call("models", "rollback", *uri, "--dry-run").out
     assert "version: 2" in call("models", "show", "champion", *uri).out
@@ -56,36 +56,36 @@ def test_retrained_promoted_rolled_back_compared_and_recommended_with(call, word
     assert "was changed after it was registered" in refused.err
     path.write_text(text)
     assert "version 1 is the champion again" in call("models", "rollback", *uri).out
-    again = call("retrain", *words, "--bank", "none")  # the newest was the champion, and somebody took it back
-    assert "Nothing new: version 2" in again.out
+    repeated = call("retrain", *options, "--bank", "none")  # the latest version was champion until it was rolled back
+    assert "Nothing new: version 2" in repeated.out
     compared = call("models", "compare", "1", "2", *uri)
     assert compared.code == 0, compared.err
     assert "dlrm" in compared.out
     store = ["--store", str(tmp_path / "none.db")]
     answer = call("recommend", example, *store, *uri, "-o", "json")
-    told = json.loads(answer.out)
-    if told["status"] == "ok":
-        assert told["evidence"]["prior"] == "sizewright-prior version 1"
+    recommendation = json.loads(answer.out)
+    if recommendation["status"] == "ok":
+        assert recommendation["evidence"]["prior"] == "sizewright-prior version 1"
     else:
-        assert "unlike" in told["reasons"][0]
+        assert "unlike" in recommendation["reasons"][0]
 
 
 def _prior_of(number, folder):
-    """The file of a version that is compared on what is held out."""
+    """Return the file with the prior of a version."""
     registry = Registry(f"sqlite:///{folder}/mlflow.db")
     run = registry.client.get_run(registry.version(str(number)).run_id)
     return Path(run.info.artifact_uri.removeprefix("file://"), FOLDER, TWIN)
 
 
-def test_faults_are_one_sentence_each(call, words, tmp_path):
-    uri = words[2:]
-    gone = ["--tracking-uri", "http://127.0.0.1:9"]
+def test_invalid_arguments_are_refused_in_one_sentence_each(call, options, tmp_path):
+    uri = options[2:]
+    unreachable = ["--tracking-uri", "http://127.0.0.1:9"]
     for wrong in (
         ("retrain", "--store", tmp_path / "none.db", *uri),
-        ("retrain", *words[:2], *gone, "--bank", "none"),
-        ("retrain", *words, "--bank", tmp_path),
-        ("retrain", *words[:2], "--tracking-uri", f"sqlite:///{words[1]}"),
-        ("models", "list", *gone),
+        ("retrain", *options[:2], *unreachable, "--bank", "none"),
+        ("retrain", *options, "--bank", tmp_path),
+        ("retrain", *options[:2], "--tracking-uri", f"sqlite:///{options[1]}"),
+        ("models", "list", *unreachable),
         ("models", "show", "7", *uri),
         ("models", "promote", "7", *uri),
         ("models", "rollback", *uri),
@@ -104,13 +104,13 @@ def test_faults_are_one_sentence_each(call, words, tmp_path):
         assert "Traceback" not in result.err
 
 
-def test_nothing_is_retrained_without_drift(call, words):
-    result = call("retrain", *words[:2], "--if-drifted")
+def test_if_drifted_option_without_drift_retrains_nothing(call, options):
+    result = call("retrain", *options[:2], "--if-drifted")
     assert result.code == 0, result.err
     assert "No retraining." in result.out
 
 
-def test_without_a_server_recommendations_say_so(call, words, example, tmp_path):
+def test_recommendation_without_registry_says_that_it_uses_the_shipped_prior(call, options, example, tmp_path):
     answer = call("recommend", example, "--store", tmp_path / "none.db", "--tracking-uri", "http://127.0.0.1:9")
     assert answer.code == 0, answer.err
     assert "cannot be used" in answer.out

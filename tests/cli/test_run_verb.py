@@ -1,4 +1,4 @@
-"""What `run` takes and prints; the job is trained by an executor in memory."""
+"""Tests of the options and output of `run`; an executor in memory trains the job."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ SIZES = ("--workers", 2, "--ps", 1, "--worker-cpu", "500m", "--ps-cpu", 1)
 def plan(tmp_path: Path, example: Path) -> Path:
     path = tmp_path / "plan.yaml"
     target = Allocation.of(2, 1, 0.5, 1.0, 512)
-    made = Plan(id="p-1", kind="launch", job=Job.load(example), target=target, reason="")
-    path.write_text(LocalExecutor().render(made))
+    launch = Plan(id="p-1", kind="launch", job=Job.load(example), target=target, reason="")
+    path.write_text(LocalExecutor().render(launch))
     return path
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
-    """What `local` and `ray` are meanwhile; `options` is what they were made with."""
-    made = FakeExecutor(samples=5_000)
+    """Replace `local` and `ray` with an executor in memory; `options` are those that it was created with."""
+    fake_executor = FakeExecutor(samples=5_000)
 
     def make(name: str) -> Any:
         def executor(**options: Any) -> FakeExecutor:
-            made.name, made.options = name, options  # type: ignore[attr-defined]
-            return made
+            fake_executor.name, fake_executor.options = name, options  # type: ignore[attr-defined]
+            return fake_executor
 
         return executor
 
     monkeypatch.setattr(registry, "_EXECUTORS", SimpleNamespace(find=make))
-    return made
+    return fake_executor
 
 
 def test_a_plan_is_trained_to_its_end(call, plan, fake):
     result = call("run", plan, "-o", "json")
     assert result.code == 0
-    told = json.loads(result.out)
-    assert (told["status"], told["samples"]) == ("finished", 5000)
+    outcome = json.loads(result.out)
+    assert (outcome["status"], outcome["samples"]) == ("finished", 5000)
     assert fake.name == "local"
     assert "2 workers + 1 PS" in result.err
     assert "Finished: 5,000 samples in" in call("run", plan).out
 
 
-def test_an_address_and_folders_reach_the_executor(call, plan, fake):
+def test_address_and_folders_are_passed_to_the_executor(call, plan, fake):
     call("run", plan, "--address", "h:1", "--folder", "snaps", "--resume", "old", "--samples", 77, "--hang-limit", "1m")
     assert fake.name == "ray"
     folders = {name: str(Path(name).absolute()) for name in ("snaps", "old")}
@@ -88,29 +88,29 @@ def test_a_job_file_without_sizes_is_sized_and_tuned(call, example, fake, tmp_pa
 def test_a_dry_run_changes_nothing(call, plan, fake):
     fake.throughput = lambda a: 100.0 * a.cores()
     assert call("run", plan, "--tune", "--dry-run", "--prior", "shipped").code == 0
-    assert "adjust" not in {each.method for each in fake.calls}
+    assert "adjust" not in {entry.method for entry in fake.calls}
 
 
 def test_a_command_is_not_tuned(call, fake, tmp_path):
     job = tmp_path / "own.yaml"
     job.write_text("name: own\ncommand: {run: [python, train.py], rendezvous: torchrun}\ntraining: {samples: 100}\n")
-    told = call("run", job, "--workers", 1, "--worker-cpu", 1, "--tune")
-    assert told.code == 1
-    assert "restarts with every change" in told.err
+    result = call("run", job, "--workers", 1, "--worker-cpu", 1, "--tune")
+    assert result.code == 1
+    assert "restarts with every change" in result.err
     assert not fake.calls
     assert "cannot be sized" in call("run", job).err
 
 
-def test_a_job_file_takes_all_sizes_or_none(call, example, fake):
-    some = call("run", example, "--workers", 2, "--ps", 1)
-    assert "sizes are missing: --worker-cpu, --ps-cpu" in some.err
+def test_job_file_needs_all_sizes_or_none(call, example, fake):
+    incomplete = call("run", example, "--workers", 2, "--ps", 1)
+    assert "sizes are missing: --worker-cpu, --ps-cpu" in incomplete.err
     assert call("run", example, *SIZES, "--ps-memory", "1Gi").code == 0
     target = fake.calls[0].plan.target
     assert target == Allocation.of(2, 1, 0.5, 1.0, 512, 0, 2**30)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--worker-cpu", "two"), ("--worker-cpu", 0), ("--ps-memory", "1Xi")])
-def test_sizes_that_cannot_be_are_one_sentence(call, example, fake, option, value):
+def test_invalid_sizes_are_refused_in_one_sentence(call, example, fake, option, value):
     result = call("run", example, *SIZES, option, value)
     assert result.code == 1
     assert len(result.err.strip().splitlines()) == 1
@@ -125,30 +125,30 @@ def test_a_plan_takes_no_sizes(call, plan, fake, tmp_path):
     assert "of kind 'keep' and cannot launch" in call("run", broken).err
 
 
-def test_what_is_observed_is_kept_and_told_on_a_port(call, plan, fake, tmp_path, monkeypatch):
+def test_observations_are_written_to_a_file_and_served_on_a_port(call, plan, fake, tmp_path, monkeypatch):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    told: list[str] = []
+    scrapes: list[str] = []
     observe = fake.observe
 
     def scrape(handle: Any) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            told.append(answer.read().decode())
+            scrapes.append(answer.read().decode())
         return observe(handle)
 
     monkeypatch.setattr(fake, "observe", scrape)
     assert call("run", plan, "--metrics", tmp_path / "m.jsonl", "--metrics-port", port).code == 0
-    looks = MetricsLog(tmp_path / "m.jsonl").read()
-    assert looks[-1].metrics.samples_trained > looks[0].metrics.samples_trained
-    assert looks[-1].metrics.allocation
-    assert "sizewright_samples_trained_total" in told[-1]
+    observations = MetricsLog(tmp_path / "m.jsonl").read()
+    assert observations[-1].metrics.samples_trained > observations[0].metrics.samples_trained
+    assert observations[-1].metrics.allocation
+    assert "sizewright_samples_trained_total" in scrapes[-1]
     assert list((tmp_path / "sizewright").iterdir()) == []
 
 
-def test_a_file_or_port_that_cannot_be_is_told_before_anything_starts(call, plan, fake, tmp_path):
-    for words in (["--metrics", tmp_path], ["--metrics-port", 9, "--metrics-host", "no.such.host"]):
-        result = call("run", plan, *words)
+def test_invalid_metrics_file_or_port_is_refused_before_the_job_starts(call, plan, fake, tmp_path):
+    for options in (["--metrics", tmp_path], ["--metrics-port", 9, "--metrics-host", "no.such.host"]):
+        result = call("run", plan, *options)
         assert (result.code, result.err.count("Error: ")) == (1, 1)
     assert not fake.calls
 
@@ -180,21 +180,21 @@ def test_ctrl_c_prints_the_outcome_and_exits_130(call, plan, fake, monkeypatch):
     assert (early.code, early.out) == (130, "")
 
 
-def test_an_engine_that_refuses_is_one_sentence(call, plan, fake):
+def test_error_of_the_engine_is_printed_in_one_sentence(call, plan, fake):
     fake.fail_next("launch", EngineError("The allocation asks for 9 cores and this host has 2."))
     result = call("run", plan)
     assert result.code == 1
     assert result.err.strip().splitlines()[-1].startswith("Error: The allocation asks for 9 cores")
 
 
-def test_the_function_takes_files_records_and_executors(plan):
+def test_api_run_takes_files_records_and_executors(plan):
     executor = FakeExecutor(samples=100)
     assert api.run(plan, executor=executor) == api.run(Plan.load(plan), executor=FakeExecutor(samples=100))
     with pytest.raises(InputError, match="apply only to executors that are named"):
         api.run(plan, executor=executor, samples=3)
 
 
-def test_runs_are_kept_in_the_history_unless_it_is_not_wanted(call, plan, fake, tmp_path):
+def test_run_is_recorded_in_the_history_unless_disabled(call, plan, fake, tmp_path):
     assert call("run", plan, "--store", tmp_path / "h.db").code == 0
     with api.open_store(str(tmp_path / "h.db")) as store:
         (run,) = store.history.finished()
@@ -204,7 +204,7 @@ def test_runs_are_kept_in_the_history_unless_it_is_not_wanted(call, plan, fake, 
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_store_that_cannot_be_used_is_told_before_anything_starts(call, plan, fake, tmp_path):
+def test_invalid_store_is_refused_before_the_job_starts(call, plan, fake, tmp_path):
     (tmp_path / "h.db").write_text("no database")
     result = call("run", plan, "--store", tmp_path / "h.db")
     assert (result.code, result.err.count("Error: ")) == (1, 1)
@@ -212,7 +212,7 @@ def test_a_store_that_cannot_be_used_is_told_before_anything_starts(call, plan, 
     assert not fake.calls
 
 
-def test_a_run_that_cannot_be_recorded_still_tells_its_outcome(call, plan, fake, tmp_path, monkeypatch, caplog):
+def test_run_that_cannot_be_recorded_still_prints_its_outcome(call, plan, fake, tmp_path, monkeypatch, caplog):
     def broken(*_: Any) -> Any:
         raise StoreError("The disk is full.")
 

@@ -1,4 +1,4 @@
-"""Colours and bars on a real pseudo-terminal, and none of them in files and pipes."""
+"""Colours and progress bars appear on a real pseudo-terminal, and never in files and pipes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sizewright.task_progress import report_progress, steps
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
-"""Whatever moves or hides something."""
+"""Control sequences that move the cursor or hide something."""
 
 
 class Ends:
-    """What is written at one end, a terminal or a pipe, is read at the other."""
+    """A terminal or a pipe whose output is collected by a thread."""
 
     def __init__(self, terminal: bool) -> None:
         reading, writing = pty.openpty() if terminal else os.pipe()
@@ -41,21 +41,21 @@ class Ends:
         return self._read.decode().replace("\r\n", "\n")
 
     def _all_of(self, reading: int) -> None:
-        with suppress(OSError):  # the end of a terminal
+        with suppress(OSError):  # reading a closed terminal raises an error
             while more := os.read(reading, 1 << 16):
                 self._read += more
         os.close(reading)
 
 
 def with_bars(monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """Standard error on a terminal, with bars that are shown at once."""
-    made = Ends(True)
+    """Make standard error a terminal on which bars appear at once."""
+    terminal = Ends(True)
     for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "stderr", made.file)
+    monkeypatch.setattr(sys, "stderr", terminal.file)
     monkeypatch.setattr(progress, "_DELAY_S", 0.001)
     monkeypatch.setattr(progress, "_MIN_INTERVAL_S", 0.0)
-    return made
+    return terminal
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
@@ -80,15 +80,15 @@ def test_colours(
     for variable, value in ({"TERM": "xterm"} | env).items():
         monkeypatch.setenv(variable, value)
     for terminal, coloured in ((True, on_a_terminal), (False, in_a_pipe)):
-        made = Ends(terminal)
-        monkeypatch.setattr(sys, name, made.file)
-        getattr(output, name)().print("told", style="bold red")
-        text = made.text()
+        ends = Ends(terminal)
+        monkeypatch.setattr(sys, name, ends.file)
+        getattr(output, name)().print("text", style="bold red")
+        text = ends.text()
         assert bool(COLOUR.search(text)) is coloured
-        assert COLOUR.sub("", text).strip() == "told"
+        assert COLOUR.sub("", text).strip() == "text"
 
 
-def test_a_bar_says_how_long_it_takes_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_shows_the_remaining_time_and_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = with_bars(monkeypatch)
     with Bar("starting") as bar:
         for done in (0, 1):
@@ -102,7 +102,7 @@ def test_a_bar_says_how_long_it_takes_and_leaves_nothing_behind(monkeypatch: pyt
     assert text.rstrip().endswith("\x1b[2K")  # the bar is erased
 
 
-def test_other_work_has_a_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_task_of_a_bar_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = with_bars(monkeypatch)
     with Bar("dividing", at_once=True) as bar:
         bar.at("trials", 5, 10, before=4, note="x" * 150)
@@ -113,20 +113,20 @@ def test_other_work_has_a_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(0.25)
     plain = CONTROL.sub("", COLOUR.sub("", terminal.text()))
     assert re.search(r"xxx\s+━.* 50% 0:00:0\d", plain)
-    assert plain.count("x") % 150 == 0  # of what is done nothing is cut
+    assert plain.count("x") % 150 == 0  # finished tasks are not truncated
     assert re.search(r"dividing +━+  0:00:00", plain[plain.index("xxx") :])
     assert re.search(r"asking ━+  0:00:00", plain)
 
 
-def test_without_a_terminal_lines_are_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Ends(False)
-    monkeypatch.setattr(sys, "stderr", made.file)
+def test_bar_without_terminal_prints_only_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Ends(False)
+    monkeypatch.setattr(sys, "stderr", pipe.file)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with Bar("starting", at_once=True) as bar:
         list(steps("adding trials", range(8)))
         bar.say("asking")
         bar.line("A line.")
-    assert made.text() == "A line.\n"
+    assert pipe.text() == "A line.\n"
 
 
 def run(args: list[Any], stdout: Ends | TextIO, stderr: Ends, **env: str) -> int:
@@ -138,14 +138,14 @@ def run(args: list[Any], stdout: Ends | TextIO, stderr: Ends, **env: str) -> int
     ).returncode
 
 
-def test_a_verb_with_a_terminal_for_errors_alone_pipes_clean_data(example: Path) -> None:
+def test_verb_with_only_stderr_on_a_terminal_pipes_clean_data(example: Path) -> None:
     out, err = Ends(False), Ends(True)
     trace = example.parent / "cluster" / "trace.csv"
     assert run(["simulate", trace, "--policy", "aryl", "--jobs", 150, "-o", "json"], out, err, COLUMNS="100") == 0
-    told = err.text()
-    assert "1/1 aryl" in told
-    assert "simulating" in told
-    assert CONTROL.search(told)
+    stderr = err.text()
+    assert "1/1 aryl" in stderr
+    assert "simulating" in stderr
+    assert CONTROL.search(stderr)
     assert json.loads(out.text())["jobs"] == 150
 
 
@@ -160,7 +160,7 @@ def test_a_verb_is_coloured_on_a_terminal_and_plain_in_a_pipe(example: Path) -> 
         assert not CONTROL.search(text)
 
 
-def test_a_full_disk_is_one_sentence() -> None:
+def test_full_disk_is_reported_in_one_sentence() -> None:
     full, err = Path("/dev/full"), Ends(False)
     if not full.exists():
         pytest.skip("there is no /dev/full here")
@@ -169,7 +169,7 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert err.text() == "Error: No space left on device. Free some space, or write elsewhere.\n"
 
 
-def test_what_cannot_be_encoded_is_written_in_ascii() -> None:
+def test_text_that_cannot_be_encoded_is_written_in_ascii() -> None:
     out = Ends(False)
     assert run(["bank", "show"], out, Ends(False), PYTHONIOENCODING="ascii") == 0
     assert "discarded: 33 x Other work" in out.text()

@@ -87,7 +87,7 @@ def memory_reports(draw: Callable[..., Any]) -> MemoryReport:
 
 
 @st.composite
-def divisions(draw: Callable[..., Any]) -> ClusterAllocation:
+def cluster_allocations(draw: Callable[..., Any]) -> ClusterAllocation:
     share = st.fixed_dictionaries(
         {"job": names, "decision": st.sampled_from(["launch", "adjust", "keep", "wait"]),
          "allocation": st.one_of(st.none(), allocations), "throughput": st.one_of(st.none(), amounts),
@@ -152,16 +152,16 @@ def numbers(text: str) -> list[str]:
     return NUMBER.findall(text)
 
 
-def assert_whole(show: Callable[[Console], None], values: list[float | None]) -> None:
-    """All numbers of the widest screen are on the others, and `values` are among them, rounded."""
+def assert_numbers_uncut(show: Callable[[Console], None], values: list[float | None]) -> None:
+    """Check that each terminal width shows all numbers, and that `values` are among them, rounded."""
     everything = screen(show, 1_000_000)
-    told = [float(number.replace(",", "")) for number in numbers(everything)]
+    shown = [float(number.replace(",", "")) for number in numbers(everything)]
     units = (1, 0.01, 1e-3, 60, 3600, 86400, KIB, MIB, GIB, TIB)
     for value in values:
-        near = (
-            abs(number * unit - value) <= 0.051 * abs(value) for number in told for unit in units if value is not None
+        matches = (
+            abs(number * unit - value) <= 0.051 * abs(value) for number in shown for unit in units if value is not None
         )
-        assert value is None or value == 0 or any(near) or value < 1e-3, (value, everything)
+        assert value is None or value == 0 or any(matches) or value < 1e-3, (value, everything)
     for width in WIDTHS:
         text = screen(show, width)
         assert set(numbers(everything)) <= set(numbers(text)), text
@@ -169,7 +169,7 @@ def assert_whole(show: Callable[[Console], None], values: list[float | None]) ->
 
 @settings(max_examples=40, deadline=None)
 @given(recommendations())
-def test_recommendation_shows_its_numbers_whole_at_any_width(answer: Recommendation) -> None:
+def test_recommendation_shows_all_numbers_uncut_at_any_width(answer: Recommendation) -> None:
     values: list[float | None] = []
     for row in answer.alternatives:
         values += [row.throughput.value, row.throughput.lower, row.throughput.upper, row.cost, row.completion_time_s]
@@ -178,49 +178,53 @@ def test_recommendation_shows_its_numbers_whole_at_any_width(answer: Recommendat
         assert allocation
         values += [n for _, group in allocation.groups for n in (group.replicas, group.cpu, group.memory_bytes)]
     assert answer.predicted
-    for each in (answer.predicted.throughput, answer.predicted.completion_time_s, answer.predicted.cost):
-        values += [each.value, each.lower, each.upper]
-    assert_whole(lambda console: print_recommendation(console, answer, JOB), values)
+    for estimate in (answer.predicted.throughput, answer.predicted.completion_time_s, answer.predicted.cost):
+        values += [estimate.value, estimate.lower, estimate.upper]
+    assert_numbers_uncut(lambda console: print_recommendation(console, answer, JOB), values)
 
 
 @settings(max_examples=40, deadline=None)
 @given(memory_reports())
-def test_memory_report_shows_its_numbers_whole_at_any_width(report: MemoryReport) -> None:
+def test_memory_report_shows_all_numbers_uncut_at_any_width(report: MemoryReport) -> None:
     values: list[float | None] = [report.worker_memory_bytes]
     for table in report.tables:
         values += [table.table, table.rows, table.weight_bytes, table.state_bytes, table.index_bytes, table.total_bytes]
         values += [table.rows_lower, table.rows_upper]
     values += [size for server in report.servers for size in (server.ps, server.memory_bytes)]
-    assert_whole(lambda console: print_memory(console, report), values)
+    assert_numbers_uncut(lambda console: print_memory(console, report), values)
 
 
 @settings(max_examples=40, deadline=None)
-@given(divisions())
-def test_division_shows_its_numbers_whole_at_any_width(division: ClusterAllocation) -> None:
+@given(cluster_allocations())
+def test_cluster_allocation_shows_all_numbers_uncut_at_any_width(cluster_allocation: ClusterAllocation) -> None:
     def show(console: Console) -> None:
-        console.print(shares_table(division))
-        console.print(resources_table(division))
+        console.print(shares_table(cluster_allocation))
+        console.print(resources_table(cluster_allocation))
 
-    values = [value for share in division.shares for value in (share.throughput, share.candidates)]
-    assert_whole(show, values + [value for use in division.resources for value in (use.capacity, use.used)])
+    values = [value for share in cluster_allocation.shares for value in (share.throughput, share.candidates)]
+    assert_numbers_uncut(
+        show, values + [value for use in cluster_allocation.resources for value in (use.capacity, use.used)]
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(simulations())
-def test_simulation_shows_its_numbers_whole_at_any_width(simulation: SimulationAnswer) -> None:
+def test_simulation_shows_all_numbers_uncut_at_any_width(simulation: SimulationAnswer) -> None:
     times = [row.figures[name].value for row in simulation.rows for name in FIGURES if name.endswith("_s")]
-    others = [value for row in simulation.rows for value in (row.load, row.figures["use"].value)]
-    assert_whole(lambda console: console.print(simulation_table(simulation)), [simulation.jobs, *times, *others])
+    other_values = [value for row in simulation.rows for value in (row.load, row.figures["use"].value)]
+    assert_numbers_uncut(
+        lambda console: console.print(simulation_table(simulation)), [simulation.jobs, *times, *other_values]
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(trials, min_size=1, max_size=12), st.lists(finished_jobs(), min_size=1, max_size=6))
-def test_trials_and_runs_show_their_numbers_whole_at_any_width(measured: list[Trial], runs: list[FinishedJob]) -> None:
+def test_trials_and_runs_show_all_numbers_uncut_at_any_width(measured: list[Trial], runs: list[FinishedJob]) -> None:
     values = [v for t in measured for v in (t.workers, t.worker_cpu, t.batch_size, t.throughput, t.embedding_bytes)]
-    assert_whole(lambda console: console.print(trials_table(measured)), values)
+    assert_numbers_uncut(lambda console: console.print(trials_table(measured)), values)
     peaks = [use.memory_peak_bytes for run in runs for use in (run.worker, run.ps)]
     rates = [run.expected.value for run in runs if run.expected]
-    assert_whole(lambda console: console.print(history_table(runs)), [*peaks, *rates])
+    assert_numbers_uncut(lambda console: console.print(history_table(runs)), [*peaks, *rates])
 
 
 @pytest.mark.parametrize("width", [*WIDTHS, 20, 1])
@@ -238,28 +242,28 @@ def test_any_table_keeps_every_word(width: int, rows: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 60, 80])
-def test_live_view_cuts_no_number(width: int) -> None:
+def test_live_view_shows_all_numbers_uncut(width: int) -> None:
     out = io.StringIO()
-    now = RunProgress(1_234_567_890, 1_234_567.0, 9876, 543, 10**12)
-    why = "It saves 12.3 % of what is left, 45.6 s of change included."
+    progress = RunProgress(1_234_567_890, 1_234_567.0, 9876, 543, 10**12)
+    reason = "It saves 12.3 % of what is left, 45.6 s of change included."
     decision = Decision.model_validate(
-        {"number": 0, "at": datetime(2026, 1, 1, tzinfo=timezone.utc), "job_hash": "x", "kind": "adjust", "reason": why,
-         "allocation": Allocation.of(9876, 543, 0.125, 0.375, 512, 600 << 20, 600 << 20),
+        {"number": 0, "at": datetime(2026, 1, 1, tzinfo=timezone.utc), "job_hash": "x", "kind": "adjust",
+         "reason": reason, "allocation": Allocation.of(9876, 543, 0.125, 0.375, 512, 600 << 20, 600 << 20),
          "forecast": {"finish_s": 9000.0}}
     )  # fmt: skip
     with LiveView(Console(file=out, force_terminal=True, width=width, height=60, color_system=None), 10**13) as view:
         for _ in range(100):
-            view.progressed(now)
+            view.progressed(progress)
         view.decided(decision)
-    last = out.getvalue()[out.getvalue().rindex("1,234,567,890") :]
+    last_frame = out.getvalue()[out.getvalue().rindex("1,234,567,890") :]
     for number in ("1,234,567,890", "1,234,567/s", "9,876", "543", "0.125", "600.0", "2.5", "12.3", "45.6"):
-        assert number in last
-    assert "…" not in last
+        assert number in last_frame
+    assert "…" not in last_frame
     changes = screen(lambda console: console.print(changes_table([decision])), max(width, 40))
     assert "45.6 s" in " ".join(changes.split())
 
 
-def test_pipe_has_a_line_for_each_row_and_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_gets_one_line_for_each_row_and_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     out = io.StringIO()
     monkeypatch.setattr("sys.stdout", out)

@@ -21,11 +21,13 @@ BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"
 
 
 @pytest.mark.long
-def test_it_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+def test_docs_build_without_a_warning_and_fetch_nothing(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    words = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html"]
-    done = subprocess.run([*words, ROOT / "docs", tmp_path], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    args = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html"]
+    completed = subprocess.run(
+        [*args, ROOT / "docs", tmp_path], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "get-started.html").exists()
     for page in tmp_path.rglob("*.html"):
         fetched = re.findall(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="((?:https?:)?//[^"]*)"', page.read_text())
@@ -33,18 +35,18 @@ def test_it_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_has_its_section_with_what_it_says_and_measured(name: str) -> None:
+def test_every_benchmark_has_a_section_with_its_figures(name: str) -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert f"\n## {name}\n" in text
     section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
-    kept = (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
-    assert (f"figures-{name}.md" in section) == kept
+    has_result = (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
+    assert (f"figures-{name}.md" in section) == has_result
 
 
-def test_misses_are_found_in_what_was_kept() -> None:
-    kept = json.loads((ROOT / "benchmarks" / "results" / "cluster.json").read_text())
-    assert set(missed(kept)) == {"loaning_use_gain"}
-    told = {
+def test_missed_targets_are_found_in_results() -> None:
+    result = json.loads((ROOT / "benchmarks" / "results" / "cluster.json").read_text())
+    assert set(missed(result)) == {"loaning_use_gain"}
+    record = {
         "a": 1.0, "b": 2.0, "c": 0.5, "d": 3.0, "e": 18.0, "f": 80.0, "g": 0.5,
         "h": 9_000.0, "i": 6.0, "j": 5.6,
         "targets": {
@@ -53,13 +55,13 @@ def test_misses_are_found_in_what_was_kept() -> None:
             "h": "≥ 10,000", "i": "≤ c + 5", "j": "≤ 5 + 0.5",
         },
     }  # fmt: skip
-    assert set(missed(told)) == {"a", "c", "f", "g", "h", "i", "j"}
+    assert set(missed(record)) == {"a", "c", "f", "g", "h", "i", "j"}
     page = figure_tables(ROOT / "benchmarks")["figures-cluster.md"]
     assert page.startswith("Beyond its target: `loaning_use_gain`")
-    assert f"Measured at commit `{kept['commit']}`." in page
+    assert f"Measured at commit `{result['commit']}`." in page
 
 
-def test_the_kept_reference_is_that_of_the_code() -> None:
+def test_stored_reference_is_that_of_the_code() -> None:
     docs = ROOT / "docs"
     assert (docs / "cli.md").read_text(encoding="utf-8") == cli_page(), "run: make docs"
     assert (docs / "files.md").read_text(encoding="utf-8") == file_page(), "run: make docs"
@@ -73,5 +75,7 @@ def test_the_reference_has_every_verb_and_every_key() -> None:
     keys = file_page()
     assert "| `bounds.worker.replicas` |" in keys
     assert "| `hosts[].cpu` |" in keys
-    read = keys.split("## Trial table")[0]
-    assert not re.findall(r"^\| `(\S+)` .*\|  \|$", read, re.MULTILINE), "each key that people write says what it is"
+    reference = keys.split("## Trial table")[0]
+    assert not re.findall(r"^\| `(\S+)` .*\|  \|$", reference, re.MULTILINE), (
+        "each key that people write says what it is"
+    )

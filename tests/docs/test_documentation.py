@@ -1,4 +1,4 @@
-"""The documentation does what it says: every block is run, written to a file or marked as output; no link is dead."""
+"""The documentation is correct: every block is run, written to a file or marked as output; no link is dead."""
 
 from __future__ import annotations
 
@@ -37,70 +37,70 @@ def commands(page: Page) -> list[Command]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_block_is_run_or_written_or_marked_as_output(page: Page) -> None:
     for block in page.blocks:
-        where = f"{name(page)}:{block.line}: {block.kind or 'a block of no kind'}"
-        assert block.file or block.kind in RUN | {"text"} or block.kind.startswith("{"), where
-        assert block.kind != "console" or block.commands, f"{where}: no command"
+        location = f"{name(page)}:{block.line}: {block.kind or 'a block of no kind'}"
+        assert block.file or block.kind in RUN | {"text"} or block.kind.startswith("{"), location
+        assert block.kind != "console" or block.commands, f"{location}: no command"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_commands_are_those_that_there_are(page: Page) -> None:
-    """Each is parsed by the verb itself; `make` and `pip install` name what there is."""
+def test_commands_of_a_page_exist(page: Page) -> None:
+    """Each verb parses its commands; targets of `make` and extras of `pip install` exist."""
     for command in commands(page):
-        for words in calls(command.text):
-            where = f"{name(page)}:{command.line}: {' '.join(words)}"
-            if words[0] == "sizewright":
-                parsed(words[1:], where)
-            elif words[0] == "make":
-                known = (ROOT / "Makefile").read_text()
-                assert all(f"\n{word}:" in known for word in words[1:] if "=" not in word), where
-                if (bench := [word[5:] for word in words if word.startswith("NAME=")]) and "bench" in words:
-                    assert (ROOT / "benchmarks" / f"{bench[0]}.py").exists(), where
-            elif words[:2] == ["pip", "install"]:
-                named = [found for word in words for found in re.findall(r"\[(.*)\]", word)]
-                extras = {extra for found in named for extra in found.split(",")}
-                assert extras <= set(metadata("sizewright").get_all("Provides-Extra") or ()), where
+        for args in calls(command.text):
+            location = f"{name(page)}:{command.line}: {' '.join(args)}"
+            if args[0] == "sizewright":
+                parsed(args[1:], location)
+            elif args[0] == "make":
+                makefile = (ROOT / "Makefile").read_text()
+                assert all(f"\n{arg}:" in makefile for arg in args[1:] if "=" not in arg), location
+                if (bench := [arg[5:] for arg in args if arg.startswith("NAME=")]) and "bench" in args:
+                    assert (ROOT / "benchmarks" / f"{bench[0]}.py").exists(), location
+            elif args[:2] == ["pip", "install"]:
+                named = [match for arg in args for match in re.findall(r"\[(.*)\]", arg)]
+                extras = {extra for match in named for extra in match.split(",")}
+                assert extras <= set(metadata("sizewright").get_all("Provides-Extra") or ()), location
 
 
 def calls(text: str) -> list[list[str]]:
-    """The words of each command of a line, without redirections and variables."""
+    """Return the words of each command of a line, without redirections and variables."""
     plain = re.sub(r"\$\([^)]*\)", "x", text.replace("\\\n", " "))
-    words, found = shlex.split(plain, comments=True), [list[str]()]
-    for word in words:
-        if word in ("|", "&&", "||", ";", "&"):
-            found.append([])
-        elif word in (">", ">>", "<", "2>"):
-            found[-1].append(word)
-        elif found[-1] and found[-1][-1] in (">", ">>", "<", "2>"):
-            found[-1].pop()
-        elif found[-1] or not re.fullmatch(r"[A-Z_]+=.*", word):
-            found[-1].append(word)
-    return [each for each in found if each]
+    args, commands = shlex.split(plain, comments=True), [list[str]()]
+    for arg in args:
+        if arg in ("|", "&&", "||", ";", "&"):
+            commands.append([])
+        elif arg in (">", ">>", "<", "2>"):
+            commands[-1].append(arg)
+        elif commands[-1] and commands[-1][-1] in (">", ">>", "<", "2>"):
+            commands[-1].pop()
+        elif commands[-1] or not re.fullmatch(r"[A-Z_]+=.*", arg):
+            commands[-1].append(arg)
+    return [each for each in commands if each]
 
 
-def parsed(words: list[str], where: str) -> None:
-    """Raises AssertionError for what the verb would not understand."""
+def parsed(args: list[str], location: str) -> None:
+    """Raise AssertionError if the verb would not accept these arguments."""
     command: Any = typer.main.get_command(app)
-    context = command.make_context("sizewright", words[:1], resilient_parsing=True)
+    context = command.make_context("sizewright", args[:1], resilient_parsing=True)
     while hasattr(command, "get_command"):
-        below = command.get_command(context, words[0]) if words else None
-        assert below is not None, f"{where}: no such verb"
-        command, words = below, words[1:]
+        below = command.get_command(context, args[0]) if args else None
+        assert below is not None, f"{location}: no such verb"
+        command, args = below, args[1:]
         if hasattr(command, "get_command"):
-            context = command.make_context("group", words[:1], parent=context, resilient_parsing=True)
+            context = command.make_context("group", args[:1], parent=context, resilient_parsing=True)
     try:
-        command.make_context("verb", list(words), parent=context)
+        command.make_context("verb", list(args), parent=context)
     except Exception as error:
-        if type(error).__name__ != "Exit":  # as --help does
-            raise AssertionError(f"{where}: {error}") from error
+        if type(error).__name__ != "Exit":  # `--help` exits
+            raise AssertionError(f"{location}: {error}") from error
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Page) -> None:
+def test_links_have_existing_targets(page: Page) -> None:
     for link in LINK.findall(page.path.read_text(encoding="utf-8")):
         target = link.partition("#")[0]
         if target and "://" not in target and not target.startswith("mailto:"):
-            there = (page.path.parent / target).resolve()
-            assert there.exists(), f"{name(page)}: {link}"
+            destination = (page.path.parent / target).resolve()
+            assert destination.exists(), f"{name(page)}: {link}"
 
 
 RUNNABLE = [page for page in PAGES if any(True for kind in RUN for _ in page.of(kind))]

@@ -1,4 +1,4 @@
-"""Memory that nothing tells is left out of its picture, and of the report."""
+"""Unknown memory is left out of its picture and of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report is one file that fetches nothing, shows what was told to it, and takes it literally."""
+"""The report is one file that fetches nothing, shows its data, and escapes text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.helpers.formula_trials import formula_trials
 VOID = {"meta", "link", "input", "br", "use"}
 
 
-class Seen(HTMLParser):
-    """Elements and text of a page; fails where it is not well formed."""
+class ParsedPage(HTMLParser):
+    """Elements and text of a page; parsing fails if the page is not well formed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Seen(HTMLParser):
 
 
 @pytest.fixture
-def told(example: Path) -> SizingResult:
+def sizing(example: Path) -> SizingResult:
     job = Job.load(example)
     trials = formula_trials(job)
     decision = select(job, trials)
@@ -61,69 +61,71 @@ def told(example: Path) -> SizingResult:
     return SizingResult(job, build_recommendation(decision), trials, [run_of(job)], decision.model)
 
 
-def test_page_contains_allocation_reasons_and_trials(told: SizingResult) -> None:
-    seen = Seen(page(ReportData(told), datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
-    answer = told.answer
+def test_page_contains_allocation_reasons_and_trials(sizing: SizingResult) -> None:
+    parsed = ParsedPage(page(ReportData(sizing), datetime(2026, 6, 1, 12, tzinfo=timezone.utc)))
+    answer = sizing.answer
     assert answer.target is not None
-    assert f"{answer.target.worker[0].replicas} × {answer.target.worker[0].cpu:g} cores" in seen.text
-    assert all(reason in seen.text for reason in answer.reasons)
-    assert "2026-06-01 12:00 UTC" in seen.text
-    assert all(f"{trial.throughput:,.0f}" in seen.text for trial in told.trials)
-    assert "nightly" in seen.text
-    (record,) = [text for text in seen.texts if text.lstrip().startswith("{") and "recommendation/v1" in text]
+    assert f"{answer.target.worker[0].replicas} × {answer.target.worker[0].cpu:g} cores" in parsed.text
+    assert all(reason in parsed.text for reason in answer.reasons)
+    assert "2026-06-01 12:00 UTC" in parsed.text
+    assert all(f"{trial.throughput:,.0f}" in parsed.text for trial in sizing.trials)
+    assert "nightly" in parsed.text
+    (record,) = [text for text in parsed.texts if text.lstrip().startswith("{") and "recommendation/v1" in text]
     assert json.loads(record) == json.loads(answer.model_dump_json())
 
 
-def test_page_fetches_nothing(told: SizingResult) -> None:
-    seen = Seen(page(ReportData(told)))
-    for tag, attributes in seen.elements:
+def test_page_fetches_nothing(sizing: SizingResult) -> None:
+    parsed = ParsedPage(page(ReportData(sizing)))
+    for tag, attributes in parsed.elements:
         for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:")), (tag, name, value)
-    assert not re.search(r"@import|url\((?!#)", page(ReportData(told)))
+    assert not re.search(r"@import|url\((?!#)", page(ReportData(sizing)))
 
 
-def test_every_figure_has_a_text_alternative_and_numbers(told: SizingResult) -> None:
-    seen = Seen(page(ReportData(told)))
-    pictures = [attributes for tag, attributes in seen.elements if tag == "svg"]
-    assert len(pictures) == 5, "no trial tells phases"
-    assert "No trial has the phases of its steps." in seen.text
+def test_every_figure_has_a_text_alternative_and_numbers(sizing: SizingResult) -> None:
+    parsed = ParsedPage(page(ReportData(sizing)))
+    pictures = [attributes for tag, attributes in parsed.elements if tag == "svg"]
+    assert len(pictures) == 5, "no trial has phases"
+    assert "No trial has the phases of its steps." in parsed.text
     for attributes in pictures:
         assert len(attributes["aria-label"] or "") > 40
-    assert sum(tag == "details" for tag, _ in seen.elements) == 5
+    assert sum(tag == "details" for tag, _ in parsed.elements) == 5
 
 
-def test_ids_are_unique_and_references_resolve(told: SizingResult) -> None:
-    seen = Seen(page(ReportData(told)))
-    names = [attributes["id"] for _, attributes in seen.elements if attributes.get("id")]
+def test_ids_are_unique_and_references_resolve(sizing: SizingResult) -> None:
+    parsed = ParsedPage(page(ReportData(sizing)))
+    names = [attributes["id"] for _, attributes in parsed.elements if attributes.get("id")]
     assert len(names) == len(set(names))
-    links = {attributes.get("href") or attributes.get("xlink:href") for _, attributes in seen.elements}
+    links = {attributes.get("href") or attributes.get("xlink:href") for _, attributes in parsed.elements}
     referred = {link[1:] for link in links if link and link.startswith("#")}
-    referred |= set(re.findall(r"url\(#([^)]+)\)", page(ReportData(told))))
+    referred |= set(re.findall(r"url\(#([^)]+)\)", page(ReportData(sizing))))
     assert referred <= set(names)
 
 
-def test_text_is_escaped(told: SizingResult) -> None:
+def test_text_is_escaped(sizing: SizingResult) -> None:
     wild = "</script><script>alert(1)</script>"
-    trial = told.trials[0].model_copy(update={"message": wild, "host": '"><img src=x onerror=alert(2)>'})
-    answer = told.answer.model_copy(update={"reasons": (wild,)})
-    run = run_of(told.job, name=wild)
-    text = page(ReportData(told._replace(answer=answer, trials=[trial, *told.trials[1:]], runs=[run])))
-    seen = Seen(text)
+    trial = sizing.trials[0].model_copy(update={"message": wild, "host": '"><img src=x onerror=alert(2)>'})
+    answer = sizing.answer.model_copy(update={"reasons": (wild,)})
+    run = run_of(sizing.job, name=wild)
+    text = page(ReportData(sizing._replace(answer=answer, trials=[trial, *sizing.trials[1:]], runs=[run])))
+    parsed = ParsedPage(text)
     assert "<script>alert" not in text
-    assert not any(tag == "img" for tag, _ in seen.elements)
-    assert sum(tag == "script" for tag, _ in seen.elements) == 2
+    assert not any(tag == "img" for tag, _ in parsed.elements)
+    assert sum(tag == "script" for tag, _ in parsed.elements) == 2
 
 
 def test_page_without_enough_data_lists_remedies(example: Path) -> None:
     job = Job.load(example)
     answer = recommend(job, [])
-    seen = Seen(page(ReportData(SizingResult(job, answer))))
-    assert "Not enough data yet." in seen.text
-    assert all(remedy.text in seen.text for remedy in answer.remedies)
-    assert not any(tag == "svg" for tag, _ in seen.elements)
+    parsed = ParsedPage(page(ReportData(SizingResult(job, answer))))
+    assert "Not enough data yet." in parsed.text
+    assert all(remedy.text in parsed.text for remedy in answer.remedies)
+    assert not any(tag == "svg" for tag, _ in parsed.elements)
 
 
-def test_incomplete_trial_is_shown(told: SizingResult) -> None:
-    seen = Seen(page(ReportData(told._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")]))))
-    assert "no room" in seen.text
+def test_incomplete_trial_is_shown(sizing: SizingResult) -> None:
+    parsed = ParsedPage(
+        page(ReportData(sizing._replace(trials=[Trial(workers=1, ps=0, status="failed", message="no room")])))
+    )
+    assert "no room" in parsed.text

@@ -1,4 +1,4 @@
-"""Numbers are rounded for people in one place."""
+"""Numbers are rounded for people by one module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(text: str) -> float:
     [(113_571.6, "113,572"), (0.8, "0.800"), (0.0, "0"), (12.345, "12.3"), (1e15, "1e+15"), (2.5e-9, "2.5e-09"),
      (math.inf, "–"), (math.nan, "–")],
 )  # fmt: skip
-def test_number_keeps_whole_digits_and_three_digits_in_all(value: float, text: str) -> None:
+def test_number_keeps_integer_digits_and_three_significant_digits(value: float, text: str) -> None:
     assert format_number(value) == text
 
 
@@ -56,7 +56,7 @@ def test_interval_is_off_by_less_than_five_percent_of_itself_or_of_its_width(num
 
 
 @given(NUMBERS)
-def test_text_of_any_quantity_is_short(value: float) -> None:
+def test_every_quantity_is_formatted_in_a_short_text(value: float) -> None:
     for text in (
         format_number(value),
         format_bytes(value),
@@ -66,6 +66,6 @@ def test_text_of_any_quantity_is_short(value: float) -> None:
         assert len(text) <= 26, text
 
 
-def test_seconds_of_any_size_are_told() -> None:
+def test_seconds_of_any_size_are_formatted() -> None:
     texts = [format_seconds(value) for value in (0.0, 0.0123, 1e-9, 1e300, math.nan)]
     assert texts == ["0.0 s", "12.3 ms", "1.0e-09 s", "1.16e+295 d", "–"]

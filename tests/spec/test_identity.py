@@ -21,12 +21,12 @@ def command(run: str | list[str], folder: str = ".", **env: str) -> Job:
     return Job.model_validate({"command": {"run": run, "folder": folder, "env": env}})
 
 
-def tables(**told: Any) -> Job:
-    return Job.model_validate({"model": {"tables": told}})
+def tables(**fields: Any) -> Job:
+    return Job.model_validate({"model": {"tables": fields}})
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (clicks("/home/ann/day_*.gz"), clicks("/data/bob/day_*.gz")),
         (clicks("train.txt"), clicks("/data/train.txt")),
@@ -45,13 +45,13 @@ def tables(**told: Any) -> Job:
         (tables(rows="criteo-kaggle", max_rows=1000), tables(rows=Tables().sizes(), max_rows=1000)),
     ],
 )  # fmt: skip
-def test_the_same_job_in_other_words_or_in_another_place_has_the_same_hash(one: Job, other: Job) -> None:
-    assert one.hash == other.hash
-    assert differences(one, other) == {}
+def test_equivalent_jobs_have_the_same_hash(first: Job, second: Job) -> None:
+    assert first.hash == second.hash
+    assert differences(first, second) == {}
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "keys"),
+    ("first", "second", "keys"),
     [
         (clicks("a.tsv"), clicks("b.tsv"), ["data.path"]),
         (clicks("day_*.gz"), clicks("day_1.gz"), ["data.path"]),
@@ -65,63 +65,61 @@ def test_the_same_job_in_other_words_or_in_another_place_has_the_same_hash(one: 
         (Job(), Job().with_batch_size(1024), ["training.batch_size"]),
     ],
 )
-def test_another_job_has_another_hash_and_its_differing_keys_are_named(one: Job, other: Job, keys: list[str]) -> None:
-    assert one.hash != other.hash
-    assert list(differences(one, other)) == keys
+def test_different_jobs_have_different_hashes_and_differing_keys(first: Job, second: Job, keys: list[str]) -> None:
+    assert first.hash != second.hash
+    assert list(differences(first, second)) == keys
 
 
-def test_hashes_of_the_first_version_are_known_from_the_same_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashes_of_the_first_version_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = clicks("logs/train.txt")
-    first = job.hashes[1]
-    assert job.hashes[0] == job.hash != first
-    assert clicks(f"{tmp_path}/logs/train.txt").hashes[1] == first
+    old_hash = job.hashes[1]
+    assert job.hashes[0] == job.hash != old_hash
+    assert clicks(f"{tmp_path}/logs/train.txt").hashes[1] == old_hash
     monkeypatch.chdir("/")
-    assert clicks("logs/train.txt").hashes[1] != first
-    # As an older Sizewright computed them, in the folder /.
-    first_tables = {"model": {"tables": {"rows": list(FIRST_CRITEO_ROWS)}}}  # what the default stood for
+    assert clicks("logs/train.txt").hashes[1] != old_hash
+    # computed by an older Sizewright in the folder /
+    first_tables = {"model": {"tables": {"rows": list(FIRST_CRITEO_ROWS)}}}  # the meaning of the default at that time
     old = Job.model_validate({"data": {"format": "criteo", "path": "/clicks/train.txt"}} | first_tables)
     assert old.hashes[1] == "644c7e834155"
     assert command("python /srv/train.py", "/srv").hashes[1] == "dbffe1a60aae"
 
 
-def test_of_a_secret_the_name_alone_counts_and_of_a_plain_setting_the_value() -> None:
+def test_hash_covers_names_of_secrets_and_values_of_settings() -> None:
     a, b = command("python a.py", MODE="fast", DB_PASSWORD="1"), command("python a.py", MODE="fast", DB_PASSWORD="2")
     assert a.hash == b.hash != command("python a.py", MODE="slow", DB_PASSWORD="1").hash
     assert a.hash != command("python a.py", MODE="fast").hash
 
 
-def test_hashes_of_the_second_version_are_known() -> None:
+def test_hashes_of_the_second_version_are_recognised() -> None:
     env = {"MODE": "fast", "DB_PASSWORD": "s3cret", "DATA": "/mnt/x/clicks"}
     job = command("python /srv/train.py --db=postgres://me:pw@h/d", "/srv", **env)
-    assert job.hashes[1:] == ("ff361f31029c", "ce532d4f2237")  # as an older Sizewright computed them
+    assert job.hashes[1:] == ("ff361f31029c", "ce532d4f2237")  # computed by an older Sizewright
 
 
-def test_old_criteo_jobs_keep_their_hash_whatever_the_name_stands_for_today(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_criteo_jobs_keep_their_hash_if_the_named_rows_change(monkeypatch: pytest.MonkeyPatch) -> None:
     by_name, by_list = tables(rows="criteo-kaggle"), tables(rows=FIRST_CRITEO_ROWS)
-    first = "6119d3ac283d"
-    assert by_list.hash == first
-    assert by_list.known_as(first) == by_list
+    old_hash = "6119d3ac283d"
+    assert by_list.hash == old_hash
+    assert by_list.known_as(old_hash) == by_list
     monkeypatch.setattr("sizewright.spec.model.CRITEO_KAGGLE_ROWS", (*FIRST_CRITEO_ROWS[:-1], 99))
-    assert by_name.hash != first
-    assert first not in by_name.hashes
-    assert by_list.hash == first
-    known = by_name.known_as(first)
-    assert known is not None
-    assert known.model.tables.rows == FIRST_CRITEO_ROWS
+    assert by_name.hash != old_hash
+    assert old_hash not in by_name.hashes
+    assert by_list.hash == old_hash
+    old_job = by_name.known_as(old_hash)
+    assert old_job is not None
+    assert old_job.model.tables.rows == FIRST_CRITEO_ROWS
     assert by_name.known_as(by_name.hash) == by_name
     assert by_name.known_as("ffffffffffff") is None
 
 
 @given(folder=st.lists(st.text("abc _-.", min_size=1, max_size=5), max_size=4), name=st.text("xyz*?1", min_size=1))
-def test_the_folder_never_counts(folder: list[str], name: str) -> None:
-    where = "/" + "".join(f"{part}/" for part in folder)
-    assert clicks(where + name).hash == clicks(name).hash
+def test_hash_does_not_depend_on_the_folder(folder: list[str], name: str) -> None:
+    prefix = "/" + "".join(f"{part}/" for part in folder)
+    assert clicks(prefix + name).hash == clicks(name).hash
 
 
-def test_paths_in_a_job_file_count_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_a_job_file_are_relative_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "jobs [1]"
     folder.mkdir()
     (folder / "day_1.tsv").touch()
@@ -129,10 +127,10 @@ def test_paths_in_a_job_file_count_from_its_folder(tmp_path: Path, monkeypatch: 
     (folder / "own.yaml").write_text("command: {run: python train.py}")
     (folder / "home.yaml").write_text("data: {format: criteo, path: ~/day.tsv}")
     monkeypatch.chdir(tmp_path)
-    log, own = Job.load("jobs [1]/log.yaml"), Job.load(Path("jobs [1]") / "own.yaml")
+    log, command_job = Job.load("jobs [1]/log.yaml"), Job.load(Path("jobs [1]") / "own.yaml")
     monkeypatch.chdir("/")
-    assert own.command is not None
-    assert own.command.folder == str(folder)
+    assert command_job.command is not None
+    assert command_job.command.folder == str(folder)
     from sizewright.datasets.clicks.files import _paths
 
     assert log.data.path is not None
@@ -141,11 +139,11 @@ def test_paths_in_a_job_file_count_from_its_folder(tmp_path: Path, monkeypatch: 
     assert Job.load(folder / "home.yaml").data.path == os.path.expanduser("~/day.tsv")
 
 
-def test_a_job_from_a_pipe_counts_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_from_a_pipe_is_relative_to_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    read, write = os.pipe()
-    os.write(write, b"command: {run: python train.py}")
-    os.close(write)
-    job = Job.load(f"/dev/fd/{read}")
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"command: {run: python train.py}")
+    os.close(write_end)
+    job = Job.load(f"/dev/fd/{read_end}")
     assert job.command is not None
     assert job.command.folder == str(tmp_path)

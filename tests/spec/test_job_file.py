@@ -29,7 +29,7 @@ def load(folder: Path, text: str | bytes) -> Job:
 
 
 def refusal(folder: Path, text: str | bytes) -> str:
-    """The one sentence, without the advice that follows it."""
+    """Return the error message of loading this text, without its remedy."""
     with pytest.raises(JobError) as caught:
         load(folder, text)
     assert caught.value.remedy
@@ -38,7 +38,7 @@ def refusal(folder: Path, text: str | bytes) -> str:
     return caught.value.message
 
 
-def test_the_starter_says_what_it_says() -> None:
+def test_starter_file_has_the_documented_values() -> None:
     job = Job.load(STARTER)
     assert job.name == "my-job"
     assert job.model.tables.max_rows == 100_000
@@ -50,11 +50,11 @@ def test_the_starter_says_what_it_says() -> None:
     assert (job.objective, job.deadline) == ("balanced", None)
 
 
-def test_every_key_may_be_left_out(tmp_path: Path) -> None:
+def test_every_key_is_optional(tmp_path: Path) -> None:
     assert load(tmp_path, "name: job") == Job()
 
 
-def test_short_forms(tmp_path: Path) -> None:
+def test_short_forms_equal_their_long_forms(tmp_path: Path) -> None:
     text = "{deadline: 4h, model: {optimizer: adam}, bounds: {worker: {replicas: 3, cpu: 500m, memory: 1Gi}}}"
     job = load(tmp_path, text)
     assert job.deadline == 14400
@@ -86,7 +86,7 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "it holds nothing"),
         ("# only a comment", "it holds nothing"),
@@ -104,11 +104,11 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> No
         ('"a\\nb": 1', "unknown key 'a b'"),
     ],
 )
-def test_what_is_no_job_file_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes, told: str) -> None:
-    assert told in refusal(tmp_path, text)
+def test_file_that_is_not_a_job_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes, message: str) -> None:
+    assert message in refusal(tmp_path, text)
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"No job file at .*sizewright init"):
         Job.load(tmp_path / "none.yaml")
     with pytest.raises(JobError, match="Cannot read the job file"):
@@ -116,7 +116,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("bounds: {worker: {replicas: [4, 2]}}", "the minimum (4) is above the maximum (2)"),
         ("bounds: {worker: {cpu: [2, 500m]}}", "the minimum (2) is above the maximum (0.5)"),
@@ -152,8 +152,8 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         ("training: {}\nbounds: []\nprices: 1\ndata: 2\nmodel: 3\ndeploy: 4", "and 1 more"),
     ],
 )
-def test_impossible_values_are_refused(tmp_path: Path, text: str, told: str) -> None:
-    assert told in refusal(tmp_path, text)
+def test_impossible_values_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refusal(tmp_path, text)
 
 
 NUMBERS = [
@@ -202,9 +202,9 @@ def test_any_value_at_any_key_is_a_job_that_can_be_sized_or_one_sentence(tmp_pat
         assert report(job, []).worker_memory_bytes > 0
 
 
-def test_the_hash_tells_what_is_trained_and_how() -> None:
+def test_hash_depends_only_on_what_is_trained_and_how() -> None:
     job = Job.load(STARTER)
-    same = [
+    neutral_changes = [
         {"name": "other"},
         {"training": job.training.model_copy(update={"samples": 1})},
         {"bounds": Bounds()},
@@ -213,12 +213,12 @@ def test_the_hash_tells_what_is_trained_and_how() -> None:
         {"deadline": 3600.0},
         {"data": job.data.model_copy(update={"max_broken_share": 0.5})},
     ]
-    assert {job.model_copy(update=change).hash for change in same} == {job.hash}
+    assert {job.model_copy(update=change).hash for change in neutral_changes} == {job.hash}
 
     def model(**change: Any) -> dict[str, Any]:
         return {"model": job.model.model_copy(update=change)}
 
-    other = [
+    hash_changes = [
         model(family="dcn"),
         model(top_mlp=(8,)),
         model(optimizer=Optimizer(name="adam")),
@@ -231,30 +231,30 @@ def test_the_hash_tells_what_is_trained_and_how() -> None:
         {"training": Training(max_staleness=0)},
         {"training": Training(max_staleness=1)},
     ]
-    hashes = {job.model_copy(update=change).hash for change in other}
-    assert len(hashes) == len(other)
+    hashes = {job.model_copy(update=change).hash for change in hash_changes}
+    assert len(hashes) == len(hash_changes)
     assert job.hash not in hashes
 
 
 @pytest.mark.parametrize(
-    ("training", "known"),
+    ("training", "old_hash"),
     [(Training(), "6119d3ac283d"), (Training(sync="sync", batch_size=64), "748ae99b383a")],
 )
-def test_older_hashes_stay_valid(training: Training, known: str) -> None:
-    """As the version before these fields told them: trials of that time still belong to their jobs."""
+def test_older_hashes_stay_valid(training: Training, old_hash: str) -> None:
+    """Hashes from before these fields existed stay the same, so that old trials still belong to their jobs."""
     assert (training.embedding_device, training.max_staleness) == ("cpu", None)
-    first = Model(tables=Tables(rows=FIRST_CRITEO_ROWS))
-    assert Job(model=first, training=training).hash == known
+    old_model = Model(tables=Tables(rows=FIRST_CRITEO_ROWS))
+    assert Job(model=old_model, training=training).hash == old_hash
 
 
 def test_the_hash_stays_when_the_file_is_written_again(tmp_path: Path) -> None:
     job = Job.load(STARTER)
-    again = load(tmp_path, yaml.safe_dump(job.model_dump(mode="json", by_alias=True)))
-    assert again == job
-    assert again.hash == job.hash
+    reloaded = load(tmp_path, yaml.safe_dump(job.model_dump(mode="json", by_alias=True)))
+    assert reloaded == job
+    assert reloaded.hash == job.hash
 
 
-def test_changed_copies() -> None:
+def test_with_methods_return_changed_copies() -> None:
     job = Job.load(STARTER)
     assert job.with_batch_size(64).training.batch_size == 64
     assert job.with_rows((5,) * 26).model.tables.sizes() == (5,) * 26
@@ -280,16 +280,19 @@ def test_records_are_frozen() -> None:
         job.name = "x"
 
 
-def test_jobs_that_were_measured_keep_their_hash_and_criteo_kaggle_is_the_whole_log() -> None:
+def test_measured_jobs_keep_their_hash_and_criteo_kaggle_is_the_full_log() -> None:
     """Trials were measured when `criteo-kaggle` stood for a part of the log; these jobs list its rows."""
     with (EXAMPLES / "criteo-trials.csv").open(encoding="utf-8") as file:
         measured = {row["job_hash"] for row in csv.DictReader(file)}
     assert measured == {Job.load(EXAMPLES / "criteo.yaml").hash}
-    first, named = Tables(rows=FIRST_CRITEO_ROWS), Tables()
-    assert (sum(first.sizes()), sum(named.sizes())) == (9_247_304, 33_762_577)
-    assert Job(model=Model(tables=first)).hash == "6119d3ac283d"
-    assert Job(model=Model(tables=named)).hash == Job(model=Model(tables=Tables(rows=named.sizes()))).hash
-    assert Job(model=Model(tables=named)).hash != Job(model=Model(tables=first)).hash
+    old_tables, current_tables = Tables(rows=FIRST_CRITEO_ROWS), Tables()
+    assert (sum(old_tables.sizes()), sum(current_tables.sizes())) == (9_247_304, 33_762_577)
+    assert Job(model=Model(tables=old_tables)).hash == "6119d3ac283d"
+    assert (
+        Job(model=Model(tables=current_tables)).hash
+        == Job(model=Model(tables=Tables(rows=current_tables.sizes()))).hash
+    )
+    assert Job(model=Model(tables=current_tables)).hash != Job(model=Model(tables=old_tables)).hash
 
 
 def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None:
@@ -301,7 +304,7 @@ def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("model: {tables: {rows: abc}}",
          "'model.tables.rows' must be a whole number, a list, 'criteo-kaggle' or 'from-data', got 'abc'"),
@@ -324,24 +327,26 @@ def test_every_table_of_the_benchmarks_is_of_the_job_that_it_describes() -> None
         ("prices: {core_hour: 1,5}", "'prices': keys must be text (in braces a comma ends a value)"),
     ],
 )  # fmt: skip
-def test_a_refusal_names_the_key_as_written_the_value_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
-    said = refusal(tmp_path, text)
-    assert told in said
+def test_a_refusal_names_the_key_as_written_the_value_and_what_is_allowed(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    error = refusal(tmp_path, text)
+    assert message in error
     for word in ("Input", "Value error", "tuple[", "should", "pattern", "function"):
-        assert word not in said
+        assert word not in error
 
 
-@pytest.mark.parametrize("none", ["0", "[0, 0]"])
+@pytest.mark.parametrize("no_rendezvous", ["0", "[0, 0]"])
 @pytest.mark.parametrize("rendezvous", ["tf_config", "hosts", "torchrun"])
-def test_command_with_0_ps_has_none(tmp_path: Path, rendezvous: str, none: str) -> None:
+def test_command_with_0_ps_has_none(tmp_path: Path, rendezvous: str, no_rendezvous: str) -> None:
     path = tmp_path / "job.yaml"
     text = f"command: {{run: python x.py, rendezvous: {rendezvous}}}\n"
-    path.write_text(text + f"bounds: {{ps: {{replicas: {none}, cpu: 0.5}}}}")
+    path.write_text(text + f"bounds: {{ps: {{replicas: {no_rendezvous}, cpu: 0.5}}}}")
     job = Job.load(path)
     assert not job.has_ps
     path.write_text(text)
     assert Job.load(path).has_ps == (rendezvous != "torchrun")
-    assert Job.load(path).hash == job.hash  # trials of both are of one job, told apart by their PS
+    assert Job.load(path).hash == job.hash  # trials of both belong to one job and differ in their PS
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -350,7 +355,7 @@ def test_a_job_file_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str
 
 
 @pytest.mark.parametrize(
-    ("data", "told", "remedy"),
+    ("data", "message", "remedy"),
     [
         ("name: a\n# é\n".encode("latin-1"), "is not UTF-8: byte 0xe9 at line 2", "iconv"),
         ("name: é\n".encode("utf-16-le"), "is not UTF-8: it holds NULs, as UTF-16", "Save it as UTF-8"),
@@ -361,18 +366,18 @@ def test_a_job_file_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str
         (b'deploy: {image: "{{ image }}:1"}\n', "holds {{ image }}", "Render the template first"),
     ],
 )
-def test_what_is_not_yet_a_job_file_says_how_it_becomes_one(
-    tmp_path: Path, data: bytes, told: str, remedy: str
+def test_file_of_another_kind_is_refused_with_a_way_to_make_a_job(
+    tmp_path: Path, data: bytes, message: str, remedy: str
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(data)
     with pytest.raises(JobError) as caught:
         Job.load(path)
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert remedy in caught.value.remedy
 
 
-def test_braces_in_a_comment_or_a_command_are_no_template(tmp_path: Path) -> None:
+def test_braces_in_a_comment_or_command_are_not_a_template(tmp_path: Path) -> None:
     job = load(tmp_path, "# {{ x }}\ncommand: {run: \"docker ps --format '{{.ID}}'\"}\n")
     assert job.command is not None
     assert job.command.run[-1] == "{{.ID}}"
@@ -382,7 +387,7 @@ SECTIONS = sorted(name for name, field in Job.model_fields.items() if name not i
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_an_empty_section_is_as_one_that_is_left_out(tmp_path: Path, section: str) -> None:
+def test_empty_section_equals_a_missing_section(tmp_path: Path, section: str) -> None:
     assert load(tmp_path, f"name: a\n{section}:\n") == load(tmp_path, "name: a\n")
     assert load(tmp_path, "name: a\nbounds:\n  worker:\n  ps:\n") == load(tmp_path, "name: a\n")
 
@@ -394,7 +399,7 @@ def test_an_empty_value_is_still_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "same"),
+    ("text", "lower_case"),
     [
         ("objective: Cost\n", "objective: cost\n"),
         ("objective: DEADLINE\ndeadline: PT4H\n", "objective: deadline\ndeadline: 14400\n"),
@@ -404,8 +409,8 @@ def test_an_empty_value_is_still_refused(tmp_path: Path) -> None:
          "command: {run: python a.py, progress: json, rendezvous: tf_config}\n"),
     ],
 )  # fmt: skip
-def test_choices_are_taken_in_any_case(tmp_path: Path, text: str, same: str) -> None:
-    assert load(tmp_path, text) == load(tmp_path, same)
+def test_choices_are_taken_in_any_case(tmp_path: Path, text: str, lower_case: str) -> None:
+    assert load(tmp_path, text) == load(tmp_path, lower_case)
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "CUDA:1", "gpu"])
@@ -416,7 +421,7 @@ def test_a_device_with_a_number_says_what_to_write(tmp_path: Path, device: str) 
 
 
 @pytest.mark.parametrize(
-    ("written", "gpu"),
+    ("text", "gpu"),
     [
         ("2", Gpu(count=2)),
         ("'2'", Gpu(count=2)),
@@ -426,15 +431,15 @@ def test_a_device_with_a_number_says_what_to_write(tmp_path: Path, device: str) 
         ("", None),
     ],
 )
-def test_gpus_of_a_host_are_a_number_or_a_kind_and_a_number(tmp_path: Path, written: str, gpu: Gpu | None) -> None:
+def test_gpus_of_a_host_are_a_number_or_a_kind_and_a_number(tmp_path: Path, text: str, gpu: Gpu | None) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {written}\nquota:\n")
+    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {text}\nquota:\n")
     assert Cluster.load(path).hosts[0].gpu == gpu
 
 
-@pytest.mark.parametrize("written", ["a100", "true", "2.5", "[1]", "-1", "2 x a100"])
-def test_gpus_that_are_no_number_show_the_right_spelling(tmp_path: Path, written: str) -> None:
+@pytest.mark.parametrize("text", ["a100", "true", "2.5", "[1]", "-1", "2 x a100"])
+def test_invalid_gpus_are_refused_with_the_right_spelling(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {written}\n")
+    path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {text}\n")
     with pytest.raises(JobError, match=r"'hosts\[0\].gpu' must look like {kind: a100, count: 2}, a100:2 or 2, got"):
         Cluster.load(path)

@@ -54,28 +54,28 @@ ANSWER = Recommendation(
 )
 
 
-def test_the_published_keys_of_a_recommendation() -> None:
-    told = json.loads(ANSWER.to_json())
+def test_recommendation_has_the_published_keys() -> None:
+    document = json.loads(ANSWER.to_json())
     contract = {
         "schema", "status", "job", "target", "lower", "upper", "uncapped", "predicted", "alternatives", "evidence",
         "reasons",
     }  # fmt: skip
-    assert contract <= told.keys()
-    assert (told["schema"], told["status"], told["job"]) == ("sizewright/recommendation/v1", "ok", "ctr")
+    assert contract <= document.keys()
+    assert (document["schema"], document["status"], document["job"]) == ("sizewright/recommendation/v1", "ok", "ctr")
     for name in ("target", "lower", "upper", "uncapped"):
-        assert told[name] == {
+        assert document[name] == {
             "worker": [{"replicas": 3, "cpu": 0.5, "memory_bytes": GIB, "gpu": None}],
             "ps": [{"replicas": 2, "cpu": 1.0, "memory_bytes": 2 * GIB, "gpu": None}],
             "batch_size": 256,
         }
     for name in ("throughput", "completion_time_s", "cost"):
-        assert told["predicted"][name] == {"value": 2.0, "lower": 1.0, "upper": 3.0}
-    assert told["predicted"]["worker_memory_bytes"] == 1
-    assert told["predicted"]["ps_memory_bytes"] == 2
-    assert {"trials", "stage", "model", "limited_by", "host", "extrapolated"} <= told["evidence"].keys()
-    assert told["evidence"]["stage"] == "pre_submission"
-    assert told["evidence"]["extrapolated"] is False
-    assert told["alternatives"][0].keys() >= {"allocation", "throughput", "completion_time_s", "cost"}
+        assert document["predicted"][name] == {"value": 2.0, "lower": 1.0, "upper": 3.0}
+    assert document["predicted"]["worker_memory_bytes"] == 1
+    assert document["predicted"]["ps_memory_bytes"] == 2
+    assert {"trials", "stage", "model", "limited_by", "host", "extrapolated"} <= document["evidence"].keys()
+    assert document["evidence"]["stage"] == "pre_submission"
+    assert document["evidence"]["extrapolated"] is False
+    assert document["alternatives"][0].keys() >= {"allocation", "throughput", "completion_time_s", "cost"}
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ ALLOCATIONS = st.builds(
 
 @given(ALLOCATIONS)
 def test_any_allocation_comes_back_equal_and_adds_up(allocation: Allocation) -> None:
-    told = json.loads(allocation.model_dump_json())
-    assert Allocation.model_validate(told) == allocation
-    assert ("chief" in told) == bool(allocation.chief)
+    document = json.loads(allocation.model_dump_json())
+    assert Allocation.model_validate(document) == allocation
+    assert ("chief" in document) == bool(allocation.chief)
     groups = list(allocation.groups)
     assert allocation.cores() == pytest.approx(sum(g.replicas * g.cpu for _, g in groups))
     assert allocation.memory_bytes() == sum(g.replicas * g.memory_bytes for _, g in groups)
@@ -122,7 +122,7 @@ def test_any_allocation_comes_back_equal_and_adds_up(allocation: Allocation) -> 
         assert allocation.cores(role) == pytest.approx(sum(r.cpu for r in allocation.each(role)))
 
 
-def test_an_allocation_in_words() -> None:
+def test_allocation_is_described_in_words() -> None:
     assert TARGET.describe() == "3 workers × 0.5 cores and 1.0 GiB, 2 PS × 1 core and 2.0 GiB, batch 256"
 
 
@@ -137,14 +137,14 @@ def test_any_plan_comes_back_equal_from_its_file(
     assert Plan.load(path) == plan
 
 
-def test_a_plan_file_that_is_none(tmp_path: Path) -> None:
+def test_plan_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("kind: launch\nscheme: 1\n")
     with pytest.raises(JobError, match=r"unknown key 'scheme' \(did you mean 'schema'\?\)"):
         Plan.load(path)
 
 
-def test_limits_of_a_cluster(tmp_path: Path) -> None:
+def test_cluster_limits_are_the_smaller_of_hosts_and_quota(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("hosts:\n- {kind: big, count: 2, cpu: 16, memory: 64Gi}\n- {kind: wide, cpu: 32, memory: 32Gi}\n")
     cluster = Cluster.load(path)
@@ -157,7 +157,7 @@ def test_limits_of_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("hosts: []", "'hosts'"),
         ("name: x", "'hosts' is missing"),
@@ -171,16 +171,16 @@ def test_limits_of_a_cluster(tmp_path: Path) -> None:
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi}]\nquota: {cpu: -1}", "'quota.cpu'"),
     ],
 )
-def test_a_cluster_file_that_cannot_be_used(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_cluster_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(JobError) as caught:
         Cluster.load(path)
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert "\n" not in str(caught.value)
 
 
-def test_metrics_by_role() -> None:
+def test_metrics_are_selected_by_role() -> None:
     replicas = [
         ReplicaMetrics(role=role, index=i, at_s=0, cpu_s=0, throttled_s=0, memory_peak_bytes=0)  # type: ignore[arg-type]
         for i, role in enumerate(("ps", "worker", "ps"))
@@ -188,7 +188,7 @@ def test_metrics_by_role() -> None:
     assert [r.index for r in Metrics(replicas=tuple(replicas)).of("ps")] == [0, 2]
 
 
-def test_network_bytes_are_those_of_both_ways_and_are_not_stored() -> None:
+def test_network_bytes_are_the_sum_of_both_directions_and_not_stored() -> None:
     about = {"role": "ps", "index": 4, "at_s": 0, "cpu_s": 0, "throttled_s": 0, "memory_peak_bytes": 0}
     replica = ReplicaMetrics.model_validate(about | {"bytes_sent": 3, "bytes_received": 40})
     assert (replica.network_bytes, replica.name) == (43, "ps-4")
@@ -198,8 +198,8 @@ def test_network_bytes_are_those_of_both_ways_and_are_not_stored() -> None:
 
 def test_metrics_are_summed_over_a_role_or_all() -> None:
     def replica(role: str, index: int, **sums: float) -> ReplicaMetrics:
-        usual = {"at_s": 1.0, "cpu_s": 2.0, "throttled_s": 0.0, "memory_peak_bytes": 10}
-        return ReplicaMetrics.model_validate({"role": role, "index": index} | usual | sums)
+        defaults = {"at_s": 1.0, "cpu_s": 2.0, "throttled_s": 0.0, "memory_peak_bytes": 10}
+        return ReplicaMetrics.model_validate({"role": role, "index": index} | defaults | sums)
 
     metrics = Metrics(
         replicas=(replica("ps", 0, pushes=3), replica("worker", 0, steps=4), replica("worker", 2, steps=5))
@@ -222,7 +222,7 @@ def test_plans_and_outcomes_convert_to_frames() -> None:
     assert list(Outcome(status="finished").to_frame().columns) == ["what", "at_s"]
 
 
-def test_gpus_are_called_by_their_kind_where_they_have_one() -> None:
+def test_gpus_are_described_by_their_kind() -> None:
     assert [Gpu(count=1).describe(), Gpu(count=2).describe(), Gpu(kind="a100", count=2).describe()] == [
         "1 GPU", "2 GPUs", "2 a100"
     ]  # fmt: skip

@@ -23,7 +23,7 @@ def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path, load: Call
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("text", "location"),
     [
         ("a: {b: 1, b: 2}", "'b' is given twice, both at line 1"),
         ('{"a": [{"b": 1,\n"b": 2}]}', "'b' is given twice, at line 1 and at line 2"),
@@ -32,8 +32,8 @@ def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path, load: Call
         ("'a': 1\n\"a\": 2", "'a' is given twice"),
     ],
 )
-def test_a_key_given_twice_is_found_at_any_depth(text: str, where: str) -> None:
-    with pytest.raises(KeyTwiceError, match=where):
+def test_a_key_given_twice_is_found_at_any_depth(text: str, location: str) -> None:
+    with pytest.raises(KeyTwiceError, match=location):
         read_yaml(text)
 
 
@@ -84,7 +84,7 @@ def test_every_reader_of_users_files_refuses_a_key_given_twice(tmp_path: Path, r
         read(tmp_path / "file", '{"id": "a",\n"id": "b"}')
 
 
-def test_the_surprises_of_yaml_1_1_are_read_as_people_mean_them(tmp_path: Path) -> None:
+def test_yaml_1_1_special_values_are_read_as_intended(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: on\n"
@@ -121,7 +121,7 @@ def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
     assert read_yaml(yaml.safe_dump(value)) == value
 
 
-def test_the_files_of_the_field_are_read_as_they_are_meant(shared: Path) -> None:
+def test_field_files_are_read_as_intended(shared: Path) -> None:
     from sizewright.api import memory
 
     field = shared / "field"

@@ -62,7 +62,7 @@ MEMORY = [
     ("8.Ki", 8192),
     (".5Mi", 512 * 1024),
     ("+5Gi", 5 * GIB),
-    ("2899102924800m", 2_899_102_925),  # as kubectl prints 2.7Gi
+    ("2899102924800m", 2_899_102_925),  # `kubectl` prints 2.7Gi in this form
     ("1288490188800m", 1_288_490_189),
     ("3e15u", 3_000_000_000),
     ("1,000,000", 1_000_000),
@@ -125,14 +125,14 @@ BAD = ["", "x", "4x", "Gi", "1 2", "1,5", "1,5Gi", "1.000.000", "1.000,5", "0,51
 
 @pytest.mark.parametrize("value", BAD, ids=lambda value: str(value)[:8])
 @pytest.mark.parametrize("parse", [parse_bytes, parse_cores, parse_seconds, parse_count, parse_number])
-def test_what_is_no_quantity_is_refused_with_an_example(parse: Callable[[Any], Any], value: object) -> None:
+def test_invalid_quantity_is_refused_with_an_example(parse: Callable[[Any], Any], value: object) -> None:
     with pytest.raises(ValueError, match=r"is not .* \(write ") as caught:
         parse(value)
     assert len(str(caught.value)) < 180
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "why"),
+    ("parse", "text", "message"),
     [
         (parse_cores, "4Gi", "it has no unit Gi"),
         (parse_cores, "500M", "it has no unit M"),
@@ -151,8 +151,8 @@ def test_what_is_no_quantity_is_refused_with_an_example(parse: Callable[[Any], A
         (parse_count, 1.5, "not a whole number"),
     ],
 )
-def test_a_refusal_says_what_is_wrong(parse: Callable[[Any], Any], text: object, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_a_refusal_says_what_is_wrong(parse: Callable[[Any], Any], text: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse(text)
 
 
@@ -165,10 +165,10 @@ QUANTITIES = st.tuples(
 )  # fmt: skip
 
 
-def _written(digits: int, places: int, end: str | int, group: str, upper: bool) -> tuple[str, Fraction]:
-    """A text of Kubernetes' form (groups apart), and the number that it stands for."""
-    whole, fraction = divmod(digits, 10**places)
-    text = f"{whole:,}".replace(",", group) + (f".{fraction:0{places}d}" if places else "")
+def kubernetes_quantity(digits: int, places: int, end: str | int, group: str, upper: bool) -> tuple[str, Fraction]:
+    """Return a text in the form of Kubernetes (with digit groups), and its value."""
+    integer, fraction = divmod(digits, 10**places)
+    text = f"{integer:,}".replace(",", group) + (f".{fraction:0{places}d}" if places else "")
     if isinstance(end, int):
         return f"{text}{'E' if upper else 'e'}{end}", Fraction(digits, 10**places) * Fraction(10) ** end
     return text + end, Fraction(digits, 10**places) * UNITS[end]
@@ -176,7 +176,7 @@ def _written(digits: int, places: int, end: str | int, group: str, upper: bool) 
 
 @given(QUANTITIES)
 def test_every_kubernetes_quantity_is_read_without_loss(drawn: tuple[int, int, str | int, str, bool]) -> None:
-    text, number = _written(*drawn)
+    text, number = kubernetes_quantity(*drawn)
     assert parse_number(text) == float(number)
     if number.denominator == 1:
         assert parse_count(text) == number
@@ -187,10 +187,10 @@ def test_every_kubernetes_quantity_is_read_without_loss(drawn: tuple[int, int, s
 
 
 @given(QUANTITIES)
-def test_the_schema_takes_what_is_read(drawn: tuple[int, int, str | int, str, bool]) -> None:
+def test_schema_accepts_every_quantity_that_is_read(drawn: tuple[int, int, str | int, str, bool]) -> None:
     import re
 
-    text, number = _written(*drawn)
+    text, number = kubernetes_quantity(*drawn)
     kinds: list[Any] = [Count] + [Bytes] * (4096 <= number < 2**63)
     for kind in kinds:
         pattern = TypeAdapter(kind).json_schema()["anyOf"][1]["pattern"]
@@ -203,7 +203,7 @@ def test_plain_numbers_are_written_out(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["2899102924800m", "3Gi", "4e9", "4E9", "3221225472", "3.5G", "4000000k"])
-def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, text: str) -> None:
+def test_memory_text_has_the_same_value_in_every_file(tmp_path: Path, text: str) -> None:
     from sizewright.datasets.runs.history_files import import_history
     from sizewright.datasets.trials.files import import_trials
     from sizewright.spec import Cluster, Job, Queue, Rails
@@ -226,7 +226,7 @@ def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, te
     current = Queue.load(tmp_path / "jobs.yaml").jobs[0].current
     assert not isinstance(current, str)
     assert current
-    read = [
+    amounts = [
         Job.load(tmp_path / "job.yaml").bounds.worker.memory_bytes[0],
         cluster.hosts[0].memory_bytes,
         cluster.quota.memory_bytes,
@@ -240,11 +240,11 @@ def test_the_same_text_is_the_same_memory_wherever_it_is_read(tmp_path: Path, te
         ).worker_memory,
         read_bytes(text, "memory"),
     ]
-    assert read == [memory] * len(read)
+    assert amounts == [memory] * len(amounts)
 
 
 @given(st.floats(4096, 1e15))
-def test_what_is_written_for_a_file_is_enough_and_hardly_more(value: float) -> None:
+def test_written_quantities_are_rounded_up_by_less_than_one_unit(value: float) -> None:
     assert value <= parse_bytes(memory_quantity(value)) < value + MIB + 1e-3
     assert value <= parse_seconds(write_seconds(value)) < value + 60 + 1e-3
 

@@ -1,4 +1,4 @@
-"""No dump of a job holds a secret, nor the value of a variable; where it starts they come from the environment."""
+"""A written job contains no secret and no value of a variable; at the start they come from the environment."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ JOB = Job(name="own", command=Command(run=("python", "t.py", "--db-token", "s3cr
 VALUES = st.dictionaries(st.text("ABC_TOKEN", min_size=1), st.text(max_size=20).filter(lambda v: not is_withheld(v)))
 
 
-def test_a_record_comes_back_with_names_and_the_same_hash() -> None:
-    read = Job.model_validate_json(JOB.model_dump_json())
-    assert read.command
-    assert list(read.command.env) == list(ENV)
-    assert not set(read.command.env.values()) & set(ENV.values())
-    assert read.command.run == ("python", "t.py", "--db-token", "<hidden>")
-    assert read.hash == JOB.hash
-    assert read.model_dump() == JOB.model_dump()
+def test_restored_record_has_the_names_and_the_same_hash() -> None:
+    restored = Job.model_validate_json(JOB.model_dump_json())
+    assert restored.command
+    assert list(restored.command.env) == list(ENV)
+    assert not set(restored.command.env.values()) & set(ENV.values())
+    assert restored.command.run == ("python", "t.py", "--db-token", "<hidden>")
+    assert restored.hash == JOB.hash
+    assert restored.model_dump() == JOB.model_dump()
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -49,25 +49,25 @@ def test_a_value_with_the_form_of_a_key_leaves_its_name_alone(value: str) -> Non
 
 
 @given(VALUES)
-def test_what_was_written_down_starts_with_the_same_values(env: dict[str, str]) -> None:
+def test_restored_command_starts_with_the_same_values(env: dict[str, str]) -> None:
     command = Command(run=("t",), env=env)
-    written = Command.model_validate_json(command.model_dump_json())
-    assert written.with_values(env).env == command.with_values({}).env == env
+    restored = Command.model_validate_json(command.model_dump_json())
+    assert restored.with_values(env).env == command.with_values({}).env == env
     plain, secret = split(env)
-    assert split(written.env)[0].keys() == plain.keys()
+    assert split(restored.env)[0].keys() == plain.keys()
     assert {**plain, **secret} == env
 
 
-def test_what_the_environment_lacks_is_one_sentence() -> None:
-    written = Job.model_validate_json(JOB.model_dump_json()).command
-    assert written
+def test_missing_variables_are_named_in_one_sentence() -> None:
+    restored = Job.model_validate_json(JOB.model_dump_json()).command
+    assert restored
     with pytest.raises(InputError, match="the environment does not set DB_PASSWORD, STORE") as caught:
-        with_values(written.env, {"MODE": "fast", "INDEX": "{index}"})
+        with_values(restored.env, {"MODE": "fast", "INDEX": "{index}"})
     assert caught.value.remedy.endswith("export DB_PASSWORD=... STORE=...")
     with pytest.raises(InputError, match="MODE has another value in the environment"):
-        with_values(written.env, ENV | {"MODE": "slow"})
+        with_values(restored.env, ENV | {"MODE": "slow"})
     with pytest.raises(InputError, match=r"The words of command.run contained a secret.*--db-token \*\*\*\)"):
-        written.with_values(ENV)
+        restored.with_values(ENV)
 
 
 def test_a_name_without_a_value_is_taken_from_the_environment() -> None:
@@ -90,27 +90,27 @@ def test_a_wrong_value_of_a_variable_is_not_shown() -> None:
 def test_a_command_that_takes_its_batch_size_by_a_variable_is_read_back() -> None:
     command = {"run": "python t.py", "env": {"BS": "{batch_size}", "AT": "x{index}y"}}
     job = sw.load_job({"command": command, "bounds": {"batch_size": [64, 256]}})
-    read = Job.model_validate_json(job.model_dump_json())
-    assert read.hash == job.hash
-    assert read.command is not None
-    assert read.command.takes_batch_size
+    restored = Job.model_validate_json(job.model_dump_json())
+    assert restored.hash == job.hash
+    assert restored.command is not None
+    assert restored.command.takes_batch_size
     assert job.with_objective("cost").command == job.command
 
 
 def test_numbers_and_common_names_count_in_the_hash() -> None:
     for name in ("TOKENS_PER_BATCH", "PIN_MEMORY", "NUM_PASS"):
-        one, other = (Job(command=Command(run=("t",), env={name: value})) for value in ("1", "2"))
-        assert one.hash != other.hash
-    one, other = (Job(command=Command(run=("t", "--tokens-per-sample", value))) for value in ("512", "4096"))
-    assert one.hash != other.hash
+        first, second = (Job(command=Command(run=("t",), env={name: value})) for value in ("1", "2"))
+        assert first.hash != second.hash
+    first, second = (Job(command=Command(run=("t", "--tokens-per-sample", value))) for value in ("512", "4096"))
+    assert first.hash != second.hash
 
 
 def test_ordinary_words_and_paths_come_back_as_they_were() -> None:
     run = ("sh", "-c", "echo '*** start ***'; python t.py", "data/***/x", "--pin-memory", "true")
     job = Job(command=Command(run=run))
-    read = Job.model_validate_json(job.model_dump_json()).command
-    assert read is not None
-    assert read.with_values({}).run == run
+    restored = Job.model_validate_json(job.model_dump_json()).command
+    assert restored is not None
+    assert restored.with_values({}).run == run
     path = "/data/hf_datasets_criteo_kaggle/day.tsv"
-    read = Job.model_validate_json(Job(data={"format": "criteo", "path": path}).model_dump_json())  # type: ignore[arg-type,assignment]
-    assert read.data.path == path  # type: ignore[union-attr]
+    restored = Job.model_validate_json(Job(data={"format": "criteo", "path": path}).model_dump_json())  # type: ignore[arg-type,assignment]
+    assert restored.data.path == path  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""YAML whose aliases stand for more than anybody writes is refused before it is expanded."""
+"""YAML with aliases that expand too far is refused before it is expanded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sizewright.spec import Cluster, Job, Plan
 
 
 def repeated(by: str, levels: int = 12) -> str:
-    """Eight times as much at each level, by aliases in lists or by merges."""
+    """Return YAML that grows eightfold at each level, by aliases in lists or by merges."""
     begin, line = {
         "lists": ("a0: &a0 [1]", "a{n}: &a{n} [{aliases}]"),
         "merges": ("a0: &a0 {x: 1, y: 2}", "a{n}: &a{n} {{<<: [{aliases}]}}"),
@@ -62,7 +62,7 @@ def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
     ["!!float ''", "!!int ''", "!!timestamp x", "!!bool x", "!!binary x", "!!int [1]"],
 )
 @pytest.mark.parametrize("load", [Job.load, YamlText.load])
-def test_a_value_that_is_not_of_the_kind_of_its_tag_is_one_sentence(load, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
+def test_value_that_contradicts_its_tag_is_refused_in_one_sentence(load, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "file.yaml"
     path.write_text(f"training: {{samples: {value}}}\n")
     with pytest.raises(InputError, match=r"is not (valid )?YAML"):
@@ -77,8 +77,8 @@ def test_a_file_that_would_take_minutes_is_refused_at_once(load, tmp_path: Path)
         load(path)
 
 
-def test_a_number_of_thousands_of_digits_is_one_sentence(tmp_path: Path) -> None:
-    """Python refuses to write it, also into the sentence that refuses it."""
+def test_number_of_thousands_of_digits_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Python refuses to convert such a number to text, also for the error message."""
     path = tmp_path / "file.yaml"
     path.write_text(f"training: {{samples: !!int 0x{4_500 * 'f'}}}\n")
     with pytest.raises(InputError, match="more than 300 digits"):
