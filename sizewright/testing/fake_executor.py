@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sizewright.errors import SizewrightError
 from sizewright.executors.change_costs import NO_CHANGE
+from sizewright.executors.plan_checks import check_capable
 from sizewright.executors.registry import unsupported
 from sizewright.executors.session._base import SessionExecutor, TrainingSession
 from sizewright.spec import Capabilities, ChangeCost, Failure, Handle, Job, Metrics, Outcome, Plan
@@ -111,9 +112,7 @@ class FakeExecutor(SessionExecutor):
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Adjust a running job; the clock moves by the seconds of `cost`."""
         self._record("adjust", handle, plan)
-        for capability, is_needed in (("migrate", plan.migrate), ("rebalance", plan.rebalance)):
-            if is_needed and not getattr(self.capabilities, capability):
-                raise unsupported(self.name, capability)
+        check_capable(self, plan)
         super().adjust(handle, plan)
 
     def observe(self, handle: Handle) -> Metrics:

@@ -16,7 +16,7 @@ from sizewright.executors.kubernetes.live_object import LiveObject, seconds_of
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.pods import PodLabels, Pods
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
-from sizewright.executors.registry import unsupported
+from sizewright.executors.plan_checks import check_adjusts, check_capable, check_launches
 from sizewright.executors.time_to_first_step import TimeToFirstStep
 from sizewright.executors.yaml_documents import from_yaml, to_yaml
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
@@ -69,11 +69,7 @@ class ClusterExecutor(ManifestExecutor):
 
         Raises InputError if another job has its name, and the API server's errors.
         """
-        if plan.kind != "launch":
-            raise InputError(
-                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
-                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
-            )
+        check_launches(plan)
         document = self._document(plan)
         since_s = self._clock()
         handle = self._handle(document, plan)
@@ -96,15 +92,10 @@ class ClusterExecutor(ManifestExecutor):
 
         Raises InputError if the plan was made for another job or for other sizes, or during the cool-down.
         """
-        if plan.migrate or plan.rebalance:
-            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
+        check_capable(self, plan)
         job_object = self._known(handle)
         live = LiveObject(self.sized_object(job_object), self, job_object)
-        if plan.kind == "launch" or plan.job.name != handle.job:
-            raise InputError(
-                f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, but {handle.id} is running.",
-                "Make a plan that adjusts it.",
-            )
+        check_adjusts(plan, handle)
         if _is_being_deleted(job_object):
             raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
         if plan.kind == "keep" or live.was_applied_by(plan):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, read_plan
+from sizewright.executors.plan_checks import check_cool_down, check_same_sizes
 from sizewright.spec import ROLES, Allocation, Group, Plan, Role
 from sizewright.spec.units import format_count
 
@@ -49,8 +50,7 @@ class LiveObject:
         """
         if self._annotations.get(PLAN_ID) != plan.id:
             return False
-        if self.sizes != self._executor.asks_for(plan):
-            raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
+        check_same_sizes(plan, self.sizes == self._executor.asks_for(plan))
         return True
 
     def has(self, plan: Plan, target: Allocation) -> bool:
@@ -86,12 +86,7 @@ class LiveObject:
             cooldown_s = read_plan(self._document).cooldown_s
         except InputError:  # the object was not applied by a plan
             return
-        remaining_s = (seconds_of(self._annotations.get(APPLIED_AT)) or 0.0) + cooldown_s - now_s
-        if remaining_s > 0:
-            raise InputError(
-                f"Job {plan.job.name} is in the cool-down of its last plan for another {remaining_s:.0f} s.",
-                f"Apply plan {plan.id} after that.",
-            )
+        check_cool_down(plan, (seconds_of(self._annotations.get(APPLIED_AT)) or 0.0) + cooldown_s, now_s)
 
     def changes_in_place(self, plan: Plan, scales: frozenset[Role], resizes: bool) -> bool:
         """Return whether the job can run on while it changes to the plan's target.

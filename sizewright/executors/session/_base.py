@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.plan_annotations import check_no_secrets
+from sizewright.executors.plan_checks import check_cool_down, check_launches
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec._paths import absolute
@@ -100,11 +101,7 @@ class SessionExecutor:
 
         A plan whose job is running already is not launched twice.
         """
-        if plan.kind != "launch":
-            raise InputError(
-                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
-                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
-            )
+        check_launches(plan)
         for run in self._runs.values():
             if run.outcome is None and run.handle.job == plan.job.name and run.has_applied(plan):
                 return run.handle
@@ -135,12 +132,7 @@ class SessionExecutor:
         if plan.model_copy(update={"current": run.session.allocation}).changes_nothing:
             return
         started = self._clock()
-        remaining_s = run.applied_at + run.plans[-1].cooldown_s - started
-        if remaining_s > 0:
-            raise InputError(
-                f"Job {handle.job} is in the cool-down of its last plan for another {remaining_s:.0f} s.",
-                f"Apply plan {plan.id} after that.",
-            )
+        check_cool_down(plan, run.applied_at + run.plans[-1].cooldown_s, started)
         if plan.target != run.session.allocation:
             run.session.scale(plan.target)
         for name in plan.migrate:

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sizewright.errors import InputError
-from sizewright.executors.registry import unsupported
+from sizewright.executors.plan_checks import (
+    check_adjusts,
+    check_capable,
+    check_cool_down,
+    check_launches,
+    check_same_sizes,
+)
 from sizewright.executors.slurm.commands import SlurmCli, SlurmJob
 from sizewright.executors.slurm.jobs import SlurmJobs, SlurmRecord
 from sizewright.executors.slurm.render import SlurmRenderer
@@ -57,11 +63,7 @@ class SlurmExecutor(SlurmRenderer):
 
         Raises InputError if Slurm refuses it.
         """
-        if plan.kind != "launch":
-            raise InputError(
-                f"Plan {plan.id} is of kind '{plan.kind}' and cannot launch a job.",
-                "Make a launch plan of its target, or pass it to adjust with the handle of the running job.",
-            )
+        check_launches(plan)
         script = self.render(plan)
         plan = plan.model_copy(update={"job": plan.job.with_absolute_path()})
         with self._jobs.lock():
@@ -83,13 +85,8 @@ class SlurmExecutor(SlurmRenderer):
         Raises InputError if the plan was made for another job or for other sizes, during the cool-down, or if Slurm
         would refuse the target; the job then continues.
         """
-        if plan.migrate or plan.rebalance:
-            raise unsupported(self.name, "migrate" if plan.migrate else "rebalance")
-        if plan.kind == "launch" or plan.job.name != handle.job:
-            raise InputError(
-                f"Plan {plan.id} is of kind '{plan.kind}' for {plan.job.name}, but {handle.id} is running.",
-                "Make a plan that adjusts it.",
-            )
+        check_capable(self, plan)
+        check_adjusts(plan, handle)
         with self._jobs.lock():  # another process may change it at the same time
             record = self._adjustable(handle)
             if plan.kind == "keep" or _was_carried_out(record, plan):
@@ -98,7 +95,7 @@ class SlurmExecutor(SlurmRenderer):
             is_same = rounded_allocation(plan.target) == rounded_allocation(record.last.plan.target)
             if is_same and self._unfinished(record):
                 return
-            _check_cool_down(record, plan, self._clock())
+            check_cool_down(plan, record.last.at_s + record.last.plan.cooldown_s, self._clock())
             script = self.render(plan)
             self._restart(record, plan.model_copy(update={"job": plan.job.with_absolute_path()}), script)
 
@@ -265,8 +262,7 @@ def _was_carried_out(record: SlurmRecord, plan: Plan) -> bool:
     """
     if record.submitting or record.last.plan.id != plan.id:
         return False
-    if rounded_allocation(record.last.plan.target) != rounded_allocation(plan.target):
-        raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
+    check_same_sizes(plan, rounded_allocation(record.last.plan.target) == rounded_allocation(plan.target))
     return True
 
 
@@ -277,14 +273,4 @@ def _check_current(record: SlurmRecord, plan: Plan) -> None:
         raise InputError(
             f"Plan {plan.id} was made for {plan.current.describe()}, but the job runs at {current.describe()}.",
             "Make a new plan from what runs now.",
-        )
-
-
-def _check_cool_down(record: SlurmRecord, plan: Plan, now_s: float) -> None:
-    """Raise InputError during the cool-down of the plan that was applied last."""
-    remaining_s = record.last.at_s + record.last.plan.cooldown_s - now_s
-    if remaining_s > 0:
-        raise InputError(
-            f"Job {plan.job.name} is in the cool-down of its last plan for another {remaining_s:.0f} s.",
-            f"Apply plan {plan.id} after that.",
         )
