@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.public_face import MODULES, face, functions, public
+from tests.helpers.public_names import MODULES, functions, listing, public
 
 LISTED = Path(__file__).with_name("public_names.txt")
 NOT_LAZY = {"sizewright.cluster.allocators.registry", "sizewright.cluster.problem.problem", "sizewright.plots"}
@@ -22,7 +22,7 @@ HEAVY = {"numpy", "pandas", "torch", "ray", "mlflow", "sklearn", "scipy", "sqlal
 
 
 def test_the_public_face_is_the_listed_one() -> None:
-    assert face() == LISTED.read_text(encoding="utf-8"), "renew it: python -m tests.test_public_api"
+    assert listing() == LISTED.read_text(encoding="utf-8"), "renew it: python -m tests.test_public_api"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -62,5 +62,5 @@ def test_public_packages_load_nothing_heavy_until_something_is_used() -> None:
 
 
 if __name__ == "__main__":
-    LISTED.write_text(face(), encoding="utf-8")
-    print(f"{LISTED}: {len(face().splitlines())} lines")
+    LISTED.write_text(listing(), encoding="utf-8")
+    print(f"{LISTED}: {len(listing().splitlines())} lines")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import sizewright.errors
-from tests.helpers.public_face import MODULES, fields, functions, public
+from tests.helpers.public_names import MODULES, fields, functions, public
 
 ERRORS = {name: getattr(sizewright.errors, name) for name in sizewright.errors.__all__}
 FUNCTIONS = list(functions())

@@ -30,7 +30,7 @@ from sizewright.runtime.prometheus_metrics import PrometheusObserver
 from sizewright.runtime.run import Running
 from sizewright.spec import Allocation, Handle, Job, Metrics, ReplicaMetrics, Role
 from sizewright.testing import FakeExecutor, ManualClock
-from tests.helpers import made_runs, real_servers
+from tests.helpers import finished_jobs, real_servers
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
@@ -38,7 +38,7 @@ MIB = 1 << 20
 
 def test_trials_and_history_in_postgresql(tmp_path: Path) -> None:
     with real_servers.postgres_server(tmp_path) as url:
-        runs = [made_runs.run_of(Job(name="ctr"), number) for number in range(60)]
+        runs = [finished_jobs.run_of(Job(name="ctr"), number) for number in range(60)]
         trial = Trial(workers=2, ps=1, throughput=123.25, job_hash=Job().hash, started_at=runs[0].started_at)
         with TrialStore(url) as store:
             store.add(trial)

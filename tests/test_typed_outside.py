@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.public_face import MODULES, fields, methods, public
+from tests.helpers.public_names import MODULES, fields, methods, public
 
 ROOT = Path(__file__).resolve().parents[1]
 # Theirs: arrays of any shape or kind to numpy, rows of a data frame, and what a process writes, as it depends on how it

@@ -14,7 +14,7 @@ from sizewright.executors import get_executor
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Job, Plan
-from tests.helpers.beside_runs import JOB, ONE, running_job
+from tests.helpers.fake_runs import JOB, ONE, running_job
 from tests.helpers.stand_in import StandIn, stand_in
 
 GIB = 1 << 30

@@ -15,7 +15,7 @@ from sizewright.recommender.control.decisions import DecisionLog
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.metrics_log import MetricsLog
 from sizewright.spec import Allocation, Job
-from tests.helpers.finished_runs import decisions_of, looks_at, run_of
+from tests.helpers.finished_runs import decisions_of, observations_of, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
 ) -> None:
     job = Job.load(example)
     log, ledger = MetricsLog(folder / "run.jsonl"), AuditLog(folder / "ledger.jsonl")
-    for look in looks_at(job, count=8):
+    for look in observations_of(job, count=8):
         log.append(look)
     target = Allocation.of(2, 1, 0.5, 0.3, 512)
     for name, reason in ((job.name, "it is starved"), ("another", "of no interest")):

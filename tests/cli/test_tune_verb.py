@@ -11,7 +11,7 @@ import pytest
 from sizewright.errors import EngineError
 from sizewright.recommender.control.controller import Controller
 from sizewright.runtime.remote_run import RemoteRun
-from tests.helpers.beside_runs import ONE, recorded_in, running_job
+from tests.helpers.fake_runs import ONE, recorded_in, running_job
 
 JOB_FILE = """
 name: ctr

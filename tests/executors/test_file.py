@@ -10,7 +10,7 @@ from tests.helpers.random_plans import plans
 
 
 @settings(max_examples=100, deadline=None)
-@given(plans(most_groups=3))
+@given(plans(max_groups=3))
 def test_rendered_plan_is_read_back(plan: Plan) -> None:
     for executor in (FileExecutor(), FileExecutor(format="json")):
         assert executor.parse(executor.render(plan)) == plan

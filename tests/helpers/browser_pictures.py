@@ -1,4 +1,4 @@
-"""The browser that long tests look at pages with, and the pictures of them that the documentation shows."""
+"""The browser of the long tests, and the screenshots in the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = BROWSER.parents[2] / "docs"
 
 
 def browser() -> str:
-    """Where Chromium is, with what drives it; skips where there is none."""
+    """Return the path of Chromium and install its driver; skip the test without Chromium."""
     chromium, npm = shutil.which("chromium"), shutil.which("npm")
     if not chromium or not npm:
         pytest.skip("chromium and npm are needed (make test-long installs chromium)")
@@ -23,6 +23,6 @@ def browser() -> str:
 
 
 def keep_picture(picture: Path) -> None:
-    """With KEEP_PICTURES=1 it becomes the one in the documentation."""
+    """Copy a picture into the documentation if KEEP_PICTURES is 1."""
     if os.environ.get("KEEP_PICTURES") == "1":
         shutil.copy(picture, DOCS / picture.name)

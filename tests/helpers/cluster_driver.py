@@ -1,8 +1,8 @@
-"""Trains on the cluster of a test bed and prints what it sees, one JSON object a line.
+"""Train on the cluster of a test bed and print observations, one JSON object per line.
 
-`cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits to be
-told on its standard input that a node has been killed; `command` runs a program; `join ADDRESS` only joins; `paths
-FOLDER` tells where workers import from.
+`cluster_driver.py change tcp|ray SAMPLES` changes the number of replicas while they train; `lose SAMPLES` waits for a
+line on standard input once a node has been killed; `command` runs a program; `join ADDRESS` only joins; `paths
+FOLDER` prints where workers import from.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def say(**what: Any) -> None:
 
 
 def nodes(session: Session) -> dict[str, str]:
-    """The address of each replica's machine."""
+    """Return the address of each replica's machine."""
     import ray
 
     ips = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
@@ -57,8 +57,8 @@ def counts(metrics: Metrics) -> dict[str, Any]:
     return {f"{r.role}-{r.index}": [r.bytes_sent, r.bytes_received, r.pushes] for r in metrics.replicas}
 
 
-def left_over(pids: dict[str, int]) -> dict[str, Any]:
-    """What the cluster still has of a session that has ended, once it has had some seconds to end it."""
+def leftovers(pids: dict[str, int]) -> dict[str, Any]:
+    """Return what the cluster still has of an ended session after up to 10 s."""
     import ray
     from ray._private import state
 
@@ -96,9 +96,9 @@ def change(transport: Literal["tcp", "ray"], samples: int) -> None:
         session.wait(PATIENCE_S)
         say(outcome=session.outcome().model_dump(mode="json"))
         session.checkpoint(folder)
-        found, seen = read_counts(folder, samples)
-        say(once=int((found == 1).sum()), seen=seen)
-    say(left=left_over(pids))
+        counted, dense_count = read_counts(folder, samples)
+        say(once=int((counted == 1).sum()), seen=dense_count)
+    say(left=leftovers(pids))
 
 
 def lose(samples: int) -> None:
@@ -115,7 +115,7 @@ def lose(samples: int) -> None:
         session.wait(PATIENCE_S)
         pids |= session.pids()
         say(nodes=nodes(session), outcome=session.outcome().model_dump(mode="json"))
-    say(left=left_over(pids))
+    say(left=leftovers(pids))
 
 
 COUNTS = """
@@ -128,22 +128,22 @@ for _ in range(200):
 
 
 def command() -> None:
-    """The user's own code: two workers and two PS that only wait."""
+    """Run a user's command: two workers, and two PS that only wait."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
         program.write_text("import os, time\nif os.environ['JOB_NAME'] == 'ps': time.sleep(1000)\n" + COUNTS)
-        told = {"run": [sys.executable, str(program)], "rendezvous": "hosts", "folder": folder, "grace_s": 1}
-        job = Job.model_validate({"name": "own", "command": told, "training": {"batch_size": 10, "samples": 4000}})
+        fields = {"run": [sys.executable, str(program)], "rendezvous": "hosts", "folder": folder, "grace_s": 1}
+        job = Job.model_validate({"name": "own", "command": fields, "training": {"batch_size": 10, "samples": 4000}})
         with CommandSession(job, address=ADDRESS, logs=folder) as session:
             session.scale(Allocation.of(2, 2, 0.3, 0.2, 10))
             metrics = session.observe()
             say(replicas={r.name: r.limited_by for r in metrics.replicas}, trained=metrics.samples_trained)
             say(finished=session.wait(PATIENCE_S), outcome=session.outcome().model_dump(mode="json"))
-    say(left=left_over({}))
+    say(left=leftovers({}))
 
 
 def paths(folder: str) -> None:
-    """Where a worker imports from, while the driver works in a folder that all may write."""
+    """Print where a worker imports from while the driver's folder is writable by everyone."""
     os.chdir(folder)
     engine = Engine(address=ADDRESS)
     say(paths=engine.ray.get(engine.ray.remote(num_cpus=0)(lambda: list(sys.path)).remote()))

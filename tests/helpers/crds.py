@@ -1,4 +1,4 @@
-"""Published definitions of custom resources, as validators that refuse what an API server would refuse or drop."""
+"""Validators from published custom resource definitions refuse what an API server would refuse or drop."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ FILES = {
 
 @cache
 def validator(kind: str) -> jsonschema.Draft202012Validator:
-    """Skips the test where the definitions are not at hand."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared"
-    path = Path(os.environ.get("SIZEWRIGHT_SHARED", beside)) / "crds" / FILES[kind]
+    """Return the validator of a kind; skip the test if the definitions are missing."""
+    shared = Path(__file__).resolve().parents[2].parent / "shared"
+    path = Path(os.environ.get("SIZEWRIGHT_SHARED", shared)) / "crds" / FILES[kind]
     if not path.is_file():
         pytest.skip(f"the definition of {kind} is not at {path}; set SIZEWRIGHT_SHARED to the folder that has crds/")
     definition = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     (version,) = [version for version in definition["spec"]["versions"] if version["storage"]]
-    made = strict(version["schema"]["openAPIV3Schema"])
+    schema = strict(version["schema"]["openAPIV3Schema"])
     # The API server knows the metadata of every object; the definition only says that it is one.
-    made["properties"]["metadata"] = {"type": "object", "required": ["name"]}
-    made["required"] = ["apiVersion", "kind", "metadata", "spec"]
-    return jsonschema.Draft202012Validator(made)
+    schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+    schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    return jsonschema.Draft202012Validator(schema)
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """JSON schema of an openAPIV3Schema that refuses what the API server would drop as unknown."""
-    made = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "description"}
+    """Return an openAPIV3Schema as a JSON schema that refuses fields which the API server would drop as unknown."""
+    result = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "description"}
     if schema.get("x-kubernetes-int-or-string"):
-        made.pop("anyOf", None)
-        made["type"] = ["integer", "string"]
+        result.pop("anyOf", None)
+        result["type"] = ["integer", "string"]
     if schema.get("nullable"):
-        made["type"] = [made["type"], "null"]
+        result["type"] = [result["type"], "null"]
     if "properties" in schema:
-        made["properties"] = {name: strict(inner) for name, inner in schema["properties"].items()}
+        result["properties"] = {name: strict(inner) for name, inner in schema["properties"].items()}
         if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            made.setdefault("additionalProperties", False)
+            result.setdefault("additionalProperties", False)
     for key in ("items", "additionalProperties"):
-        if isinstance(made.get(key), dict):
-            made[key] = strict(made[key])
-    return made
+        if isinstance(result.get(key), dict):
+            result[key] = strict(result[key])
+    return result

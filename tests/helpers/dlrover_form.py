@@ -1,4 +1,4 @@
-"""The form of the dlrover model in plain Python, with known coefficients: what the tests compare the code with."""
+"""The form of the dlrover model in plain Python with known coefficients, as a reference for tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def throughput(row: dict[str, Any], coefficients: dict[str, float] = KNOWN) -> f
 
 
 def allocations(count: int, seed: int = 0, **fixed: float) -> list[dict[str, Any]]:
-    """Distinct allocations, drawn without repeats from a product of axes."""
+    """Draw distinct allocations from a product of axes."""
     axes: dict[str, list[Any]] = {
         "workers": [1, 2, 3, 5], "ps": [1, 2, 3], "worker_cpu": [0.25, 0.5, 1.0, 2.0], "ps_cpu": [0.2, 0.5, 1.0],
         "batch_size": [128, 512, 1024], "embedding_bytes": [10**7, 10**8, 10**9],
@@ -40,6 +40,6 @@ def allocations(count: int, seed: int = 0, **fixed: float) -> list[dict[str, Any
 
 
 def measured(count: int, seed: int = 0, coefficients: dict[str, float] = KNOWN, **fixed: float) -> list[dict[str, Any]]:
-    """Noise-free measurements."""
+    """Return noise-free measurements."""
     rows = allocations(count, seed, **fixed)
     return [row | {"throughput": throughput(row, coefficients)} for row in rows]

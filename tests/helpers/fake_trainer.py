@@ -1,4 +1,4 @@
-"""Trainers as a user might bring: a clock of their own and rates that are known."""
+"""Custom trainers with their own clock and known rates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sizewright.profiler.measure.measure import Timing
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 BLOCK_S = 0.5
-# Without waiting: the trainer's clock moves by a block with every look at it.
+# No waiting: the trainer's clock advances by one block with every observation.
 AT_ONCE = Timing(warm_up_s=0, first_warm_up_s=0, block_s=0)
 
 
 class SteadyTrainer:
-    """Every worker makes a step each `step_s`; failures come from `fails`, by how often it was scaled."""
+    """Every worker takes a step each `step_s`; `fails` maps the number of a scaling to its error."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SteadyTrainer:
 
 
 class ScriptedTrainer:
-    """One worker; `rates` are samples/s of one block after the other."""
+    """One worker whose throughput in successive blocks is `rates`, in samples/s."""
 
     def __init__(self, job: Job, rates: Iterable[float]) -> None:
         self.job = job

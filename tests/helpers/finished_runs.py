@@ -1,4 +1,4 @@
-"""Runs that went through several allocations, for tests of what is shown of them."""
+"""Runs through several allocations, for tests of reports and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sizewright.spec import Allocation, Change, Estimate, Failure, Job, Metrics,
 
 
 def run_of(job: Job, name: str = "nightly", actual: float = 20_000.0) -> FinishedJob:
-    """Began with two workers, went on with four, lost a PS on the way."""
+    """Return a run that starts with two workers, grows to four, and loses a PS."""
     two, four = (Allocation.of(workers, 1, 0.5, 0.3, job.training.batch_size) for workers in (2, 4))
     return FinishedJob(
         id=name, name=name, job=job, started_at=datetime(2026, 6, 1, tzinfo=timezone.utc),
@@ -29,8 +29,8 @@ def run_of(job: Job, name: str = "nightly", actual: float = 20_000.0) -> Finishe
     )  # fmt: skip
 
 
-def looks_at(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]:
-    """Half a second apart, at two workers and one PS that use half of what they have."""
+def observations_of(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]:
+    """Return observations every half second of two workers and one PS that use half of their cores."""
     allocation = Allocation.of(2, 1, 0.5, 0.3, job.training.batch_size, 600 << 20, 500 << 20)
     began = datetime(2026, 6, 1, tzinfo=timezone.utc)
 
@@ -53,15 +53,15 @@ def looks_at(job: Job, rate: float = 1000.0, count: int = 400) -> list[Observed]
 
 
 def decisions_of(job: Job) -> list[Decision]:
-    """Five turns that keep, one that adds two workers, three at four of them, one that is refused and one blind."""
+    """Return five turns that keep, one that adds two workers, three that keep, one refused and one blind."""
     two, four = (Allocation.of(workers, 1, 0.5, 0.3, job.training.batch_size) for workers in (2, 4))
     began = datetime(2026, 6, 1, tzinfo=timezone.utc)
 
-    def turn(number: int, allocation: Allocation, **told: object) -> Decision:
-        told = {"kind": "keep", "reason": "Nothing is better by enough."} | told
+    def turn(number: int, allocation: Allocation, **fields: object) -> Decision:
+        fields = {"kind": "keep", "reason": "Nothing is better by enough."} | fields
         return Decision(
             number=number, at=began + timedelta(seconds=10 * number), job_hash=job.hash, run="r", allocation=allocation,
-            throughput=None if number == 0 else 1000.0 * allocation.replicas("worker"), **told,  # type: ignore[arg-type]
+            throughput=None if number == 0 else 1000.0 * allocation.replicas("worker"), **fields,  # type: ignore[arg-type]
         )  # fmt: skip
 
     more, less = "Four workers save 300 s.", "Two would cost less."

@@ -8,7 +8,7 @@ from sizewright.spec import Job
 
 
 def formula_trials(job: Job, count: int = 8) -> list[Trial]:
-    """Trials as the model's own form would give them, for tests that need no measuring."""
+    """Return trials that follow the form of the model exactly."""
     trials = []
     for i, a in enumerate(space_filling_allocations(job, 1.6, count)):
         w, p, wc, pc = a.replicas("worker"), a.replicas("ps"), a.worker[0].cpu, a.ps[0].cpu

@@ -1,7 +1,7 @@
-"""Live sessions under faults: a program that trains and changes its replicas, and whoever breaks it meanwhile.
+"""Live sessions under faults: a driver trains and changes its replicas while faults are injected.
 
-Run as a program it is the driver; `run_sequence` starts one, breaks things, starts it again where it has ended, and
-compares what the servers counted with what it says, row by row.
+Run as a program, this module is the driver. `run_sequence` starts it, injects faults, restarts it when it has ended,
+and compares what the servers counted with its outcome, row by row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LIMIT_S = 200.0
 
 @dataclass
 class LiveReport:
-    """What came of a sequence. `wrong` are rows that are not as told."""
+    """The result of a sequence; `wrong` counts the rows that differ from the outcome."""
 
     seed: int
     wrong: int = 0
@@ -53,46 +53,50 @@ class LiveReport:
     log: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join([f"seed {self.seed}: {self.wrong} rows are not as told, ended: {self.ended}", *self.log])
+        return "\n".join(
+            [f"seed {self.seed}: {self.wrong} rows differ from the outcome, ended: {self.ended}", *self.log]
+        )
 
 
 def run_sequence(
     seed: int, folder: Path, *, faults: int = 3, samples: int = 40_000, bed: Bed | None = None
 ) -> LiveReport:
-    """A job of so many samples, with changes and faults drawn by the seed, until all are trained: on a Ray of its own,
-    or on the machines of `bed`, one of which is lost or cut off for some seconds."""
+    """Train all samples of a job under changes and faults that the seed draws.
+
+    The job runs on its own Ray, or on the machines of `bed`, one of which is lost or cut off for some seconds.
+    """
     rng, report, began = random.Random(seed), LiveReport(seed), time.monotonic()
-    result, kept = folder / "result.json", folder / "kept"
-    left = faults
+    result, snapshots_folder = folder / "result.json", folder / "kept"
+    remaining = faults
     while not result.exists():
         driver = _start(folder, samples, rng.randrange(10**6), bed)
         report.log.append(f"{time.monotonic() - began:6.1f} driver {driver.pid}")
-        pause_s = 4.0 + 3 * rng.random()  # it loads first
+        pause_s = 4.0 + 3 * rng.random()  # loading comes first
         while driver.poll() is None and time.monotonic() - began < _LIMIT_S:
-            if left and _waited(driver, pause_s):
+            if remaining and _waited(driver, pause_s):
                 what = rng.choice(FAULTS if bed is None else BED_FAULTS)
-                if told := strike(what, driver.pid, rng, bed):
-                    left -= 1
-                    report.log.append(f"{time.monotonic() - began:6.1f} {told}")
+                if event := strike(what, driver.pid, rng, bed):
+                    remaining -= 1
+                    report.log.append(f"{time.monotonic() - began:6.1f} {event}")
                 pause_s = 0.3 + 2 * rng.random()
             time.sleep(0.05)
         if driver.poll() is None:
             report.ended = False
-            report.log.append("it does not end")
+            report.log.append("the driver does not end")
             end_tree(driver.pid)
             return report
-        report.log.append(f"{time.monotonic() - began:6.1f} it ended: {driver.returncode}")
-    told = json.loads(result.read_text())
-    report.log += told["log"]
-    report.wrong = told["wrong"]
-    assert kept.is_dir()
+        report.log.append(f"{time.monotonic() - began:6.1f} the driver ended: {driver.returncode}")
+    record = json.loads(result.read_text())
+    report.log += record["log"]
+    report.wrong = record["wrong"]
+    assert snapshots_folder.is_dir()
     return report
 
 
 def strike(what: str, driver: int, rng: random.Random, bed: Bed | None = None) -> str:
-    """Break something of a driver; returns what was done, nothing where there is nothing to break."""
+    """Inject a fault into a driver's session; return what was done, or "" if there was nothing to break."""
     if bed and what in ("lose a machine", "cut a machine off"):
-        machine = bed.nodes - 1  # the same one each time: the job needs the others
+        machine = bed.nodes - 1  # always the same machine: the job needs the others
         if what == "lose a machine":
             bed.kill_node(machine, silent=rng.random() < 0.5)
         else:
@@ -129,14 +133,14 @@ def strike(what: str, driver: int, rng: random.Random, bed: Bed | None = None) -
 
 
 def processes(driver: int, *names: str, bed: Bed | None = None) -> list[psutil.Process]:
-    """Processes of a driver, or on the machines of a bed, by the beginning of their names."""
-    found: list[psutil.Process] = []
+    """Return the processes of a driver, or on the machines of a bed, whose names have one of the prefixes."""
+    matching: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         for process in _on(bed) if bed else psutil.Process(driver).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if process.name().startswith(names) or " ".join(process.cmdline()[:1]).startswith(names):
-                    found.append(process)
-    return sorted(found, key=lambda process: process.pid)
+                    matching.append(process)
+    return sorted(matching, key=lambda process: process.pid)
 
 
 def _on(bed: Bed) -> Iterator[psutil.Process]:
@@ -147,7 +151,7 @@ def _on(bed: Bed) -> Iterator[psutil.Process]:
 
 
 def cut_link(pid: int, rng: random.Random, to: int | None = None) -> bool:
-    """Shut down a connection between replicas of a process, to the process `to` if it is named: both live on."""
+    """Shut down a connection between replicas, to the process `to` if it is given; both processes live on."""
     theirs = None if to is None else {c.laddr for c in psutil.Process(to).net_connections("tcp")}
     mine = [
         each
@@ -199,17 +203,17 @@ def _start(folder: Path, samples: int, seed: int, bed: Bed | None) -> subprocess
 
 
 def main() -> None:
-    """The driver: it goes on from what an earlier one has kept, changes its replicas, and tells what came of it."""
+    """Resume from the snapshots of an earlier driver, change the replicas, and write the result."""
     from sizewright.training.session import Session
 
     folder, samples, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-    kept, log = folder / "kept", []
-    resume = kept if snapshots(kept) else None
-    inherited = _losses_in(folder, kept, samples) if resume else []
+    snapshots_folder, log = folder / "kept", []
+    resume = snapshots_folder if snapshots(snapshots_folder) else None
+    inherited = _losses_in(folder, snapshots_folder, samples) if resume else []
     job = audit_job(samples)
     with Session(
         job, samples=samples, program=AuditProgram(step_s=0.01), recover=True, hang_s=3.0, timeout_s=60.0,
-        snapshot_s=0.5, folder=kept, resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
+        snapshot_s=0.5, folder=snapshots_folder, resume=resume, address=os.environ.get("SIZEWRIGHT_ADDRESS"),
     ) as running:  # fmt: skip
         _note_saves(running, folder / "losses.jsonl", inherited)
         _note_dense(running, folder / DENSE_OF_A_WORKER)
@@ -224,24 +228,24 @@ def main() -> None:
         outcome = running.outcome()
         losses = [*inherited, *running._account.losses]
         wrong = _wrong(folder, samples, outcome, losses)
-    told = [str(line) for line in (*log, outcome)]
-    (folder / "result.tmp").write_text(json.dumps({"wrong": wrong, "log": told}))
+    lines = [str(line) for line in (*log, outcome)]
+    (folder / "result.tmp").write_text(json.dumps({"wrong": wrong, "log": lines}))
     (folder / "result.tmp").replace(folder / "result.json")
 
 
 def _wrong(folder: Path, samples: int, outcome: Outcome, losses: list[Loss]) -> int:
-    """Rows, and sums of the outcome, that are not as told."""
-    found, seen = read_counts(folder / "last", samples)
+    """Return the number of rows and totals that contradict the outcome."""
+    counts, dense_count = read_counts(folder / "last", samples)
     expected = np.ones(samples, np.float32)
     for loss in losses:
-        held = np.isin(partition_of(np.arange(samples)), loss.parts)
+        in_lost_parts = np.isin(partition_of(np.arange(samples)), loss.parts)
         for start, end in loss.samples:
-            expected[start:end][held[start:end]] = 0
-    least, most = updates_lost(losses, BATCH_SIZES)
+            expected[start:end][in_lost_parts[start:end]] = 0
+    fewest, largest = updates_lost(losses, BATCH_SIZES)
     (dense,) = dense_counts(samples, losses, 1)
-    same = seen >= dense if (folder / DENSE_OF_A_WORKER).exists() else seen == dense
-    odd = [not same, not least <= outcome.updates_lost <= most, outcome.samples != samples]
-    return int((found != expected).sum()) + sum(odd) + outcome.samples_repeated
+    same = dense_count >= dense if (folder / DENSE_OF_A_WORKER).exists() else dense_count == dense
+    odd = [not same, not fewest <= outcome.updates_lost <= largest, outcome.samples != samples]
+    return int((counts != expected).sum()) + sum(odd) + outcome.samples_repeated
 
 
 def _allocation(rng: random.Random) -> Allocation:
@@ -265,7 +269,7 @@ def _change(running: Any, rng: random.Random, checkpoint: Path) -> str:
 
 
 def _note_dense(running: Any, path: Path) -> None:
-    """Whether the dense weights were taken from a worker: nobody tells which samples are in those."""
+    """Note when dense weights are taken from a worker: it is unknown which samples those contain."""
     weights = running._snapshots._from_a_worker
 
     def noted() -> Any:
@@ -276,7 +280,7 @@ def _note_dense(running: Any, path: Path) -> None:
 
 
 def _note_saves(running: Any, path: Path, inherited: list[Loss]) -> None:
-    """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
+    """Note the losses before each snapshot goes to disk; a run that resumes from it has lost the same."""
     save = running._snapshots.save
 
     def noted(folder: str) -> None:
@@ -289,16 +293,16 @@ def _note_saves(running: Any, path: Path, inherited: list[Loss]) -> None:
     running._snapshots.save = noted
 
 
-def _losses_in(folder: Path, kept: Path, samples: int) -> list[Loss]:
-    info, _ = read_snapshot(kept, audit_job(samples))
-    found: list[Loss] = []
+def _losses_in(folder: Path, snapshots_folder: Path, samples: int) -> list[Loss]:
+    info, _ = read_snapshot(snapshots_folder, audit_job(samples))
+    losses_then: list[Loss] = []
     for line in (folder / "losses.jsonl").read_text().splitlines():
         lost, losses = json.loads(line)
         if lost == info.updates_lost:
-            found = [
+            losses_then = [
                 Loss(server, np.array(parts), SampleRanges(map(tuple, ranges))) for server, parts, ranges in losses
             ]
-    return found
+    return losses_then
 
 
 if __name__ == "__main__":

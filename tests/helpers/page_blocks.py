@@ -1,7 +1,7 @@
-"""The code blocks of a page of documentation, each of a kind that says what becomes of it.
+"""The code blocks of a documentation page; the kind of a block says how it is tested.
 
 - `console`: lines after `$ ` are run by a shell, the others are what they print; `# exits 3` at the end of a command
-  says how it ends, else it ends well; a command that ends in ` &` serves until the page is done.
+  is its exit code, 0 by default; a command that ends in ` &` serves until the page is done.
 - `python`: run, all of a page in one namespace.
 - a file: the line above says `<!-- file: NAME -->`; it is written there.
 - `text`: output, or what is no code; not run.
@@ -21,7 +21,7 @@ _EXITS = re.compile(r"#[^#]*\bexits (\d+)")
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a page, and what the page shows of its output."""
+    """One command of a page, and the output that the page shows for it."""
 
     line: int
     text: str
@@ -29,9 +29,9 @@ class Command:
 
     @property
     def exits(self) -> int:
-        """The code that the page says it ends with."""
-        found = _EXITS.search(self.text)
-        return int(found[1]) if found else 0
+        """The exit code that the page states."""
+        match = _EXITS.search(self.text)
+        return int(match[1]) if match else 0
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Block:
 
     @property
     def commands(self) -> list[Command]:
-        """Those of a `console` block, in order."""
-        found: list[tuple[int, list[str], list[str]]] = []
+        """The commands of a `console` block, in order."""
+        parts: list[tuple[int, list[str], list[str]]] = []
         going_on = False
         for number, line in enumerate(self.text.splitlines(), self.line):
             if line.startswith("$ "):
-                found.append((number, [line[2:]], []))
+                parts.append((number, [line[2:]], []))
             elif going_on:
-                found[-1][1].append(line)
-            elif found:
-                found[-1][2].append(line)
+                parts[-1][1].append(line)
+            elif parts:
+                parts[-1][2].append(line)
             going_on = line.endswith("\\") and (going_on or line.startswith("$ "))
-        return [Command(number, "\n".join(words), tuple(shown)) for number, words, shown in found]
+        return [Command(number, "\n".join(words), tuple(shown)) for number, words, shown in parts]
 
 
 @dataclass
@@ -67,12 +67,12 @@ class Page:
     blocks: list[Block] = field(default_factory=list)
 
     def of(self, kind: str) -> Iterator[Block]:
-        """Its blocks of one kind."""
+        """Return the blocks of one kind."""
         return (block for block in self.blocks if block.kind == kind and block.file is None)
 
 
 def read_page(path: Path) -> Page:
-    """Raises ValueError for a block that does not end."""
+    """Return the page at a path; raise ValueError for a block that does not end."""
     page, lines, above = Page(path), path.read_text(encoding="utf-8").splitlines(), ""
     numbered = iter(enumerate(lines, 1))
     for number, line in numbered:

@@ -1,4 +1,4 @@
-"""Runs a page as a reader would, from top to bottom, in a folder that looks like a fresh clone."""
+"""Run a page as a reader would, from top to bottom, in a folder that looks like a fresh clone."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.helpers.page_blocks import Block, Command, Page
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED, _LINKED = ("examples", "docs"), ("benchmarks", "sizewright", "Makefile", "pyproject.toml", "constraints.txt")
 _WORD = re.compile(r"[A-Za-z]{4,}")
-_MADE = shutil.ignore_patterns("_build", "_made", "__pycache__")
+_GENERATED = shutil.ignore_patterns("_build", "_made", "__pycache__")
 _NOT_RUN = ("make", "pip", "git")
-"""Checked by other means: they would set up this very project once more."""
+"""Commands that are tested by other means: they would set up this project again."""
 _CHILD = """
 import json, os, sys, traceback
 sys.path.insert(0, "")
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what blocks print is not looked at
+os.dup2(2, 1)  # the output of blocks is ignored
 namespace = {"__name__": "__main__"}
 for line in sys.stdin:
-    told = json.loads(line)
+    message = json.loads(line)
     fault = ""
     try:
-        exec(compile(told["code"], told["path"], "exec"), namespace)
+        exec(compile(message["code"], message["path"], "exec"), namespace)
     except BaseException:
         fault = traceback.format_exc()
     answers.write(json.dumps(fault) + "\\n")
@@ -42,16 +42,16 @@ for line in sys.stdin:
 
 
 def clone(folder: Path) -> Path:
-    """What a reader has: examples to change, all else to use."""
+    """Set up a clone in a folder: a copy of the examples and docs, links to everything else."""
     for name in _COPIED:
-        shutil.copytree(ROOT / name, folder / name, ignore=_MADE)
+        shutil.copytree(ROOT / name, folder / name, ignore=_GENERATED)
     for name in _LINKED:
         (folder / name).symlink_to(ROOT / name)
     return folder
 
 
 def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
-    """Raises AssertionError at the first block that does not do what the page says."""
+    """Run all blocks of a page; raise AssertionError at the first one that contradicts the page."""
     env = os.environ | env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     with _servers() as servers, ExitStack() as stack:
         python: _Python | None = None
@@ -81,19 +81,19 @@ def _run(page: Page, command: Command, folder: Path, env: dict[str, str], server
     done = subprocess.run(["bash", "-c", command.text], cwd=folder, env=env, capture_output=True, text=True,
                           timeout=900, check=False)  # fmt: skip
     assert done.returncode == command.exits, f"{where}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
-    told = done.stdout + done.stderr
-    assert "Traceback (most recent call last)" not in told, f"{where}\n{told}"
-    missing = words_of(command.shown) - words_of(told.splitlines())
-    assert not missing, f"{where}\nshows words that it does not print: {sorted(missing)}\n{told}"
+    output = done.stdout + done.stderr
+    assert "Traceback (most recent call last)" not in output, f"{where}\n{output}"
+    missing = words_of(command.shown) - words_of(output.splitlines())
+    assert not missing, f"{where}\nshows words that it does not print: {sorted(missing)}\n{output}"
 
 
 def words_of(lines: Any) -> set[str]:
-    """Words of four letters and more: numbers differ from one machine to the next."""
+    """Return the words of four letters and more; numbers differ between machines."""
     return {word for line in lines if "…" not in line for word in _WORD.findall(line)}
 
 
 class _Python:
-    """A process of the page's own, in which its blocks see each other: what they load and start ends with it."""
+    """A process that runs the Python blocks of one page in one namespace."""
 
     def __init__(self, page: Page, folder: Path, env: dict[str, str]) -> None:
         self._page = page
@@ -103,19 +103,19 @@ class _Python:
         )  # fmt: skip
 
     def execute(self, block: Block) -> None:
-        """Raises AssertionError with what the block raised."""
+        """Run a block; raise AssertionError with the traceback of the block."""
         assert self._process.stdin
         assert self._process.stdout
-        told = {"code": "\n" * (block.line - 1) + block.text, "path": str(self._page.path)}
-        self._process.stdin.write(json.dumps(told) + "\n")
+        message = {"code": "\n" * (block.line - 1) + block.text, "path": str(self._page.path)}
+        self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         where = f"{self._page.path.name}:{block.line}"
-        assert answer, f"{where}: it ended the process"
+        assert answer, f"{where}: the block ended the process"
         assert not json.loads(answer), f"{where}\n{json.loads(answer)}"
 
     def close(self) -> None:
-        """Ends it as a program ends, and whatever it has left."""
+        """End the process normally, then kill its remaining children."""
         self._process.communicate(timeout=120)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -123,7 +123,7 @@ class _Python:
 
 @contextmanager
 def _servers() -> Iterator[list[subprocess.Popen[str]]]:
-    """Those that a page starts end with it, with all that they started."""
+    """Yield a list for the servers of a page; end these and their children afterwards."""
     servers: list[subprocess.Popen[str]] = []
     try:
         yield servers

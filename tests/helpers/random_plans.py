@@ -1,4 +1,4 @@
-"""Plans of every kind, for properties over all of them."""
+"""Random plans of every kind, for properties that hold for all of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _CORES = st.floats(0.001, 128.0) | st.sampled_from([0.05, 0.07, 0.25, 0.4, 1.0, 
 _MEMORY = st.just(0) | st.integers(1, 512 * GIB) | st.sampled_from([MIB, GIB, 1000**3])
 
 
-def groups(most: int = 1) -> st.SearchStrategy[tuple[Group, ...]]:
-    """One, or up to so many, of a role."""
+def groups(max_groups: int = 1) -> st.SearchStrategy[tuple[Group, ...]]:
+    """Draw one to `max_groups` groups of a role."""
     group = st.builds(Group, replicas=st.integers(1, 200), cpu=_CORES, memory_bytes=_MEMORY, gpu=_GPUS)
-    return st.lists(group, min_size=1, max_size=most).map(tuple)
+    return st.lists(group, min_size=1, max_size=max_groups).map(tuple)
 
 
 @st.composite
-def plans(draw: st.DrawFn, *, most_groups: int = 1, sides: bool = True, kind: str = "") -> Plan:
-    """With texts of all sorts wherever a plan has text."""
-    some = groups(most_groups)
+def plans(draw: st.DrawFn, *, max_groups: int = 1, sides: bool = True, kind: str = "") -> Plan:
+    """Draw a plan with arbitrary text wherever a plan has text."""
+    some = groups(max_groups)
     side = some if sides else st.just(())
     target = Allocation(
         worker=draw(some), ps=draw(some), chief=draw(st.just(()) | side), evaluator=draw(st.just(()) | side),

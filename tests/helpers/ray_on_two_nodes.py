@@ -1,4 +1,4 @@
-"""The contract of executors over a Ray of two machines, and one life of a job; run on one of these machines."""
+"""The executor contract on a Ray cluster of two machines, and one job from launch to stop."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class TestRay(Contract):
         executor.adjust(handle, last)
         self.until_trained_more(executor, handle)
         costs = [executor.change_cost(plan) for plan in (launch_plan, adjust_plan, last)]
-        assert [cost.changes for cost in costs] == [1, 1, 1], "each kind of change is learned for itself"
-        assert costs[2].seconds < costs[1].seconds, "other limits take less than other replicas"
+        assert [cost.changes for cost in costs] == [1, 1, 1], "each kind of change is learned separately"
+        assert costs[2].seconds < costs[1].seconds, "changing limits is faster than changing replicas"
         outcome = executor.stop(handle)
         assert (outcome.status, [change.kind for change in outcome.changes][:1]) == ("stopped", ["scale"])
 
 
-del Contract, ExecutorContract  # not to be collected here
+del Contract, ExecutorContract  # pytest must not collect them here

@@ -1,4 +1,4 @@
-"""Servers that long tests start for themselves, on ports and in folders of their own."""
+"""Servers that long tests start, each on its own port and in its own folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextmanager
 def started(command: Sequence[object], ready: Callable[[], bool], log: Path, **options: object) -> Iterator[None]:
-    """A server, from when it is ready; it is ended with all that it started."""
+    """Run a server: yield once it is ready, and end it with its children."""
     with log.open("wb") as out:
         server = subprocess.Popen(
             [str(word) for word in command], stdout=out, stderr=out, start_new_session=True, **options
@@ -87,11 +87,11 @@ def prometheus_server(folder: Path, exporter: str) -> Iterator[str]:
 
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
-    """PostgreSQL refuses to run as root: it is started as `postgres` then."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
-    if not found:
+    """Run PostgreSQL, as the user `postgres` if this is root, which PostgreSQL refuses."""
+    installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+    if not installed:
         pytest.skip("Debian's postgresql is not installed")
-    programs, port, data = Path(found[-1]).parent, free_port(), folder / "data"
+    programs, port, data = Path(installed[-1]).parent, free_port(), folder / "data"
     root = os.geteuid() == 0
     data.mkdir(parents=True)
     if root:

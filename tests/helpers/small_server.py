@@ -1,4 +1,4 @@
-"""A server of this host that answers what a test says."""
+"""A local HTTP server with answers that a test defines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Reply(NamedTuple):
 
 @contextmanager
 def server(reply: Callable[[str, dict[str, str], dict[str, str]], Reply]) -> Iterator[str]:
-    """Answers GET and POST by `reply(path, parameters, headers)`; what is yielded is its URL."""
+    """Answer GET and POST with `reply(path, parameters, headers)`; yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
-            told = reply(parts.path, {k: v[0] for k, v in parse_qs(parts.query).items()}, dict(self.headers))
-            self.send_response(told.status)
-            for name, value in told.headers.items():
+            answer = reply(parts.path, {k: v[0] for k, v in parse_qs(parts.query).items()}, dict(self.headers))
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(told.body)
+            self.wfile.write(answer.body)
 
         do_POST = do_GET  # noqa: N815
 

@@ -1,8 +1,8 @@
-"""A stand-in for an API server and the operators behind it: enough of both to hold the executors against over HTTP.
+"""A stand-in for an API server and its operators, complete enough to test the executors over HTTP.
 
-It is no API server: it knows the kinds that the executors use, checks bodies by the published definitions where these
-are at hand, keeps owners of fields (lists are one field each), answers watches, refuses and falls silent as it is told.
-For each job it makes the pods that the operator would make; their logs tell samples as time passes.
+It knows the kinds that the executors use, validates bodies by the published definitions if these are available,
+keeps owners of fields (a list is one field), answers watches, and injects errors and silence on request.
+For each job it creates the pods that the operator would create; their logs report samples as time passes.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ RATE = 20_000.0
 
 
 class RefusedError(Exception):
-    """An answer that is an error."""
+    """A request that is answered with an error status."""
 
     def __init__(self, status: int, message: str, causes: list[tuple[str, str]] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.body = {
             "kind": "Status", "status": "Failure", "message": message, "code": status,
-            "details": {"causes": [{"field": field, "message": told} for field, told in causes or []]},
+            "details": {"causes": [{"field": field, "message": cause} for field, cause in causes or []]},
         }  # fmt: skip
 
 
 class StandIn:
-    """`objects` and `pods` are what it holds; `asked` are the requests so far."""
+    """The server; `objects` and `pods` are its contents, `asked` the requests so far."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
@@ -61,8 +61,8 @@ class StandIn:
         self.asked: list[str] = []
         self.lock = threading.RLock()
         self._faults: list[list[Any]] = []
-        self.odd: Callable[[str, str, Any], Any] = lambda method, path, told: told
-        """What is answered in place of an answer."""
+        self.odd: Callable[[str, str, Any], Any] = lambda method, path, answer: answer
+        """Replaces each answer; set by tests of malformed answers."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -73,20 +73,20 @@ class StandIn:
 
     def kubeconfig(self, folder: Path) -> str:
         path = folder / "kubeconfig"
-        told = {
+        answer = {
             "apiVersion": "v1", "kind": "Config", "current-context": "here", "users": [{"name": "me", "user": {}}],
             "clusters": [{"name": "here", "cluster": {"server": self.url}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
         }  # fmt: skip
-        path.write_text(yaml.safe_dump(told))
+        path.write_text(yaml.safe_dump(answer))
         return str(path)
 
     def fail(self, method: str, part: str, status: int, times: int = 1, after: int = 0, message: str = "") -> None:
-        """The next requests of that method with that part in their path fail; status 0 is silence for a second."""
+        """Let the next matching requests fail; status 0 is silence for a second."""
         self._faults.append([method, part, status, times, after, message])
 
-    def own(self, kind: str, name: str, manager: str, path: tuple[str, ...], value: Any) -> None:
-        """As if another manager had applied one field."""
+    def set_by(self, kind: str, name: str, manager: str, path: tuple[str, ...], value: Any) -> None:
+        """Set a field as if another manager had applied it."""
         with self.lock:
             document = self.objects[kind, "default", name]
             for step in path[:-1]:
@@ -112,7 +112,7 @@ class StandIn:
                 if fault[2] == 0:
                     time.sleep(1.0)
                     raise ConnectionAbortedError
-                raise RefusedError(fault[2], fault[5] or f"told to fail with {fault[2]}")
+                raise RefusedError(fault[2], fault[5] or f"injected failure {fault[2]}")
 
     def apply(self, kind: str, namespace: str, name: str, body: Object, manager: str, dry_run: bool) -> Object:
         _validate(kind, body)
@@ -147,17 +147,17 @@ class StandIn:
 
     def delete(self, kind: str, namespace: str, name: str) -> Object:
         with self.lock:
-            found = self.objects.pop((kind, namespace, name), None)
-            if found is None:
+            removed = self.objects.pop((kind, namespace, name), None)
+            if removed is None:
                 raise RefusedError(404, f"{name} not found")
             self.reconcile()
             return {"kind": "Status", "status": "Success"}
 
     def reconcile(self) -> None:
-        wanted = pods_of(self.objects, self.pods)
-        for name in set(self.pods) - set(wanted):
+        expected = pods_of(self.objects, self.pods)
+        for name in set(self.pods) - set(expected):
             del self.pods[name]
-        for name, pod in wanted.items():
+        for name, pod in expected.items():
             if name not in self.pods:
                 began = datetime.now(timezone.utc).isoformat()
                 pod["metadata"] |= {"uid": uuid.uuid4().hex, "creationTimestamp": began, "name": name}
@@ -182,18 +182,18 @@ class StandIn:
         samples = int(RATE * (time.time() - pod["began"]))
         if "worker" not in name and "chief" not in name:
             return "waiting for workers\n"
-        own = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
+        sums = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
         container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}
-        return f"step\nsizewright-progress {json.dumps({'process': 7, 'sums': own, 'container': container})}\n"
+        return f"step\nsizewright-progress {json.dumps({'process': 7, 'sums': sums, 'container': container})}\n"
 
 
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
-    made = StandIn()
+    server = StandIn()
     try:
-        yield made
+        yield server
     finally:
-        made.close()
+        server.close()
 
 
 def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
@@ -211,7 +211,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             self._answer("DELETE")
 
         def log_message(self, *_: Any) -> None:
-            """Not to the terminal."""
+            """Log nothing."""
 
         def _answer(self, method: str) -> None:
             url = urlsplit(self.path)
@@ -220,11 +220,13 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             stand.asked.append(f"{method} {self.path}")
             try:
                 stand.trip(method, url.path)
-                told = self._find(method, url.path.strip("/").split("/"), query, json.loads(body or "{}"))
-                if told is not None:
-                    told = stand.odd(method, url.path, told)
-                    text = isinstance(told, str)
-                    self._send(200, told if text else json.dumps(told), "text/plain" if text else "application/json")  # type: ignore[arg-type]
+                answer = self._find(method, url.path.strip("/").split("/"), query, json.loads(body or "{}"))
+                if answer is not None:
+                    answer = stand.odd(method, url.path, answer)
+                    text = isinstance(answer, str)
+                    self._send(
+                        200, answer if text else json.dumps(answer), "text/plain" if text else "application/json"
+                    )  # type: ignore[arg-type]
             except RefusedError as refused:
                 self._send(refused.status, json.dumps(refused.body))
             except OSError:
@@ -236,8 +238,8 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if kinds is None:
                 raise RefusedError(404, f"{version} is not served")
             if not rest:
-                told = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in kinds.items()]
-                return {"kind": "APIResourceList", "groupVersion": version, "resources": told}
+                resources = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in kinds.items()]
+                return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
             _, namespace, plural, *named = rest
             kind, name = kinds[plural], named[0] if named else ""
             if named[1:] == ["log"]:
@@ -251,8 +253,8 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if query.get("watch"):
                 return self._watch(kind, namespace, query)
             if name:
-                if found := stand.objects.get((kind, namespace, name)):
-                    return found
+                if document := stand.objects.get((kind, namespace, name)):
+                    return document
                 raise RefusedError(404, f"{kind} {name} not found")
             return {
                 "apiVersion": version,
@@ -267,14 +269,14 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             until, last = time.time() + int(query["timeoutSeconds"]), ""
             while time.time() < until:
-                found = stand.objects.get((kind, namespace, name))
-                now = json.dumps(found)
+                document = stand.objects.get((kind, namespace, name))
+                now = json.dumps(document)
                 if now != last:
-                    event = {"type": "MODIFIED" if found else "DELETED", "object": found or {"metadata": {}}}
+                    event = {"type": "MODIFIED" if document else "DELETED", "object": document or {"metadata": {}}}
                     line = json.dumps(event).encode() + b"\n"
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
                     self.wfile.flush()
-                    if not found:
+                    if not document:
                         break
                 last = now
                 time.sleep(0.02)
@@ -301,7 +303,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
 def _validate(kind: str, body: Object) -> None:
     try:
         schema = validator(kind)
-    except pytest.skip.Exception:  # the definitions are not at hand
+    except pytest.skip.Exception:  # the definitions are missing
         return
     if errors := list(schema.iter_errors(body)):
         causes = [(".".join(map(str, error.absolute_path)), error.message) for error in errors]

@@ -1,4 +1,4 @@
-"""What the operators of four platforms make of a job: pods with their labels. Of each only what the executors rely on.
+"""The pods that the operators of four platforms create for a job, with the labels that the executors rely on.
 
 An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. A TFJob's and a
 Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs.
@@ -13,31 +13,31 @@ Object = dict[str, Any]
 
 
 class UnchangeableError(Exception):
-    """Turned into a refusal by the server."""
+    """A change that the operator does not allow; the server refuses it."""
 
 
-def pods_of(objects: dict[tuple[str, str, str], Object], there: dict[str, Object]) -> dict[str, Object]:
-    """By name: pods that stay, as they are, and those to be made."""
-    wanted: dict[str, Object] = {}
+def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Object]) -> dict[str, Object]:
+    """Return the pods by name: unchanged ones that stay, and new ones."""
+    pods: dict[str, Object] = {}
     for (kind, _, name), document in objects.items():
         if kind == "ScalePlan":
             continue
         for word, index, containers, labels in _REPLICAS[kind](document, objects):
             pod_name = f"{name}-{word.lower()}-{index}"
-            old = there.get(pod_name)
+            old = existing.get(pod_name)
             if old and kind != "ElasticJob":
-                wanted[pod_name] = old
+                pods[pod_name] = old
                 continue
             if old and old["spec"]["containers"][0]["resources"] == containers[0]["resources"]:
-                wanted[pod_name] = old
+                pods[pod_name] = old
                 continue
             if old:
-                pod_name += "-r"  # in the place of one of another size
-                if pod_name in there:
-                    wanted[pod_name] = there[pod_name]
+                pod_name += "-r"  # replaces a pod of another size
+                if pod_name in existing:
+                    pods[pod_name] = existing[pod_name]
                     continue
-            wanted[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
-    return wanted
+            pods[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    return pods
 
 
 def _tfjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
@@ -70,10 +70,10 @@ def _elasticjob(document: Object, objects: Any) -> Iterator[tuple[str, int, list
     plans = [each for (kind, _, _), each in objects.items() if kind == "ScalePlan" and each["spec"]["ownerJob"] == name]
     for word, spec in document["spec"]["replicaSpecs"].items():
         count, containers = spec["replicas"], _containers(spec)
-        for plan in plans:  # in the order in which they came
-            told = plan["spec"]["replicaResourceSpecs"][word]
-            count = told["replicas"]
-            containers[0]["resources"] = {"requests": told["resource"], "limits": told["resource"]}
+        for plan in plans:  # in order of creation
+            resources = plan["spec"]["replicaResourceSpecs"][word]
+            count = resources["replicas"]
+            containers[0]["resources"] = {"requests": resources["resource"], "limits": resources["resource"]}
         for index in range(count):
             keys = {"name": name, "replica-type": word, "rank-index": str(index)}
             yield word, index, containers, {f"elasticjob.dlrover/{k}": v for k, v in keys.items()}
@@ -87,7 +87,7 @@ _REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "RayJob": _rayjob, "ElasticJob": 
 
 
 def _volcano_spec(before: Object, after: Object) -> None:
-    """Its webhook lets minAvailable and replicas change, and nothing else."""
+    """Raise if anything but minAvailable and replicas changes, as Volcano's webhook does."""
 
     def rest(document: Object) -> Any:
         tasks = [

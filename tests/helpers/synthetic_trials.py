@@ -1,4 +1,4 @@
-"""Jobs small enough to enumerate, and trials of them from a known form."""
+"""Jobs that are small enough to enumerate, and trials that follow a known form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUNDS = Bounds(
     worker=RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(0, 4 * GIB)),
     ps=RoleBounds(replicas=(1, 3), cpu=(0.25, 0.5), memory=(0, 4 * GIB)),
 )
-# Cores that the bounds above allow, written out.
+# All numbers of cores that the bounds above allow.
 WORKER_CPU = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0]
 PS_CPU = [0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
 COEFFICIENTS = (0.003, 4e-5, 0.002, 0.001)

@@ -1,4 +1,4 @@
-"""What several tests of the engine need: a small job, parameter servers with routings over them, workers."""
+"""Parts for tests of the engine: a small job, parameter servers with a routing, and workers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from sizewright.training.worker.ps_client import DensePush, OutgoingPush, PsClie
 from sizewright.training.worker.weights import FlatWeights
 from sizewright.training.worker.worker import Worker
 
-torch.set_num_threads(1)  # the networks are small, and workers have threads of their own
+torch.set_num_threads(1)  # the networks are small, and each worker has its own thread
 TOKEN = bytes(range(32))
 _SAMPLES = ((i, i + 1) for i in itertools.count(1 << 40))
-_READERS = itertools.count(1000)
-"""Numbers of workers that tests read with."""
+_READER_NUMBERS = itertools.count(1000)
+"""Worker numbers with which tests read."""
 
 
 def small_job(
@@ -106,7 +106,7 @@ def request(
     width: int = 2,
     samples: tuple[int, int] | None = None,
 ) -> ExchangeRequest:
-    """One exchange: a push when `push_tag` is given, of samples of its own if none are named, and a pull of `keys`."""
+    """Return an exchange that pulls `keys`, and pushes if `push_tag` is given (of new samples by default)."""
     start, end = samples or next(_SAMPLES)
     dense = np.array(dense, np.float32)
     return ExchangeRequest(
@@ -129,7 +129,7 @@ def servers_for(running: Sequence[PsServer], first: int = 1) -> tuple[Server, ..
 
 
 class Cluster:
-    """Empty parameter servers for a job behind TCP, dense weights as its network begins with, and a routing."""
+    """Empty parameter servers of a job behind TCP, with the initial dense weights of its network and a routing."""
 
     def __init__(self, job: Job, servers: int) -> None:
         self.job = job
@@ -150,8 +150,8 @@ class Cluster:
         return PsClient(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
 
     def read(self, keys: Keys) -> tuple[Floats, Floats]:
-        """Rows of keys and all dense weights; keys that are new appear. No round waits for it."""
-        reader = next(_READERS)
+        """Return rows of keys (new keys get a row) and all dense weights; no round waits for this reader."""
+        reader = next(_READER_NUMBERS)
         router = self.router(reader)
         try:
             return pull(router, keys, self.dense.size)
@@ -161,7 +161,7 @@ class Cluster:
                 server._ps.forget(reader)
 
     def predict(self, batch: Batch) -> Floats:
-        """Logits of a batch with what the servers hold now."""
+        """Return the logits of a batch for the current weights of the servers."""
         rows, dense = self.read(make_keys(batch.ids))
         network = make_network(self.job.model)
         FlatWeights(network).weights[:] = dense
@@ -170,7 +170,7 @@ class Cluster:
             logits: Floats = network(torch.from_numpy(batch.dense), torch.from_numpy(embedded)).numpy()
         return logits
 
-    def worker(self, feed: ListFeed, number: int = 1) -> Worker:
+    def worker(self, feed: ListSource, number: int = 1) -> Worker:
         training = self.job.training
         return Worker(
             NetworkStep(make_network(self.job.model), BuiltIn().loss),
@@ -195,7 +195,7 @@ def serving(job: Job, servers: int) -> Iterator[Cluster]:
 
 
 def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
-    """Rows in the order of the keys, and the dense weights."""
+    """Return rows in the order of the keys, and the dense weights."""
     lookup = router.routing.lookup(keys)
     rows, weights = np.empty((len(lookup.keys), router.width), np.float32), np.zeros(dense, np.float32)
     router.send(None, Pull(1, lookup), DensePush(), WANT_DENSE if dense else 0)
@@ -204,19 +204,19 @@ def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
 
 
 def push(router: PsClient, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
-    """Push alone, of samples of its own: nothing is pulled."""
+    """Push gradients of new samples without a pull."""
     start, end = next(_SAMPLES)
     dense_push = DensePush(dense, np.array([(start, end)])) if dense.size else DensePush()
     router.send(OutgoingPush(tag, version, lookup, grads, start, end), None, dense_push, 0)  # type: ignore[arg-type]
     router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
 
 
-class ListFeed:
-    """Batches of a list, or of an endless stream; remembers what was trained and handed back."""
+class ListSource:
+    """A batch source over a list or a stream that remembers the reported and handed-back batches."""
 
     def __init__(self, batches: Iterable[Batch | None]) -> None:
         self.finished = False
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.handed_back = 0
         self._batches = iter(batches)
         self._count = 0
@@ -230,14 +230,14 @@ class ListFeed:
         return LeasedBatch(batch, self._count, start, end)
 
     def trained(self, batch: LeasedBatch) -> None:
-        self.told.append(batch.lease)
+        self.reported.append(batch.lease)
 
     def hand_back(self) -> None:
         self.handed_back += 1
 
 
 def stream(job: Job, index: int = 0, workers: int = 1, count: int | None = None) -> Iterator[Batch]:
-    """Every `workers`-th batch of the job's samples."""
+    """Yield every `workers`-th batch of the job's samples."""
     source: SampleSource = open_samples(job)
     size, number = job.training.batch_size, 0
     while count is None or number < count:
@@ -246,12 +246,12 @@ def stream(job: Job, index: int = 0, workers: int = 1, count: int | None = None)
 
 
 def held_out(job: Job, count: int) -> Batch:
-    """Samples that no test trains."""
+    """Return samples that no test trains."""
     return open_samples(job).read(50_000_000, count)
 
 
 def in_threads(*calls: Callable[[], object], timeout_s: float = 60) -> None:
-    """Each in a thread of its own; an exception of any is raised here."""
+    """Run each call in its own thread, and raise the first exception."""
     faults: list[BaseException] = []
 
     def run(call: Callable[[], object]) -> None:
@@ -271,17 +271,17 @@ def in_threads(*calls: Callable[[], object], timeout_s: float = 60) -> None:
 
 
 def train(workers: Sequence[Worker], steps: int) -> None:
-    """Each worker takes so many steps."""
+    """Let each worker take `steps` steps."""
     in_threads(*(lambda worker=worker: [worker.step() for _ in range(steps)] for worker in workers))
 
 
-def own_group(name: str) -> CgroupTree:
-    """A writable control group, or a skipped test."""
+def writable_group(name: str) -> CgroupTree:
+    """Return a writable control group, or skip the test."""
     tree = find_cgroups(f"szwtest-{os.getpid()}-{name}")
     if tree is None:
-        pytest.skip("this host lets nobody make control groups here")
+        pytest.skip("control groups cannot be created on this host")
     return tree
 
 
-def in_order(slots: Slots) -> list[int]:
+def as_list(slots: Slots) -> list[int]:
     return [int(slot) for slot in slots]

@@ -1,4 +1,4 @@
-"""Any valid trial, as hypothesis draws it."""
+"""Hypothesis strategies for valid trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda text: text == text.strip()
 )
-"""Blanks around a text are not kept: spreadsheets put them there."""
+"""Texts without surrounding blanks, which are stripped because spreadsheets add them."""
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(timezone.utc))
 
 
@@ -24,9 +24,11 @@ def _values(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     kind = parts[0] if parts and get_origin(field.annotation) is not Literal else field.annotation
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
-    least = 4096 if name in ("worker_memory_bytes", "ps_memory_bytes") else 1  # memory of a process has a page
+    minimum = (
+        4096 if name in ("worker_memory_bytes", "ps_memory_bytes") else 1
+    )  # a process has at least one page of memory
     return {
-        int: st.integers(least, LARGEST),
+        int: st.integers(minimum, LARGEST),
         float: st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False),
         str: TEXTS,
         datetime: TIMES,

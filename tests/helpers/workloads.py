@@ -1,4 +1,4 @@
-"""Workloads to simulate."""
+"""Workloads for the simulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def workload_of(
     work: object, *, arrived: object = 0.0, power: float = 0.8, sizes: object = (1, 2, 4, 8), elastic: object = True,
     change_s: float = 0.0, restart_s: float = 0.0, asked: int = 1,
 ) -> Workload:  # fmt: skip
-    """Jobs of one resource whose speed is size**power; each asks for its size number `asked`, from 1."""
+    """Return jobs of one resource whose speed is size**power; each requests its size number `asked`, from 1."""
     w = np.atleast_1d(np.asarray(work, float))
     N, s = len(w), np.concatenate([[0.0], np.asarray(sizes, float)])
     offered = np.ones((N, len(s)), dtype=bool)

@@ -17,7 +17,7 @@ from sizewright.models import ThroughputModel
 from sizewright.plots import Picture
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Evidence, Job, Recommendation
-from tests.helpers.finished_runs import decisions_of, looks_at, run_of
+from tests.helpers.finished_runs import decisions_of, observations_of, run_of
 from tests.helpers.formula_trials import formula_trials
 
 PHASES = {"phase_data_s": 0.001, "phase_pull_s": 0.003, "phase_compute_s": 0.01, "phase_push_s": 0.002}
@@ -41,7 +41,7 @@ ALL: dict[str, Draw] = {
     "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
     "phases": lambda job, trials: plots.phases(trials),
     "predicted": lambda job, trials: plots.predicted(job, trials, [run_of(job)]),
-    "observed": lambda job, trials: plots.observed(looks_at(job)),
+    "observed": lambda job, trials: plots.observed(observations_of(job)),
     "over_time": lambda job, trials: plots.over_time(run_of(job)),
 }
 
@@ -170,7 +170,7 @@ def test_phases_of_many_allocations_are_thinned() -> None:
         lambda job, empty: plots.pareto(empty),
         lambda job, empty: plots.memory(empty),
         lambda job, empty: plots.decided([]),
-        lambda job, empty: plots.observed(looks_at(job)[:1]),
+        lambda job, empty: plots.observed(observations_of(job)[:1]),
         lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
     ],
 )
@@ -182,6 +182,6 @@ def test_nothing_to_draw_raises_input_error(draw: Callable[[Job, Recommendation]
 
 
 def test_observed_picture_shows_the_measured_rate(job: Job) -> None:
-    picture = plots.observed(looks_at(job, rate=2000.0))
+    picture = plots.observed(observations_of(job, rate=2000.0))
     assert {row[1] for row in picture.numbers[1]} == {"2,000"}
     assert "2,000 samples/s on average" in picture.alt

@@ -17,7 +17,7 @@ from sizewright.reporting.page import page
 from sizewright.spec import Job
 from tests.helpers.browser_pictures import BROWSER as HERE
 from tests.helpers.browser_pictures import browser, keep_picture
-from tests.helpers.finished_runs import decisions_of, looks_at, run_of
+from tests.helpers.finished_runs import decisions_of, observations_of, run_of
 
 pytestmark = pytest.mark.long
 EXAMPLES = HERE.parents[2] / "examples"
@@ -34,7 +34,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert isinstance(decision, Selection)
     ended = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
     sized = SizingResult(job, build_recommendation(decision), [*trials, ended], [run_of(job)], decision.model)
-    (folder / "report.html").write_text(page(ReportData(sized, looks_at(job), decisions=decisions_of(job))))
+    (folder / "report.html").write_text(page(ReportData(sized, observations_of(job), decisions=decisions_of(job))))
     words = ["node", HERE / "look.mjs", folder / "report.html", chromium, folder]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from sizewright.retraining.drift import MIN_RUNS, drift
 from sizewright.spec import Failure, Job, Outcome
-from tests.helpers.made_runs import run_of
+from tests.helpers.finished_jobs import run_of
 
 JOB = Job(name="ctr")
 

@@ -10,7 +10,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.retraining.lessons import gather, is_held_out, to_judge, to_learn
 from sizewright.spec import Allocation, Failure, Job, Model, Outcome, Tables
 from sizewright.spec.command import Command
-from tests.helpers.made_runs import ALLOCATION, run_of
+from tests.helpers.finished_jobs import ALLOCATION, run_of
 
 JOB = Job(name="ctr", model=Model(tables=Tables(count=19, rows=1000, dim=8)))
 

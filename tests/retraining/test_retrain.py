@@ -25,7 +25,7 @@ from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, retrain
 from sizewright.spec import Job, Training
 from sizewright.spec.wording import sentences
-from tests.helpers.made_runs import run_of
+from tests.helpers.finished_jobs import run_of
 
 OWN = Job(name="own", training=Training(batch_size=1024))
 

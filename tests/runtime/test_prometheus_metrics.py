@@ -24,7 +24,7 @@ from sizewright.runtime.prometheus_metrics import PrometheusObserver
 from sizewright.runtime.run import Running
 from sizewright.spec import ROLES, Allocation, Gpu, Group, Handle, Metrics, ReplicaMetrics
 from sizewright.testing import FakeExecutor
-from tests.helpers.beside_runs import JOB, ONE, run_with
+from tests.helpers.fake_runs import JOB, ONE, run_with
 from tests.helpers.small_server import Reply, server
 
 HANDLE = Handle(executor="fake", id="ctr-1", job="ctr")

@@ -15,7 +15,7 @@ from sizewright.runtime.plan_files import adjust_plan
 from sizewright.runtime.remote_run import find_run
 from sizewright.runtime.watched import attached_to
 from sizewright.spec import Allocation
-from tests.helpers.beside_runs import JOB, ONE, running_job
+from tests.helpers.fake_runs import JOB, ONE, running_job
 
 TWO = Allocation.of(2, 1, 1.0, 1.0, 512)
 

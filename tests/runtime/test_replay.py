@@ -15,7 +15,7 @@ from sizewright.runtime.metrics_log import MetricsLog, Observed
 from sizewright.runtime.replay import ReplayExecutor
 from sizewright.runtime.tuning import Tuning
 from sizewright.spec import Handle, Metrics
-from tests.helpers.beside_runs import JOB, ONE, START, rate, recorded_in, run_with, trials
+from tests.helpers.fake_runs import JOB, ONE, START, rate, recorded_in, run_with, trials
 
 HANDLE = Handle(executor="replay", id="r", job="ctr")
 

@@ -19,7 +19,7 @@ from sizewright.runtime.plan_files import launch_plan
 from sizewright.runtime.run import MetricsCallback, Running, run_plan
 from sizewright.spec import Capabilities, Handle, Metrics, Outcome, Plan, Rails, RoleRails
 from sizewright.testing import FakeExecutor
-from tests.helpers.beside_runs import JOB, ONE, rate, tuner_of
+from tests.helpers.fake_runs import JOB, ONE, rate, tuner_of
 
 
 def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decision]]:

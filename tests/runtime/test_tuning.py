@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from sizewright.runtime.tuning import Tuning, tuning
 from sizewright.testing import FakeExecutor
-from tests.helpers.beside_runs import JOB
+from tests.helpers.fake_runs import JOB
 
 
 def threads() -> set[int]:

@@ -55,14 +55,14 @@ def quotas(session: Session) -> dict[str, str]:
     """Quota and period of each replica, as the kernel's files tell."""
     tree = session._node_agent.tree
     if tree is None:
-        pytest.skip("this host lets nobody make control groups here")
-    found = {}
+        pytest.skip("control groups cannot be created on this host")
+    read = {}
     for name in session.pids():
         group = tree.child(name)
         folder = group.folders["cpu"]
         files = ["cpu.max"] if group.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        found[name] = " ".join((folder / file).read_text().strip() for file in files)
-    return found
+        read[name] = " ".join((folder / file).read_text().strip() for file in files)
+    return read
 
 
 # These two come first: each has a Ray of its own, and a process has one at a time.
@@ -86,10 +86,10 @@ def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
     ours = {process.pid for process in psutil.Process().children(recursive=True)}
     with Session(job_with_big_tables(), timeout_s=90) as session:
         if session._node_agent.tree is None:
-            pytest.skip("this host lets nobody make control groups here")
-        left = leavings(session)
-        assert all(path.exists() for path in left)
-        assert any(path.name.startswith("szw-") for path in left)
+            pytest.skip("control groups cannot be created on this host")
+        remains = leavings(session)
+        assert all(path.exists() for path in remains)
+        assert any(path.name.startswith("szw-") for path in remains)
         tight = Allocation.of(1, 1, 0.5, 0.5, 32, ps_memory_bytes=400 << 20)
         with pytest.raises(ReplicaDiedError, match=r"ps-0 was ended for using more memory.*Raise its memory") as caught:
             session.scale(tight)
@@ -102,13 +102,13 @@ def test_stop_leaves_nothing_even_after_an_out_of_memory() -> None:
         started = {p.pid for p in psutil.Process().children(recursive=True) if p.status() != "zombie"} - ours
         assert not started
         assert not any(psutil.pid_exists(pid) for pid in pids)
-        assert not any(path.exists() for path in left)
+        assert not any(path.exists() for path in remains)
         assert not import_ray().is_initialized()
         session.stop()  # twice is fine
 
 
 @pytest.mark.long
-def test_a_synchronous_job_trains_and_scales_at_once() -> None:
+def test_synchronous_job_scales_without_delay() -> None:
     """Halting must not wait for a round that a worker which has halted already will never join."""
     job = small_job(rows=ROWS, sync="sync", dense_sync_steps=2)
     with Session(job, timeout_s=60) as session:
@@ -125,7 +125,7 @@ def test_a_synchronous_job_trains_and_scales_at_once() -> None:
             session.scale(TWO_BY_TWO)
 
 
-def test_every_replica_is_held_to_its_cores(session: Session) -> None:
+def test_every_replica_is_limited_to_its_cores(session: Session) -> None:
     session.scale(TWO_BY_TWO)
     cores = {"ps-0": 0.2, "ps-1": 0.2, "worker-0": 0.4, "worker-1": 0.3}
     assert quotas(session) == {name: f"{round(cpu * PERIOD_US)} {PERIOD_US}" for name, cpu in cores.items()}
@@ -160,7 +160,7 @@ def test_counters_only_grow(session: Session) -> None:
         assert new.lookups > old.lookups
 
 
-def test_scaling_uses_the_processes_that_are_there(session: Session) -> None:
+def test_scaling_reuses_existing_processes(session: Session) -> None:
     session.scale(TWO_BY_TWO)
     both = session.pids()
     session.scale(ONE_BY_ONE)
@@ -173,7 +173,7 @@ def test_scaling_uses_the_processes_that_are_there(session: Session) -> None:
     assert session.pids() == both
 
 
-def test_a_pause_stops_training_and_keeps_the_processes(session: Session) -> None:
+def test_pause_stops_training_and_keeps_the_processes(session: Session) -> None:
     session.scale(ONE_BY_ONE)
     pids = session.pids()
     session.pause()
@@ -197,24 +197,24 @@ def test_tables_are_filled_to_their_scale_and_no_further(session: Session, table
 
 
 @pytest.mark.parametrize(
-    ("allocation", "told"),
+    ("allocation", "message"),
     [
         (Allocation.of(1, 1, float(CORES), 0.5, 32), "cores and this host has"),
         (Allocation.of(0, 1, 0.5, 0.5, 32), "at least one worker and one PS"),
         (Allocation.of(1, 0, 0.5, 0.5, 32), "at least one worker and one PS"),
     ],
 )
-def test_what_the_host_cannot_hold_is_refused_and_training_goes_on(
-    session: Session, allocation: Allocation, told: str
+def test_allocation_beyond_the_host_is_refused_and_training_continues(
+    session: Session, allocation: Allocation, message: str
 ) -> None:
     session.scale(ONE_BY_ONE)
-    with pytest.raises(EngineError, match=told):
+    with pytest.raises(EngineError, match=message):
         session.scale(allocation)
     assert session.allocation == ONE_BY_ONE
     wait_for_more(session, session.observe())
 
 
-def test_cores_that_cannot_be_held_are_refused(session: Session) -> None:
+def test_cores_that_cannot_be_limited_are_refused(session: Session) -> None:
     session.scale(ONE_BY_ONE)
     before = session.allocation
     with pytest.raises(LimitError, match=r"0\.05 cores"):
@@ -223,7 +223,7 @@ def test_cores_that_cannot_be_held_are_refused(session: Session) -> None:
 
 
 @pytest.mark.parametrize("role", ["worker", "ps"])
-def test_a_killed_replica_is_told_and_others_can_take_over(session: Session, role: str) -> None:
+def test_killed_replica_is_reported_and_can_be_replaced(session: Session, role: str) -> None:
     session.scale(TWO_BY_TWO)
     killed = session.pids()
     os.kill(next(pid for name, pid in killed.items() if name.startswith(role)), signal.SIGKILL)
@@ -237,7 +237,7 @@ def test_a_killed_replica_is_told_and_others_can_take_over(session: Session, rol
     wait_for_more(session, session.observe())
 
 
-def test_a_job_goes_on_after_its_replicas_were_discarded_and_writes_over_no_other_run(tmp_path: Path) -> None:
+def test_job_continues_after_discard_without_overwriting_another_run(tmp_path: Path) -> None:
     job = audit_job(20_000)
     other = SnapshotInfo(audit_job(77).hash, 0, [])
     arrays = {name: np.zeros((0,) if name == "keys" else (0, 1), "i8" if name == "keys" else "f4") for name in ARRAYS}
@@ -256,23 +256,23 @@ def test_a_job_goes_on_after_its_replicas_were_discarded_and_writes_over_no_othe
     assert len(snapshots(tmp_path / "mine")) == 2
 
 
-def test_a_stalled_job_is_a_timeout(session: Session) -> None:
+def test_stalled_job_times_out(session: Session) -> None:
     session.scale(ONE_BY_ONE)
     pid = next(pid for name, pid in session.pids().items() if name.startswith("worker"))
     pool = session._live.pool
-    pool.timeout_s, usual = 2.0, pool.timeout_s
+    pool.timeout_s, default_s = 2.0, pool.timeout_s
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(TrialTimeoutError, match="did not answer within 2 s"):
             session.observe()
     finally:
         os.kill(pid, signal.SIGCONT)
-        pool.timeout_s = usual
+        pool.timeout_s = default_s
     wait_for_more(session, session.observe())
 
 
 @pytest.mark.parametrize("training", [Training(device="cuda"), Training(embedding_device="cuda")])
-def test_a_gpu_job_on_a_host_without_one_is_refused(training: Training) -> None:
+def test_gpu_job_without_a_gpu_is_refused(training: Training) -> None:
     if torch.cuda.is_available():
         pytest.skip("this host has a GPU")
     with pytest.raises(EngineError, match=r"needs a GPU.*finds none on this host"):
@@ -281,7 +281,7 @@ def test_a_gpu_job_on_a_host_without_one_is_refused(training: Training) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this host has no GPU")
 @pytest.mark.parametrize("embedding_device", ["cpu", "cuda"])
-def test_a_worker_computes_on_the_gpu_and_its_peak_memory_is_told(embedding_device: str) -> None:
+def test_worker_computes_on_the_gpu_and_reports_its_peak_memory(embedding_device: str) -> None:
     job = small_job(rows=ROWS)
     training = job.training.model_copy(update={"device": "cuda", "embedding_device": embedding_device})
     with Session(job.model_copy(update={"training": training})) as session:

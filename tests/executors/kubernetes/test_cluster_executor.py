@@ -175,7 +175,7 @@ def test_conflict_names_the_field_and_its_owner(server: StandIn, make: Make) -> 
     executor = make()
     handle = executor.launch(LAUNCH)
     path = ("spec", "tfReplicaSpecs", "Worker", "replicas")
-    server.own("TFJob", "ctr", "autoscaler", path, 1)
+    server.set_by("TFJob", "ctr", "autoscaler", path, 1)
     with pytest.raises(InputError, match=r"autoscaler.*spec\.tfReplicaSpecs\.Worker\.replicas.*give those fields up"):
         executor.adjust(handle, adjust(TWO))
     assert workers(server) == 1
@@ -184,10 +184,10 @@ def test_conflict_names_the_field_and_its_owner(server: StandIn, make: Make) -> 
 @pytest.mark.parametrize(
     ("status", "error", "message"),
     [
-        (403, InputError, r"Not allowed to apply TFJob default/ctr: told to fail with 403\. Ask for a role"),
-        (422, InputError, r"refuses to apply TFJob default/ctr: told to fail with 422"),
+        (403, InputError, r"Not allowed to apply TFJob default/ctr: injected failure 403\. Ask for a role"),
+        (422, InputError, r"refuses to apply TFJob default/ctr: injected failure 422"),
         (400, InputError, "refuses to apply TFJob default/ctr"),
-        (500, EngineError, r"failed to apply TFJob default/ctr: told to fail with 500 \(500\)"),
+        (500, EngineError, r"failed to apply TFJob default/ctr: injected failure 500 \(500\)"),
         (0, EngineError, "did not answer the request to apply TFJob default/ctr"),
     ],
 )

@@ -30,7 +30,7 @@ def plan(workers: int = 4, ps: int = 2, cpu: float = 0.5, memory: int = GIB, **m
 
 
 def fits(executor: ManifestExecutor) -> st.SearchStrategy[Plan]:
-    return plans(most_groups=3 if executor.named_by else 1).filter(
+    return plans(max_groups=3 if executor.named_by else 1).filter(
         lambda p: len(p.job.name) <= executor.max_name_length
     )
 

@@ -27,7 +27,7 @@ def plan(workers: int = 4, ps: int = 2, memory: int = GIB, **more: object) -> Pl
 
 
 @settings(max_examples=150, deadline=None)
-@given(plans(most_groups=3))
+@given(plans(max_groups=3))
 def test_rendered_plan_is_read_back(made: Plan) -> None:
     executor = SlurmExecutor()
     text = executor.render(made)

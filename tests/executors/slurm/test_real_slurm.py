@@ -16,7 +16,7 @@ from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Plan, Tr
 from sizewright.spec.command import Command, Progress
 from sizewright.spec.units import MIB
 from sizewright.testing import ExecutorContract
-from tests.helpers.slurm_bed import MEMORY_MIB, slurm
+from tests.helpers.slurm_testbed import MEMORY_MIB, slurm
 
 pytestmark = pytest.mark.long
 

@@ -1,11 +1,11 @@
-"""A line with delay: joins pairs of TAP interfaces and hands each frame on after a fixed time.
+"""A delay line joins pairs of TAP interfaces and forwards each frame after a fixed time.
 
 `tc` has netem for this, which many small kernels lack; a TAP pair behind a process needs nothing but
 /dev/net/tun. Bandwidth stays with the kernel. Frames cross unsegmented (up to 64 KB), so that a busy
 line costs a few hundred wake-ups a second rather than one for every 1500 bytes.
 
-Run as `python line.py DELAY_S NAMESPACE/NAME=NAMESPACE/NAME...`; it prints "ready" when all interfaces
-exist, and ends, taking them along, when its standard input closes: with whoever started it.
+Run as `python delay_line.py DELAY_S NAMESPACE/NAME=NAMESPACE/NAME...`; it prints "ready" when all interfaces
+exist, and ends and removes them when its standard input closes, that is, when its parent ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FRAME_BYTES = 66_000  # the largest unsegmented frame with its headers
 
 
 def _open_tap(end: str) -> int:
-    """A TAP interface `NAMESPACE/NAME`; its file keeps working from any namespace."""
+    """Open the TAP interface `NAMESPACE/NAME`; the file works from any namespace."""
     namespace, name = end.split("/")
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{namespace}") as file:
@@ -42,7 +42,7 @@ def _open_tap(end: str) -> int:
 
 
 def _forward(other_end: dict[int, int], delay_s: float) -> None:
-    """Hand frames on, each `delay_s` after it came, until standard input closes."""
+    """Forward each frame `delay_s` after it arrived, until standard input closes."""
     on_the_line: deque[tuple[float, int, bytes]] = deque()  # one delay for all: first in, first out
     listening = [0, *other_end]
     while True:
@@ -68,7 +68,7 @@ def main() -> None:
         a, b = _open_tap(one), _open_tap(other)
         other_end |= {a: b, b: a}
     with contextlib.suppress(PermissionError):
-        os.nice(-20)  # a wire does not wait for a core
+        os.nice(-20)  # a wire never waits for a core
     print("ready", flush=True)
     _forward(other_end, delay_s)
 

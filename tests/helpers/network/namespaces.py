@@ -1,12 +1,12 @@
-"""Machines on one host: a network namespace each, linked to a switch, each link with a rate and a delay.
+"""Machines on one host: each is a network namespace, linked to a switch with a rate and a delay.
 
     node 0  eth0 ══ link ══ n0 ┐
     node 1  eth0 ══ link ══ n1 ┼ bridge (a namespace of its own, so that the host's network stays as it is)
     node 2  eth0 ══ link ══ n2 ┘
 
 A link is a veth pair, or with a delay a pair of interfaces joined by `delay_line.py`; `tc` holds both its ends to
-the rate. Everything carries a name that tells the process it belongs to, so that `sweep` can find what a
-killed one left. A process is a machine's when its network namespace is: whatever it was started by.
+the rate. Every name contains the id of the process it belongs to, so that `sweep` can find what a killed
+process left. A process belongs to the machine whose network namespace it is in, whoever started it.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _numbers = itertools.count()
 
 
 def parse_rate(text: str) -> float:
-    """Bits a second of a rate such as "200mbit"; InputError when it is none or 0."""
+    """Return a rate such as "200mbit" in bits/s; raise InputError if it is invalid or 0."""
     return _parse(text, _RATE, _BITS, 'rate "{}" is not one such as "200mbit" (kbit, mbit or gbit, above 0)', least=1.0)
 
 
 def parse_delay(text: str) -> float:
-    """Seconds of a delay such as "1ms"; InputError when it is none."""
+    """Return a delay such as "1ms" in seconds; raise InputError if it is invalid."""
     return _parse(text, _DELAY, _SECONDS, 'delay "{}" is not one such as "1ms" (us, ms or s)', least=0.0)
 
 
-def _parse(text: str, form: re.Pattern[str], units: dict[str, float], complaint: str, *, least: float) -> float:
+def _parse(text: str, form: re.Pattern[str], units: dict[str, float], complaint: str, *, minimum: float) -> float:
     match = form.fullmatch(text)
     value = float(match["number"]) * units[match["unit"]] if match else -1.0
-    if value < least:
+    if value < minimum:
         raise InputError(f"The {complaint.format(text)}.")
     return value
 
 
 def require_host() -> None:
-    """EngineError unless this is root on a Linux host with the tools that make namespaces."""
+    """Raise EngineError unless this is root on a Linux host with the tools for namespaces."""
     if os.geteuid() != 0:
         raise EngineError("A test bed makes network namespaces, which only root may do.", "Run it as root.")
     if missing := [tool for tool in ("ip", "tc", "nsenter") if not shutil.which(tool)]:
@@ -66,8 +66,8 @@ class Network:
     """Linked namespaces, one for each machine; made by `bring_up`, removed by `take_down`.
 
     `rate` holds for each direction of each machine's link; each direction adds `delay`. From one machine to
-    another are two links: twice the delay there, four times there and back.
-    Raises InputError for a rate, delay or number that is none, EngineError where the host refuses.
+    another are two links: the delay is twice `delay` one way and four times for a round trip.
+    Raises InputError for an invalid rate, delay or number, and EngineError if the host refuses.
     """
 
     def __init__(self, nodes: int, rate: str, delay: str) -> None:
@@ -79,7 +79,7 @@ class Network:
         self.folder = _FOLDERS / self.name
         self._switch = f"{self.name}-switch"
         self._nodes = [f"{self.name}-n{i}" for i in range(nodes)]
-        # No network sees another; they differ only so that logs and files named by address tell beds apart.
+        # Networks are isolated; their addresses differ only to distinguish beds in logs and file names.
         self._subnet = f"10.{64 + number % 64}.{os.getpid() % 256}"
         self._line: subprocess.Popen[str] | None = None
 
@@ -88,11 +88,11 @@ class Network:
         return f"{self._subnet}.{node + 1}"
 
     def enter(self, node: int) -> list[str]:
-        """What a command is preceded by to run on a machine. `ip netns exec` would hide the control groups."""
+        """Return the command prefix that runs on a machine; `ip netns exec` would hide the control groups."""
         return ["nsenter", f"--net={_NAMESPACES / self._nodes[node]}"]
 
     def bring_up(self) -> None:
-        """Make everything; what a failure leaves half-made is for `take_down`."""
+        """Create the network; after a failure `take_down` removes what exists."""
         self.folder.mkdir(mode=0o755)
         for name in [self._switch, *self._nodes]:
             _do("ip", "netns", "add", name)
@@ -105,7 +105,7 @@ class Network:
             self._shape(self._switch, f"n{i}")
             self._shape(node, "eth0")
             _do("ip", "-n", node, "addr", "add", f"{self.ip(i)}/24", "dev", "eth0")
-            # Leads nowhere, but lets programs find their own address the usual way.
+            # Leads nowhere, but programs find their own address by it.
             _do("ip", "-n", node, "route", "add", "default", "dev", "eth0")
 
     def take_down(self) -> None:
@@ -115,7 +115,7 @@ class Network:
             self._line.communicate()
 
     def cut(self, node: int) -> None:
-        """Cut a machine's link: nothing passes, nobody is told."""
+        """Cut a machine's link silently: no packet passes, and no connection is closed."""
         _do("ip", "-n", self._switch, "link", "set", f"n{node}", "down")
 
     def mend(self, node: int) -> None:
@@ -146,7 +146,7 @@ class Network:
             raise EngineError(f"No line between the namespaces: {reason}.", "It needs /dev/net/tun.")
 
     def _shape(self, namespace: str, interface: str) -> None:
-        # The bucket lets so much pass at once: half a millisecond's worth, and at least one unsegmented packet.
+        # The bucket holds half a millisecond of traffic, and at least one unsegmented packet.
         burst_bytes = max(20_480, int(self._rate_bits / 8 * 0.5e-3))
         packet_bytes = min(65_536, burst_bytes - 4_096)
         _do("ip", "-n", namespace, "link", "set", interface, "gso_max_size", str(packet_bytes), "up")
@@ -157,9 +157,9 @@ class Network:
 
 
 def sweep() -> list[str]:
-    """Remove what is left of networks whose process is gone; returns their names."""
-    found = [*_NAMESPACES.glob("swbed-*"), *_FOLDERS.glob("swbed-*")]
-    names = {match[0]: match for path in found if (match := _NAME.match(path.name))}
+    """Remove the remains of networks whose process has ended, and return their names."""
+    paths = [*_NAMESPACES.glob("swbed-*"), *_FOLDERS.glob("swbed-*")]
+    names = {match[0]: match for path in paths if (match := _NAME.match(path.name))}
     gone = [name for name, match in names.items() if _started(int(match["pid"])) != int(match["started"])]
     for name in gone:
         remove(name)
@@ -167,20 +167,20 @@ def sweep() -> list[str]:
 
 
 def remove(name: str) -> None:
-    """Kill every process of a network and remove its namespaces and its folder, as far as they exist."""
+    """Kill every process of a network and remove its namespaces and folder, if they exist."""
     namespaces = [path.name for path in _NAMESPACES.glob(f"{name}-*")]
     _kill(namespaces)
     for namespace in namespaces:
         try:
             _do("ip", "netns", "delete", namespace)
         except EngineError:
-            if (_NAMESPACES / namespace).exists():  # else another sweep came first
+            if (_NAMESPACES / namespace).exists():  # otherwise another sweep came first
                 raise
     shutil.rmtree(_FOLDERS / name, ignore_errors=True)
 
 
 def _kill(namespaces: list[str], timeout_s: float = 20.0) -> None:
-    """Kill until none is left: one killed last may have started another meanwhile."""
+    """Kill until no process remains; a process may start another before it dies."""
     end = time.monotonic() + timeout_s
     while pids := _pids(namespaces):
         for pid in pids:
@@ -198,7 +198,7 @@ def _pids(namespaces: Iterable[str]) -> list[int]:
             ours.add(_identity(_NAMESPACES / namespace))
     pids = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # ended meanwhile, or a zombie, which has no namespace
+        with contextlib.suppress(OSError):  # it has ended, or is a zombie without a namespace
             if _identity(process / "ns" / "net") in ours:
                 pids.append(int(process.name))
     return pids
@@ -210,7 +210,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _started(pid: int) -> int | None:
-    """When a process began, in clock ticks after boot; None when there is none. Tells a reused number apart."""
+    """Return the start of a process in clock ticks after boot, or None; it distinguishes reused ids."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:

@@ -1,4 +1,4 @@
-"""Signals that end a process, made to let its `with` blocks clean up, and clean up whole."""
+"""Signals that end a process raise exceptions, so that its `with` blocks clean up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that `with` blocks clean up."""
+    """Let SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)

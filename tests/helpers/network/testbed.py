@@ -1,4 +1,4 @@
-"""Several machines on one host, a Ray node on each, under Ray's token authentication.
+"""A test bed of several machines on one host, each with a Ray node, under Ray's token authentication.
 
     with Bed(nodes=3, rate="200mbit", delay="1ms") as bed:
         done = bed.run([sys.executable, "driver.py"], timeout_s=60)
@@ -30,13 +30,13 @@ from sizewright.interrupts import uninterrupted
 from tests.helpers.network.namespaces import Network, require_host, sweep
 from tests.helpers.network.signals import signals_raise
 
-_PORT = 6379  # each head has a network of its own
+_PORT = 6379  # each head has its own network
 _START_S = 90.0
 _READY = "Ray runtime started."
 _NODE_ENVIRONMENT = {
     "RAY_memory_monitor_refresh_ms": "0",
-    # Ray asks every node for a sign of life. With its own settings it takes a killed node for dead after 15 s and a
-    # silent one after 64 s; with these after 1.5 s and 10 s, while a busy host's nodes still answer in time.
+    # Health checks: with Ray's defaults a killed node counts as dead after 15 s and a silent one after 64 s;
+    # with these settings after 1.5 s and 10 s, and nodes of a busy host still answer in time.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "3000",
@@ -48,10 +48,10 @@ class Bed:
     """`nodes` machines with a Ray node on each; machine 0 has the head. Use it in a `with` block.
 
     `rate` and `delay` hold for each direction of each machine's link (see `Network`); `cpus`, `memory_bytes` and
-    `object_store_bytes` are what each Ray node offers. Leaving the block, by whatever way, ends every process
-    on the machines and removes all; what a bed left whose process was killed goes when the next comes up.
-    Raises InputError for a rate or delay that is none; entering raises EngineError unless root, or when a
-    node does not start.
+    `object_store_bytes` are the resources of each Ray node. Leaving the block ends every process on the machines
+    and removes everything; the remains of a bed whose process was killed are removed by the next bed.
+    Raises InputError for an invalid rate or delay; entering raises EngineError without root, or if a node
+    does not start.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Bed:
         return self._network.ip(node)
 
     def pids(self, node: int) -> list[int]:
-        """Living processes on a machine: its Ray node, all that this started, and drivers."""
+        """Return the living processes on a machine: its Ray node, the children of this, and drivers."""
         return self._network.pids(node)
 
     def popen(self, command: list[str], *, node: int = 0, **options: Any) -> subprocess.Popen[Any]:
@@ -128,13 +128,13 @@ class Bed:
         try:
             output, errors = process.communicate(timeout=timeout_s)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # with what it started, which would hold the pipes open
+            os.killpg(process.pid, signal.SIGKILL)  # with its children, which would keep the pipes open
             process.wait()
             raise
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def kill_node(self, node: int, *, silent: bool = False) -> None:
-        """End a machine: SIGKILL for its Ray node, all that this started, and drivers on it.
+        """Kill a machine: its Ray node, the children of this, and drivers on it.
 
         `silent` cuts its link first, as when power fails: no connection is closed, peers only hear nothing.
         """
@@ -191,7 +191,7 @@ class Bed:
 
 
 def _clean_environment() -> dict[str, str]:
-    """This process's environment without what would lead to another cluster."""
+    """Return the environment without variables that point to another cluster."""
     return {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR")}
 
 

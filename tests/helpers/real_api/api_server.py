@@ -1,7 +1,7 @@
-"""A real API server with custom resources, and the etcd that it keeps them in: built once from Debian's Go packages.
+"""A real API server with custom resources and its etcd, built once from Debian's Go packages.
 
-Only Debian's unstable suite has them. They are downloaded by an apt that has its folders to itself, unpacked and
-compiled there; nothing is installed. That takes some minutes and 2 GB, of which the two programs are kept in the cache.
+Only Debian's unstable suite has these packages. They are downloaded with apt into a separate folder and compiled there;
+nothing is installed. This takes some minutes and 2 GB; only the two programs stay in the cache.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from tests.helpers.real_servers import free_port, started
 SOURCE = Path(__file__).with_name("main.go")
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITE = f"deb [signed-by={KEYS}] http://deb.debian.org/debian sid main\n"
-WANTED = ("golang-k8s-apiextensions-apiserver-dev", "golang-go", "golang-src", "etcd-server")
+PACKAGES = ("golang-k8s-apiextensions-apiserver-dev", "golang-go", "golang-src", "etcd-server")
 USED = re.compile(r"(golang-.*-dev|golang-[\d.]+-(go|src)|etcd-server)$")
 BULKY = re.compile(r"aws-sdk|cloudflare-circl|google-api-|google-cloud-dev|gonum|mongo|pierrec-lz4")
 LONGEST_S = 900.0
 
 
 class ApiServer(NamedTuple):
-    """While it runs."""
+    """A running API server."""
 
     kubeconfig: str
-    """With the contexts `owner`, who may do anything, and `reader`."""
+    """Path of a kubeconfig with the contexts `owner` (all rights) and `reader`."""
     pid: int
 
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Empty, on ports and in a folder of its own. Skips the test where it cannot be built."""
+    """Run an empty server on its own ports and folder; skip the test if it cannot be built."""
     programs, store, port = built(), f"http://127.0.0.1:{free_port()}", free_port()
     etcd = [
         programs / "etcd", "--data-dir", folder / "etcd", "--listen-client-urls", store,
         "--advertise-client-urls", store, "--listen-peer-urls", "http://127.0.0.1:0", "--unsafe-no-fsync",
     ]  # fmt: skip
-    url, certificate, told = f"https://127.0.0.1:{port}", folder / "apiserver.crt", folder / "api.pid"
-    # The shell tells its number, and becomes the server.
-    tell = ["sh", "-c", f'echo $$ > "{told}"; exec "$@"', "sh"]
+    url, certificate, pid_file = f"https://127.0.0.1:{port}", folder / "apiserver.crt", folder / "api.pid"
+    # The shell writes its process id, and then becomes the server.
+    write_pid = ["sh", "-c", f'echo $$ > "{pid_file}"; exec "$@"', "sh"]
     with (
         started(etcd, lambda: _answers(f"{store}/health"), folder / "etcd.log"),
         started(
-            [*tell, programs / "apiserver", store, port, folder],
+            [*write_pid, programs / "apiserver", store, port, folder],
             lambda: certificate.exists() and _answers(f"{url}/readyz", certificate),
             folder / "api.log",
         ),
     ):
-        yield ApiServer(_kubeconfig(folder, url, certificate), int(told.read_text()))
+        yield ApiServer(_kubeconfig(folder, url, certificate), int(pid_file.read_text()))
 
 
 def built() -> Path:
-    """The folder of the programs."""
+    """Return the folder of the programs, which are built if necessary."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sizewright-tests"
     programs = cache / f"api-server-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
     if not all(map(shutil.which, ("apt-get", "apt-cache", "dpkg-deb"))) or not KEYS.is_file():
@@ -74,13 +74,13 @@ def built() -> Path:
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not programs.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache) as made:
+            with tempfile.TemporaryDirectory(dir=cache) as workspace:
                 try:
-                    _build(Path(made))
+                    _build(Path(workspace))
                 except (subprocess.SubprocessError, OSError, IndexError) as error:
-                    said = getattr(error, "stderr", None) or str(error)
-                    pytest.skip(f"An API server cannot be built here: {said[-500:]}")
-                (Path(made) / "programs").rename(programs)
+                    reason = getattr(error, "stderr", None) or str(error)
+                    pytest.skip(f"An API server cannot be built here: {reason[-500:]}")
+                (Path(workspace) / "programs").rename(programs)
     return programs
 
 
@@ -98,8 +98,8 @@ def _build(at: Path) -> None:
     apt = {"APT_CONFIG": str(at / "apt.conf")}
     _run(["apt-get", "update", "-q", "--error-on=any"], at, apt)
     needs = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks"]
-    told = _run([*needs, "--no-replaces", "--no-enhances", *WANTED], at, apt)
-    names = {line for line in told.splitlines() if USED.fullmatch(line) and not BULKY.search(line)}
+    dependencies = _run([*needs, "--no-replaces", "--no-enhances", *PACKAGES], at, apt)
+    names = {line for line in dependencies.splitlines() if USED.fullmatch(line) and not BULKY.search(line)}
     _run(["apt-get", "download", "-q", *sorted(names)], debs, apt)
     for deb in sorted(debs.iterdir()):
         _run(["dpkg-deb", "-x", deb, root], at)
@@ -128,14 +128,14 @@ def _run(command: list[object], folder: Path, settings: dict[str, str] | None = 
 
 def _kubeconfig(folder: Path, url: str, certificate: Path) -> str:
     users = ("owner", "reader")
-    told = {
+    config = {
         "apiVersion": "v1", "kind": "Config", "current-context": "owner",
         "clusters": [{"name": "here", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
         "users": [{"name": user, "user": {"token": user}} for user in users],
         "contexts": [{"name": user, "context": {"cluster": "here", "user": user}} for user in users],
     }  # fmt: skip
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(config))
     return str(path)
 
 

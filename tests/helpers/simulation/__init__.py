@@ -1,1 +1,1 @@
-"""The engine under a seeded scheduler: its threads, clocks, connections and actors are simulated, its code is not."""
+"""Deterministic simulation: the engine's real code runs on simulated threads, clocks, connections and actors."""

@@ -1,4 +1,4 @@
-"""What Ray is in a simulation: actors are processes, calls take time, and whatever is killed answers nothing."""
+"""Simulated Ray: actors are processes, calls take time, and a killed actor never answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALL_S, _START_S = 0.001, 0.02
 
 
 class RayError(Exception):
-    """As in `ray.exceptions`, like those below."""
+    """Stands for the exception of this name in `ray.exceptions`, like those below."""
 
 
 class RayTaskError(RayError):
@@ -37,7 +37,7 @@ class ActorUnavailableError(RayActorError):
 
 
 class Ref:
-    """What a call will return."""
+    """The future result of a call."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -48,7 +48,7 @@ class Ref:
 
 
 class Signal:
-    """What several processes wait for."""
+    """A condition that several processes wait for."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -57,12 +57,12 @@ class Signal:
     def wait_for(self, ready: Callable[[], bool], timeout_s: float | None = None) -> None:
         deadline = None if timeout_s is None else self._scheduler.now + timeout_s
         while not ready():
-            left = None if deadline is None else deadline - self._scheduler.now
-            if left is not None and left <= 0:
+            remaining_s = None if deadline is None else deadline - self._scheduler.now
+            if remaining_s is not None and remaining_s <= 0:
                 return
             assert self._scheduler.current is not None
             self._waiting[self._scheduler.current] = ready
-            self._scheduler.wait(left)
+            self._scheduler.wait(remaining_s)
             self._waiting.pop(self._scheduler.current, None)
 
     def notify_all(self) -> None:
@@ -72,7 +72,7 @@ class Signal:
 
 
 class SimRay:
-    """As the module `ray`, as far as the engine uses it."""
+    """Stands for the parts of the module `ray` that the engine uses."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError, RayActorError=RayActorError,
@@ -87,7 +87,7 @@ class SimRay:
         driver.on_kill.append(self._driver_died)
 
     def remote(self, **_: Any) -> Any:
-        return lambda cls: Made(self, cls)
+        return lambda cls: ActorClass(self, cls)
 
     def ref(self) -> Ref:
         self._refs += 1
@@ -99,14 +99,14 @@ class SimRay:
             self._changed.notify_all()
 
     def get(self, refs: Any, timeout: float | None = None) -> Any:
-        wanted = refs if isinstance(refs, list) else [refs]
-        self._changed.wait_for(lambda: all(ref.done for ref in wanted) or any(ref.error for ref in wanted), timeout)
-        for ref in wanted:
+        awaited = refs if isinstance(refs, list) else [refs]
+        self._changed.wait_for(lambda: all(ref.done for ref in awaited) or any(ref.error for ref in awaited), timeout)
+        for ref in awaited:
             if ref.error is not None:
                 raise ref.error
-        if not all(ref.done for ref in wanted):
+        if not all(ref.done for ref in awaited):
             raise GetTimeoutError("timed out")
-        return [ref.value for ref in wanted] if isinstance(refs, list) else wanted[0].value
+        return [ref.value for ref in awaited] if isinstance(refs, list) else awaited[0].value
 
     def wait(
         self, refs: Sequence[Ref], num_returns: int = 1, timeout: float | None = None
@@ -115,11 +115,11 @@ class SimRay:
         return [ref for ref in refs if ref.done], [ref for ref in refs if not ref.done]
 
     def kill(self, actor: Handle, no_restart: bool = True) -> None:
-        if not actor.process.stopped:  # whoever is stopped does not hear of it
+        if not actor.process.stopped:  # a stopped process does not receive it
             self.scheduler.kill(actor.process)
 
     def _driver_died(self) -> None:
-        """Ray ends the actors of a driver that has gone, a moment later."""
+        """End the actors of a dead driver a moment later, as Ray does."""
         for actor in self.actors:
             self.scheduler.spawn(self.scheduler.process("raylet"), partial(self._end, actor), "end")
 
@@ -128,21 +128,21 @@ class SimRay:
         self.scheduler.kill(actor.process)
 
 
-class Made:
+class ActorClass:
     """An actor class."""
 
     def __init__(self, ray: SimRay, cls: type, name: str = "") -> None:
         self._ray, self._cls, self._name = ray, cls, name
 
-    def options(self, *, name: str = "", **_: Any) -> Made:
-        return Made(self._ray, self._cls, name)
+    def options(self, *, name: str = "", **_: Any) -> ActorClass:
+        return ActorClass(self._ray, self._cls, name)
 
     def remote(self, *args: Any) -> Handle:
         return Handle(self._ray, self._cls, args, self._name or self._cls.__name__)
 
 
 class Handle:
-    """An actor, which begins in a process of its own."""
+    """An actor, which starts in its own process."""
 
     def __init__(self, ray: SimRay, cls: type, args: tuple[Any, ...], name: str) -> None:
         scheduler = ray.scheduler
@@ -191,7 +191,7 @@ class Handle:
 
 
 class SimEngine:
-    """As Engine."""
+    """Stands for Engine."""
 
     local, address = True, None
 
@@ -219,7 +219,7 @@ class SimEngine:
 
 
 class SimMachine:
-    """As Machine, of a host without control groups."""
+    """Stands for the node agent of a host without control groups."""
 
     tree = None
 

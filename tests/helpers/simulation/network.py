@@ -1,4 +1,4 @@
-"""Connections of a simulation: streams of bytes that take time, break, and lose what was on its way."""
+"""Simulated connections: byte streams with latency that can break and lose data in flight."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Network:
         self._ports = itertools.count(1000)
 
     def listen(self, listener: Any) -> Address:
-        """A new address of the process that asks."""
+        """Return a new address of the calling process."""
         address = ("127.0.0.1", next(self._ports))
         assert self.scheduler.current is not None
         self._listeners[address] = listener, self.scheduler.current.process
         return address
 
     def forget(self, address: Address) -> None:
-        """Nobody listens there any more."""
+        """Remove the listener of an address."""
         self._listeners.pop(address, None)
 
     def connect(self, address: Address, token: bytes, hello: Hello, timeout_s: float = 30.0) -> SimSocket:
-        """As `wire.connect`."""
+        """Stands for `wire.connect`."""
         scheduler = self.scheduler
         scheduler.wait(scheduler.delay(_LATENCY_S))
         listener, process = self._listeners.get(tuple(address), (None, None))  # type: ignore[arg-type]
         deadline = scheduler.now + timeout_s
-        while process is not None and process.stopped and process.alive:  # its kernel takes the connection meanwhile
+        while process is not None and process.stopped and process.alive:  # its kernel accepts the connection meanwhile
             if scheduler.now > deadline:
                 raise TimeoutError("timed out")
             scheduler.wait(0.05)
@@ -58,7 +58,7 @@ class Network:
         return mine
 
     def cut(self, link: tuple[SimSocket, SimSocket]) -> None:
-        """A connection breaks; what is on its way is lost, or still arrives, in each direction."""
+        """Break a connection; data in flight is lost or still arrives, independently in each direction."""
         for end in link:
             end.break_off(lost=self.scheduler.rng.random() < 0.5)
 
@@ -93,7 +93,7 @@ class SimSocket:
         self.peer.take(bytes(data))
 
     def take(self, data: bytes) -> None:
-        """Bytes that are on their way here."""
+        """Queue bytes that arrive after a latency."""
         last = self._came[-1][0] if self._came else self.scheduler.now
         slow = self.scheduler.rng.random() < _SLOW_SHARE
         at = max(last, self.scheduler.now + self.scheduler.delay(_SLOW_S if slow else _LATENCY_S))
@@ -130,14 +130,14 @@ class SimSocket:
                 self._reading.remove(self.scheduler.current)
 
     def awaits(self, now: float) -> bool:
-        """Whether something is on its way here."""
+        """Return whether data is in flight to this end."""
         return bool(self._came) and self._came[-1][0] > now
 
     def shutdown(self, how: int) -> None:
         self.close()
 
     def close(self) -> None:
-        """The other side reads what was sent before, and then the end."""
+        """Close this end; the other side still reads what was sent, and then the end."""
         if self.gone or self.scheduler.over:
             return
         self.gone = True
@@ -145,13 +145,13 @@ class SimSocket:
         self.peer.end()
 
     def end(self) -> None:
-        """The other side has closed."""
+        """Note that the other side has closed."""
         last = self._came[-1][0] if self._came else self.scheduler.now
         self._ended_at = max(last, self.scheduler.now + self.scheduler.delay(_LATENCY_S))
         self._wake()
 
     def break_off(self, *, lost: bool) -> None:
-        """Nothing more comes or goes."""
+        """Break this end; data in flight is dropped if `lost`."""
         if lost:
             self._came.clear()
         self.broken = True
@@ -164,7 +164,7 @@ class SimSocket:
 
 
 class SimListener:
-    """What takes the place of a Listener's sockets; the rest of it runs as it is."""
+    """Replaces the sockets of a Listener; the rest of the Listener runs unchanged."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

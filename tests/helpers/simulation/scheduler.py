@@ -1,4 +1,4 @@
-"""Processes and threads of a simulation: one runs at a time, and the seed decides which is next."""
+"""Scheduler of simulated processes and threads: one runs at a time, and the seed decides which is next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import greenlet
 
 _JITTER_S = 0.0002
 _YIELDS = 0.05
-"""Share of the locks that are taken at which another thread may go first."""
+"""Probability that another thread runs first when a lock is taken."""
 
 
 class OverError(greenlet.GreenletExit):
@@ -20,7 +20,7 @@ class OverError(greenlet.GreenletExit):
 
 
 class Process:
-    """What can be killed or stopped as a whole. `on_kill` is called at its end, as the kernel closes its sockets."""
+    """A process, which can be killed or stopped; `on_kill` runs at its end, as the kernel closes its sockets."""
 
     def __init__(self, number: int, name: str) -> None:
         self.number, self.name = number, name
@@ -41,14 +41,14 @@ class Task:
         self.number, self.process, self.name = number, process, name
         self.greenlet = greenlet.greenlet(run, parent=hub)
         self.waits = 0
-        """Counts the waits, so that an old alarm wakes nobody."""
+        """Number of waits so far, so that an outdated alarm does not wake the task."""
         self.done = False
         self.error: BaseException | None = None
         self.locals: dict[int, dict[str, Any]] = {}
 
 
 class Scheduler:
-    """Runs tasks until nothing is left to do; `now` is the simulated time in seconds."""
+    """Runs tasks until no work remains; `now` is the simulated time in seconds."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -62,12 +62,12 @@ class Scheduler:
         self._hub = greenlet.getcurrent()
 
     def process(self, name: str) -> Process:
-        """A new process."""
+        """Create a process."""
         self.processes.append(Process(len(self.processes) + 1, name))
         return self.processes[-1]
 
     def spawn(self, process: Process, target: Callable[[], Any], name: str = "") -> Task:
-        """A new thread of a process."""
+        """Start a thread of a process."""
 
         def run() -> None:
             try:
@@ -85,11 +85,11 @@ class Scheduler:
         return task
 
     def delay(self, mean_s: float = _JITTER_S) -> float:
-        """A random time."""
+        """Draw an exponential delay in seconds."""
         return self.rng.expovariate(1.0) * mean_s
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Called in a task: let others run until it is woken or the time has passed."""
+        """Let others run until the current task is woken or the timeout has passed."""
         if self.over:
             raise OverError
         task = self.current
@@ -102,18 +102,18 @@ class Scheduler:
             raise OverError
 
     def wake(self, task: Task) -> None:
-        """A task that waits goes on soon."""
+        """Resume a waiting task soon."""
         self._alarm(task, self.delay())
 
     def maybe_yield(self) -> None:
-        """Now and then another goes first."""
+        """Occasionally let another task run first."""
         if self.over:
             raise OverError
         if self.current is not None and self.rng.random() < _YIELDS:
             self.wait(self.delay())
 
     def run(self, until: Callable[[], bool], limit_s: float) -> bool:
-        """Run until something holds; returns whether it does before so much simulated time, and while there is work."""
+        """Run until a condition holds, the simulated time limit passes or no work remains; return the condition."""
         while self._alarms and not until():
             at, _, task, waits = heapq.heappop(self._alarms)
             if task.waits != waits or task.done or not task.process.alive:
@@ -132,25 +132,25 @@ class Scheduler:
         return until()
 
     def kill(self, process: Process) -> None:
-        """As SIGKILL does: none of its threads runs again, not even to clean up."""
+        """Kill a process as SIGKILL does: none of its threads runs again, not even to clean up."""
         if process.alive:
             process.alive = False
             for each in process.on_kill:
                 each()
 
     def stop(self, process: Process) -> None:
-        """As SIGSTOP does."""
+        """Stop a process as SIGSTOP does."""
         process.stopped = True
 
     def go_on(self, process: Process) -> None:
-        """As SIGCONT does."""
+        """Continue a process as SIGCONT does."""
         process.stopped = False
         parked, process.parked = process.parked, []
         for task in parked:
             self._alarm(task, self.delay())
 
     def end(self) -> None:
-        """Unwind all tasks, which do nothing more."""
+        """Unwind all tasks without running them further."""
         self.over = True
         for task in self.tasks:
             if task.greenlet and not task.done:

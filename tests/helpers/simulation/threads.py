@@ -1,4 +1,4 @@
-"""What `threading` and `time` are in a simulation."""
+"""Simulated counterparts of `threading` and `time`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.helpers.simulation.scheduler import Scheduler, Task
 
 
 class SimTime:
-    """As the module `time`."""
+    """Stands for the module `time`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -19,12 +19,12 @@ class SimTime:
         self.strftime = time.strftime
 
     def sleep(self, seconds: float) -> None:
-        """Let so much simulated time pass."""
+        """Let `seconds` of simulated time pass."""
         self._scheduler.wait(seconds + self._scheduler.delay())
 
 
 class SimThreading:
-    """As the module `threading`, as far as the engine uses it."""
+    """Stands for the parts of the module `threading` that the engine uses."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -57,7 +57,7 @@ class SimThreading:
 
 
 class SimLock:
-    """As Lock or RLock."""
+    """Stands for Lock or RLock."""
 
     def __init__(self, scheduler: Scheduler, *, reentrant: bool = False) -> None:
         self._scheduler, self._reentrant = scheduler, reentrant
@@ -105,7 +105,7 @@ class SimLock:
 
 
 class SimCondition:
-    """As Condition; spurious wake-ups happen."""
+    """Stands for Condition; spurious wake-ups happen."""
 
     def __init__(self, scheduler: Scheduler, lock: SimLock) -> None:
         self._scheduler, self._lock = scheduler, lock
@@ -130,10 +130,10 @@ class SimCondition:
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> Any:
         deadline = None if timeout is None else self._scheduler.now + timeout
         while not (result := ready()):
-            left = None if deadline is None else deadline - self._scheduler.now
-            if left is not None and left <= 0:
+            remaining_s = None if deadline is None else deadline - self._scheduler.now
+            if remaining_s is not None and remaining_s <= 0:
                 return result
-            self.wait(left)
+            self.wait(remaining_s)
         return result
 
     def notify_all(self) -> None:
@@ -152,7 +152,7 @@ class SimCondition:
 
 
 class SimEvent:
-    """As Event."""
+    """Stands for Event."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler, self._set = scheduler, False
@@ -182,7 +182,7 @@ class SimEvent:
 
 
 class SimThread:
-    """As Thread; it belongs to the process that made it."""
+    """Stands for Thread; it belongs to the process that created it."""
 
     def __init__(self, scheduler: Scheduler, run: Callable[[], Any], name: str) -> None:
         self._scheduler, self._run, self._name = scheduler, run, name
@@ -214,7 +214,7 @@ class SimThread:
 
 
 class Local:
-    """As local."""
+    """Stands for local."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         object.__setattr__(self, "_scheduler", scheduler)

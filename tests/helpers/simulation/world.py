@@ -1,8 +1,8 @@
-"""One schedule: a job that trains while replicas change, break, hang and lose each other, and what it must come to.
+"""One schedule: a job trains while replicas change, crash, hang and lose connections, and its result is checked.
 
-Every sample has a row of its own, which reads how often a server applied it, and a row that it shares with others,
-which reads how many were. What the servers counted must be what the session says: each trained sample once, except in
-the parts and of the samples that it tells as lost. And training ends.
+Every sample has its own row, which counts how often a server applied it, and a row that it shares with others,
+which counts theirs. The counts of the servers must match the outcome of the session: each sample is trained once,
+except those reported as lost in parts of the keys. Training must end.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from tests.helpers.simulation.threads import SimThreading, SimTime
 
 BATCH, SHARED, DENSE, HANG_S, LIMIT_S = 8, 3, 5, 2.0, 900.0
 _LATE_S, _SOON_S = 4 * HANG_S, 0.5 * HANG_S
-"""How long faults may hold up a snapshot, and the notice of a death."""
+"""How long faults may delay a snapshot, and the detection of a death, in seconds."""
 _PATIENCE_S = 120.0
-"""After so long a replica that hangs while it loads is found: no heartbeat watches it yet."""
+"""Time until a replica that hangs while loading is detected; heartbeats do not cover loading."""
 _IMPORTED = (batch_source, pool, links, peers, ps_client, recovery, worker)
-"""Also those that a replica imports later: what is not there yet is not simulated."""
+"""Modules that replicas import later; they must exist before the simulated modules replace the real ones."""
 BATCH_SIZES = (4, BATCH, 12)
 FAULTS = ("kill", "kill", "hang", "pause", "cut", "cut", "cut", "store", "driver", "disk", "engine")
 CHANGES = ("scale", "scale", "replace", "rebalance", "checkpoint")
 
 
 class Applications(UpdateRule):
-    """Rows that count how often they are updated, whatever their gradient."""
+    """An update rule under which rows count their updates, regardless of the gradient."""
 
     def state_width(self, width: int) -> int:
         return 0
@@ -71,7 +71,7 @@ class Applications(UpdateRule):
 
 
 class Counting:
-    """Instead of a network: the gradient of a row is -1, that of a dense weight minus the number of samples."""
+    """Replaces the network: a row's gradient is -1, a dense weight's is minus the number of samples."""
 
     def __init__(self, network: object, loss: object, device: str) -> None:
         self.weights: Floats = np.zeros(DENSE, np.float32)
@@ -93,7 +93,7 @@ class Counting:
 
 
 class _Samples:
-    """Sample i has the row i of the first table, and one of few of the second."""
+    """Samples in which number i has row i of the first table and one of few rows of the second."""
 
     def read(self, start: int, count: int) -> Batch:
         ids = np.arange(start, start + count, dtype=np.int64)
@@ -101,7 +101,7 @@ class _Samples:
 
 
 class _Pool:
-    """As ThreadPoolExecutor, of one thread."""
+    """Stands for a ThreadPoolExecutor of one thread."""
 
     def __init__(self, max_workers: int) -> None:
         pass
@@ -132,7 +132,7 @@ def _wait(futures: list[_Future], timeout: float) -> Any:
 
 
 class _Limits:
-    """As ReplicaLimits, of a replica that nothing holds."""
+    """Stands for the ReplicaLimits of an unlimited replica."""
 
     limited_by, period_ms = "none", None
 
@@ -149,7 +149,7 @@ class _Limits:
 
 
 class _Os:
-    """As os, of which a replica asks its process."""
+    """Stands for `os`, which a replica asks for its process id."""
 
     def getpid(self) -> int:
         current = World.present.scheduler.current
@@ -159,7 +159,7 @@ class _Os:
 
 @dataclass
 class Report:
-    """What came of a schedule: `violations` are none where all is well. `log` tells what was done, in order."""
+    """The result of a schedule: violations of the guarantees (ideally none), and a log of events in order."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Report:
 
 
 class World:
-    """A schedule by its seed."""
+    """The simulated world of one schedule, determined by its seed."""
 
     present: World
 
@@ -209,7 +209,7 @@ class World:
         self.report.log.append(f"{self.scheduler.now:9.4f} {what}")
 
     def run(self) -> Report:
-        """The whole schedule."""
+        """Run the whole schedule."""
         World.present = self
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as root:
             if self.snapshot_s is not None and self.rng.random() < 0.7:
@@ -238,7 +238,7 @@ class World:
         self.scheduler.spawn(self.driver, lambda: self._drive(resume=resume), "driver")
 
     def _drive(self, *, resume: bool) -> None:
-        """What a user's program does."""
+        """Run the program of the user."""
         resumes = resume and self.folder is not None and bool(snapshot_files.snapshots(self.folder))
         self.inherited = self._losses_in_snapshot() if resumes else []
         self.saved, self.killed, self.last_snapshot_s = [], [], self.scheduler.now
@@ -288,7 +288,7 @@ class World:
             self.log(f"{what}: {error}")
 
     def _chaos(self) -> None:
-        """Faults, at most a few, so that training can end."""
+        """Inject a few faults, so few that training can end."""
         for _ in range(self.rng.choice([0, 1, 1, 2, 3, 5])):
             self.scheduler.wait(self.scheduler.delay(0.2))
             self._break(self.rng.choice(FAULTS))
@@ -344,7 +344,7 @@ class World:
         )
 
     def _note_saves(self, running: Session) -> None:
-        """Before each snapshot goes to disk: what had been lost by then, which a run that goes on from it has lost."""
+        """Note the losses before each snapshot goes to disk; a run that resumes from it has lost the same."""
         save = running._snapshots.save
 
         def noted(folder: str) -> None:
@@ -354,7 +354,7 @@ class World:
         running._snapshots.save = noted  # type: ignore[method-assign]
 
     def _watch_losses(self, running: Session) -> None:
-        """Nothing is lost that the store of snapshots holds: what a server loses came since its last snapshot."""
+        """Check that a server loses only samples since its last snapshot."""
         counted, weights = running._account._count, running._snapshots._from_a_worker
         take = running._snapshots.take
 
@@ -367,15 +367,15 @@ class World:
             age_s = self.scheduler.now - self.last_snapshot_s
             if losses and self.snapshot_s is not None and age_s > self.snapshot_s + self.late_s:
                 self.violate(f"the last snapshot was {age_s:.1f} s old, at an interval of {self.snapshot_s} s")
-            held = self._in_the_store(running)
+            snapshot_groups = self._in_the_store(running)
             for loss in losses:
-                kept = [samples for parts, samples in held if np.isin(parts, loss.parts).any()]
-                if twice := sum(samples.count(*each) for samples in kept for each in loss.samples):
+                snapshot_samples = [samples for parts, samples in snapshot_groups if np.isin(parts, loss.parts).any()]
+                if twice := sum(samples.count(*each) for samples in snapshot_samples for each in loss.samples):
                     self.violate(f"{twice} samples are lost at {server} that a snapshot holds")
             return losses
 
         def noted() -> Floats:
-            self.dense_of_a_worker = True  # it says not what is in them
+            self.dense_of_a_worker = True  # it is unknown which samples they contain
             return weights()
 
         running._account._count = watched  # type: ignore[method-assign]
@@ -395,43 +395,43 @@ class World:
         return known[-1] if known else self.inherited
 
     def _check(self, running: Session) -> None:
-        """Row by row: what the servers counted is what the session says."""
-        for _ in range(20):  # servers may be on their way back
+        """Check row by row that the servers' counts match the outcome of the session."""
+        for _ in range(20):  # servers may still be restarting
             with contextlib.suppress(SizewrightError):
                 running.checkpoint(self._checkpoint)
                 break
             self.scheduler.wait(0.5)
         outcome, account = running.outcome(), running._account
         losses = [*self.inherited, *account.losses]
-        expected, found = self._expected(losses), self._counts(running)
-        if self.sync:  # a row that several share is updated by the mean of a round
-            expected, found = expected[: self.samples], found[: self.samples]
+        expected, counted = self._expected(losses), self._counts(running)
+        if self.sync:  # a shared row is updated with the mean of a round
+            expected, counted = expected[: self.samples], counted[: self.samples]
         if outcome.samples != self.samples or outcome.status != "finished":
             self.violate(f"the outcome says {outcome.samples} of {self.samples} samples, {outcome.status}")
         if outcome.samples_repeated:
-            self.violate(f"{outcome.samples_repeated} samples are told as repeated")
-        if (found != expected).any():
-            wrong = np.flatnonzero(found != expected)
-            told = ", ".join(f"{i}: {found[i]} for {expected[i]}" for i in wrong[:8])
-            self.violate(f"{len(wrong)} rows are not as told: {told}")
+            self.violate(f"{outcome.samples_repeated} samples are reported as repeated")
+        if (counted != expected).any():
+            wrong = np.flatnonzero(counted != expected)
+            examples = ", ".join(f"{i}: {counted[i]} for {expected[i]}" for i in wrong[:8])
+            self.violate(f"{len(wrong)} rows differ from the outcome: {examples}")
         replaced = [failure.replica for failure in outcome.failures if "cut" not in failure.cause]
-        for at_s, name in self.killed if self.ray.alive else ():  # else nobody can be replaced
+        for at_s, name in self.killed if self.ray.alive else ():  # without Ray no replica can be replaced
             if name not in replaced and at_s < self.scheduler.now - _SOON_S:
-                self.violate(f"that {name} was killed at {at_s:.4f} is not told")
-        least, most = updates_lost(losses, BATCH_SIZES)
-        if not least <= outcome.updates_lost <= most:
-            self.violate(f"{outcome.updates_lost} updates are told as lost, not {least} to {most}")
+                self.violate(f"the death of {name}, killed at {at_s:.4f}, is not reported")
+        fewest, largest = updates_lost(losses, BATCH_SIZES)
+        if not fewest <= outcome.updates_lost <= largest:
+            self.violate(f"{outcome.updates_lost} updates are reported as lost, expected {fewest} to {largest}")
         if not self.sync:
             self._check_dense(running, losses)
         self.report.losses = len(losses)
         self.log(f"finished; {outcome.updates_lost} updates lost")
 
     def _check_dense(self, running: Session, losses: list[Loss]) -> None:
-        """Each dense weight has seen all samples but those that are told; more where it was taken from a worker."""
-        found, expected = self._dense(running), dense_counts(self.samples, losses, DENSE)
-        wrong = found < expected if self.dense_of_a_worker else found != expected
+        """Check that each dense weight has seen all samples but lost ones, or more if it was taken from a worker."""
+        counted, expected = self._dense(running), dense_counts(self.samples, losses, DENSE)
+        wrong = counted < expected if self.dense_of_a_worker else counted != expected
         if wrong.any():
-            self.violate(f"dense weights have seen {found.tolist()} samples for {expected.tolist()}")
+            self.violate(f"dense weights have seen {counted.tolist()} samples for {expected.tolist()}")
 
     def _dense(self, running: Session) -> Floats:
         replica_group = running._replica_group
@@ -441,16 +441,16 @@ class World:
         return np.concatenate([each.copy() for each in sorted(slices, key=lambda each: each.start)])
 
     def _expected(self, losses: list[Loss]) -> Counts:
-        """How often each row is to have been applied: those of the samples, then those that they share."""
+        """Return the expected updates of each row: those of the samples, then the shared ones."""
         samples = np.arange(self.samples)
         partitions, shared = partition_of(samples), partition_of(self._shared_keys())
         has = np.ones((self.samples, 2), bool)
         for loss in losses:
-            held = np.zeros(PARTITIONS, bool)
-            held[loss.parts[loss.parts < PARTITIONS]] = True
+            lost_partitions = np.zeros(PARTITIONS, bool)
+            lost_partitions[loss.parts[loss.parts < PARTITIONS]] = True
             for start, end in loss.samples:
-                has[start:end, 0] &= ~held[partitions[start:end]]
-                has[start:end, 1] &= ~held[shared[samples[start:end] % SHARED]]
+                has[start:end, 0] &= ~lost_partitions[partitions[start:end]]
+                has[start:end, 1] &= ~lost_partitions[shared[samples[start:end] % SHARED]]
         together = np.bincount(samples % SHARED, weights=has[:, 1], minlength=SHARED)
         return np.concatenate([has[:, 0], together]).astype(np.int64)
 
@@ -458,7 +458,7 @@ class World:
         return make_keys(np.stack([np.zeros(SHARED, np.int64), np.arange(SHARED)], 1))[1::2]
 
     def _counts(self, running: Session) -> Counts:
-        """How often each row was applied, at the servers that hold it."""
+        """Return the updates of each row, counted at the server that holds it."""
         replica_group = running._replica_group
         assert replica_group is not None
         assert replica_group.routing is not None
@@ -469,17 +469,17 @@ class World:
             mine = replica_group.routing.owners[partition_of(keys)] == replica_group.routing.position(member.index + 1)
             for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):
                 rows[key] = rows.get(key, 0) + round(value)
-        wanted = [*range(self.samples), *self._shared_keys().tolist()]
-        return np.array([rows.get(key, 0) for key in wanted], np.int64)
+        keys_of_interest = [*range(self.samples), *self._shared_keys().tolist()]
+        return np.array([rows.get(key, 0) for key in keys_of_interest], np.int64)
 
     @contextlib.contextmanager
     def _installed(self) -> Iterator[None]:
-        """The simulated surroundings in place of the real ones."""
+        """Replace the real environment with the simulated one."""
         fake_threads, fake_time = SimThreading(self.scheduler), SimTime(self.scheduler)
         write, sync = snapshot_files._write_array, snapshot_files._sync
 
         def write_array(*args: Any) -> str:
-            self.scheduler.wait(self.scheduler.delay(0.002))  # a crash may come between files
+            self.scheduler.wait(self.scheduler.delay(0.002))  # a crash may happen between two files
             if self.scheduler.now < self.disk_full_until:
                 raise OSError(28, "No space left on device")
             return write(*args)
@@ -529,7 +529,7 @@ class World:
             put(snapshot_files, "_write_array", write_array)
             put(snapshot_files, "_sync", sync_folder)
             put(ps_actor, "_WARM_UP_ROWS", 1)
-            for name in ("_CHUNK", "_LAST_ROUND_ROWS"):  # so that much happens while rows are copied
+            for name in ("_CHUNK", "_LAST_ROUND_ROWS"):  # copies in many steps, so that other events fall between them
                 put(migration, name, self.rows_at_once)
             put(snapshot_store, "_CHUNK", 64)
             put(sys, "setswitchinterval", lambda _: None)

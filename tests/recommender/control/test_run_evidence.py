@@ -7,7 +7,7 @@ import pytest
 from sizewright.recommender.control.run_evidence import RunEvidence
 from sizewright.recommender.control.windows import MetricsWindows, Window
 from sizewright.spec import Allocation, Job
-from tests.helpers.made_metrics import metrics
+from tests.helpers.synthetic_metrics import metrics
 
 JOB = Job(name="ctr")
 THREE, FOUR = Allocation.of(3, 2, 0.8, 0.5, 512), Allocation.of(4, 2, 0.8, 0.5, 512)

@@ -9,7 +9,7 @@ from sizewright.recommender.control.windows import MetricsWindows, Window, merge
 from sizewright.spec import Metrics
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import sentence
-from tests.helpers.made_metrics import metrics
+from tests.helpers.synthetic_metrics import metrics
 
 
 def windows_of(*observations: tuple[float, Metrics]) -> list[Window | Reason]:

@@ -10,7 +10,7 @@ from sizewright.models.prior import LearnedPrior
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Job, Recommendation, RoleBounds
 from sizewright.spec.units import GIB, MIB
-from tests.helpers.runs_as_foretold import NOW, like, run
+from tests.helpers.runs_by_prior import NOW, run, scaled_job
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))
 
@@ -50,13 +50,13 @@ def test_without_runs_it_is_the_prior_alone_and_says_so(ask) -> None:
 
 def test_a_much_different_job_is_not_used(ask, job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
     known = [each.job for each in made_bank.jobs.values()]
-    far = max(known, key=lambda other: prior.experience.distance(job, other))
-    assert prior.experience.distance(job, far) > prior.experience.limit
+    far = max(known, key=lambda other: prior.job_effects.distance(job, other))
+    assert prior.job_effects.distance(job, far) > prior.job_effects.max_distance
     assert ask(run(far, prior, factor=0.1, peaks=(8 * GIB, 8 * GIB))) == ask()
 
 
 def test_jobs_like_it_that_went_half_as_fast_move_it_towards_half(ask, job: Job, prior: LearnedPrior) -> None:
-    history = [run(like(job, times), prior, factor=0.5, workers=n) for times, n in ((0.5, 2), (2, 3), (1.5, 4))]
+    history = [run(scaled_job(job, times), prior, factor=0.5, workers=n) for times, n in ((0.5, 2), (2, 3), (1.5, 4))]
     plain, answer = ask(), ask(*history)
     assert rate(answer) == pytest.approx(0.5 * rate(plain), rel=0.15)
     assert {each.name for each in answer.evidence.similar} == {"like-0.5", "like-2", "like-1.5"}
@@ -68,7 +68,7 @@ def test_jobs_like_it_that_went_half_as_fast_move_it_towards_half(ask, job: Job,
 
 
 def test_many_runs_of_one_job_count_little_more_than_a_few(ask, job: Job, prior: LearnedPrior) -> None:
-    slow, fast = like(job, 0.8), like(job, 1.25)
+    slow, fast = scaled_job(job, 0.8), scaled_job(job, 1.25)
     other = run(fast, prior)
 
     def weight(runs: int) -> float:
@@ -92,7 +92,7 @@ def trials_of(job: Job, prior: LearnedPrior, factor: float) -> list[Trial]:
 def test_its_own_trials_count_for_more_than_runs_of_others(ask, job: Job, prior: LearnedPrior) -> None:
     mine = trials_of(job, prior, 1.0)
     alone = ask(trials=mine)
-    both = ask(run(like(job, 2), prior, factor=0.9), trials=mine)
+    both = ask(run(scaled_job(job, 2), prior, factor=0.9), trials=mine)
     assert rate(both) == pytest.approx(rate(alone), rel=0.05)
     assert both.evidence.similar
     assert not any("Cold start" in text for text in alone.reasons)
@@ -100,7 +100,7 @@ def test_its_own_trials_count_for_more_than_runs_of_others(ask, job: Job, prior:
 
 def test_runs_that_its_own_trials_contradict_are_left_out_and_named(ask, job: Job, prior: LearnedPrior) -> None:
     mine = trials_of(job, prior, 1.0)
-    history = [run(like(job, times), prior, factor=0.2) for times in (0.8, 1.25, 2)]
+    history = [run(scaled_job(job, times), prior, factor=0.2) for times in (0.8, 1.25, 2)]
     answer, alone = ask(*history, trials=mine), ask(trials=mine)
     assert answer.predicted == alone.predicted
     assert answer.evidence.similar == ()
@@ -113,31 +113,31 @@ def memory(answer: Recommendation) -> tuple[int, int]:
 
 
 def test_peaks_of_jobs_like_it_raise_memory(ask, job: Job, prior: LearnedPrior) -> None:
-    plain, answer = ask(), ask(run(like(job, 2), prior, peaks=(2 * GIB, GIB)))
+    plain, answer = ask(), ask(run(scaled_job(job, 2), prior, peaks=(2 * GIB, GIB)))
     assert memory(plain)[0] < 2 * GIB <= memory(answer)[0]
     assert memory(plain)[1] < memory(answer)[1]
     assert any("peaks of 1 run of 1 similar job" in text for text in answer.evidence.assumptions)
 
 
 def test_a_peak_that_memory_cut_off_raises_and_never_lowers(ask, job: Job, prior: LearnedPrior) -> None:
-    others = [like(job, times) for times in (0.8, 0.9, 1.1, 1.25)]
+    others = [scaled_job(job, times) for times in (0.8, 0.9, 1.1, 1.25)]
     measured = [run(each, prior, peaks=(200 * MIB, 100 * MIB)) for each in others]
     cut_off = [run(each, prior, peaks=(200 * MIB, 100 * MIB), oom="worker-0") for each in others]
     assert memory(ask(*measured))[0] < memory(ask())[0]
     assert memory(ask(*cut_off))[0] == memory(ask())[0]
-    higher = run(like(job, 2), prior, peaks=(600 * MIB, 100 * MIB))
-    ended = run(like(job, 2), prior, peaks=(600 * MIB, 100 * MIB), oom="worker-0")
+    higher = run(scaled_job(job, 2), prior, peaks=(600 * MIB, 100 * MIB))
+    ended = run(scaled_job(job, 2), prior, peaks=(600 * MIB, 100 * MIB), oom="worker-0")
     assert memory(ask(*measured))[0] < memory(ask(*measured, higher))[0] < memory(ask(*measured, ended))[0]
 
 
 def test_one_peak_that_cannot_be_does_not_count(ask, job: Job, prior: LearnedPrior) -> None:
-    sound = [run(like(job, times), prior, peaks=(500 * MIB, 300 * MIB)) for times in (0.8, 0.9, 1.1, 1.25)]
-    broken = run(like(job, 2), prior, peaks=(900 * GIB, 900 * GIB))
+    sound = [run(scaled_job(job, times), prior, peaks=(500 * MIB, 300 * MIB)) for times in (0.8, 0.9, 1.1, 1.25)]
+    broken = run(scaled_job(job, 2), prior, peaks=(900 * GIB, 900 * GIB))
     assert memory(ask(*sound, broken)) == memory(ask(*sound))
 
 
 def test_bounds_hold_whatever_jobs_like_it_took(ask, job: Job, prior: LearnedPrior) -> None:
-    answer = ask(run(like(job, 2), prior, peaks=(900 * GIB, 900 * GIB)))
+    answer = ask(run(scaled_job(job, 2), prior, peaks=(900 * GIB, 900 * GIB)))
     assert memory(answer) == memory(ask())
     assert any("The memory of similar jobs is ignored" in text for text in answer.reasons)
     assert answer.target is not None

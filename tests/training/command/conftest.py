@@ -20,8 +20,8 @@ def command_session(tmp_path: Path) -> Iterator[MakeSession]:
     def make(program: str, *, trial: bool = False, samples: int = 10**9, **command: object) -> CommandSession:
         path = tmp_path / "program.py"
         path.write_text(program)
-        told = {"run": [sys.executable, str(path)], "rendezvous": "torchrun", "grace_s": 1, **command}
-        job = Job.model_validate({"name": "own", "command": told, "training": {"batch_size": 32, "samples": samples}})
+        fields = {"run": [sys.executable, str(path)], "rendezvous": "torchrun", "grace_s": 1, **command}
+        job = Job.model_validate({"name": "own", "command": fields, "training": {"batch_size": 32, "samples": samples}})
         opened.append(CommandSession(job, logs=tmp_path / "logs", trial=trial))
         return opened[-1]
 

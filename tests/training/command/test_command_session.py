@@ -45,21 +45,21 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]
 )
 
 
-def mine() -> set[int]:
+def child_pids() -> set[int]:
     """Processes below this one that have not ended."""
     children = psutil.Process().children(recursive=True)
     return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
 
 
 def groups(of: int | None = None) -> list[str]:
-    found, of = [], of or os.getpid()
+    paths, of = [], of or os.getpid()
     for folder, below, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{name}" for name in below if name.startswith(f"sizewright-{of}-")]
-    return found
+        paths += [f"{folder}/{name}" for name in below if name.startswith(f"sizewright-{of}-")]
+    return paths
 
 
-def test_it_counts_is_held_and_leaves_nothing(command_session: MakeSession) -> None:
-    before, session = mine(), command_session(COUNTS)
+def test_session_counts_samples_limits_replicas_and_leaves_nothing(command_session: MakeSession) -> None:
+    before, session = child_pids(), command_session(COUNTS)
     session.scale(TWO)
     first, _ = session.observe(), time.sleep(1.0)
     last = session.observe()
@@ -72,16 +72,16 @@ def test_it_counts_is_held_and_leaves_nothing(command_session: MakeSession) -> N
     assert session.allocation == TWO
     session.stop()
     assert session.outcome().status == "stopped"
-    assert mine() <= before
+    assert child_pids() <= before
     assert groups() == []
 
 
-def test_a_change_is_a_restart_that_is_asked_for_and_timed(command_session: MakeSession, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
+def test_change_is_a_graceful_timed_restart(command_session: MakeSession, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
     program = f"""
 import os, signal, sys
 def save(*_):
-    open({str(kept)!r}, "a").write(os.environ["SIZEWRIGHT_RESTARTS"] + os.environ["WORLD_SIZE"] + " ")
+    open({str(folder)!r}, "a").write(os.environ["SIZEWRIGHT_RESTARTS"] + os.environ["WORLD_SIZE"] + " ")
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 {COUNTS}"""
@@ -89,7 +89,7 @@ signal.signal(signal.SIGTERM, save)
     session.scale(ONE)
     trained = session.observe().samples_trained
     session.scale(TWO)
-    assert kept.read_text() == "01 "  # asked to end once, while it was one worker
+    assert folder.read_text() == "01 "  # asked to end once, while it was one worker
     assert session.observe().samples_trained > trained
     session.stop()
     (change,) = session.outcome().changes
@@ -97,7 +97,7 @@ signal.signal(signal.SIGTERM, save)
     assert change.seconds > 0
 
 
-def test_it_ends_when_its_workers_do(command_session: MakeSession) -> None:
+def test_job_ends_with_its_workers(command_session: MakeSession) -> None:
     session = command_session("from sizewright import log_samples\nlog_samples(640)\n", samples=640)
     session.scale(TWO)
     assert session.wait(20)
@@ -105,7 +105,7 @@ def test_it_ends_when_its_workers_do(command_session: MakeSession) -> None:
     assert (outcome.status, outcome.samples) == ("finished", 1280)
 
 
-def test_a_chief_decides_and_servers_end_with_it(command_session: MakeSession) -> None:
+def test_job_ends_with_its_chief_and_servers_are_stopped(command_session: MakeSession) -> None:
     program = """
 import json, os, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]
@@ -123,12 +123,12 @@ for i in range(1, 20):
     assert groups() == []
 
 
-def test_memory_is_limited_and_named(command_session: MakeSession) -> None:
+def test_out_of_memory_names_the_replica(command_session: MakeSession) -> None:
     session = command_session(
         "kept = []\n" + COUNTS.replace("while True:", "while True:\n    kept.append(b'x' * (1 << 20))")
     )
     if session.whole_cores:
-        pytest.skip("this host lets nobody make control groups here")
+        pytest.skip("control groups cannot be created on this host")
     session.scale(Allocation.of(1, 0, 0.5, 1.0, 32, worker_memory_bytes=64 << 20))
     with pytest.raises(ReplicaDiedError, match="more memory than it was given") as caught:
         session.wait(30)
@@ -136,7 +136,7 @@ def test_memory_is_limited_and_named(command_session: MakeSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "error", "told"),
+    ("program", "error", "message"),
     [
         ("print('no data here'); raise SystemExit(3)", ReplicaDiedError, "exit code 3 after"),
         ("import os; os.abort()", ReplicaDiedError, "ended by SIGABRT"),
@@ -145,22 +145,22 @@ def test_memory_is_limited_and_named(command_session: MakeSession) -> None:
         ("import time; print('hm', flush=True); time.sleep(1000)", TrialTimeoutError, "no samples within 1.5 s"),
     ],
 )
-def test_what_goes_wrong_at_once_is_told_with_its_last_lines(
-    command_session: MakeSession, program: str, error: type[SizewrightError], told: str
+def test_immediate_failure_shows_the_last_lines(
+    command_session: MakeSession, program: str, error: type[SizewrightError], message: str
 ) -> None:
-    before, session = mine(), command_session(program, start_s=1.5 if "sleep" in program else 60)
-    with pytest.raises(error, match=told) as caught:
+    before, session = child_pids(), command_session(program, start_s=1.5 if "sleep" in program else 60)
+    with pytest.raises(error, match=message) as caught:
         session.scale(TWO)
     text = str(caught.value)
     if "print" in program or "undreamt" in program:
         assert "Its last lines:\n" in text
     log = Path(text.rpartition(": ")[2])
     assert log.exists()
-    assert mine() <= before
+    assert child_pids() <= before
     assert session.outcome().samples == 0
 
 
-def test_nonsense_is_quoted(command_session: MakeSession) -> None:
+def test_invalid_report_is_quoted(command_session: MakeSession) -> None:
     program = 'import time\nwhile True:\n    print(\'{"samples": "lots"}\', flush=True)\n    time.sleep(0.1)\n'
     session = command_session(program, progress="json", start_s=1.5)
     with pytest.raises(TrialTimeoutError, match=r'It said: \{"samples": "lots"\}'):
@@ -172,7 +172,7 @@ RANK_0 = COUNTS.replace("    log_samples(32)", "    os.environ['RANK'] == '0' an
 )
 
 
-def test_command_that_reports_on_rank_0_only_is_told_how_to_say_so_at_once(
+def test_reports_of_rank_0_only_raise_an_early_hint(
     command_session: MakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_GRACE_SYNC_S", 0.5)
@@ -204,7 +204,7 @@ for i in range(1, 100000):
     assert session.observe().samples_trained > first > 0
 
 
-def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
+def test_silence_counts_as_a_hang(command_session: MakeSession) -> None:
     session = command_session(COUNTS.replace("while True", "for _ in range(50)") + "time.sleep(1000)", silent_s=1)
     session.scale(ONE)
     with pytest.raises(TrialTimeoutError, match="reported nothing for"):
@@ -212,10 +212,10 @@ def test_silence_is_taken_for_a_hang(command_session: MakeSession) -> None:
     assert session.outcome().status == "failed"
 
 
-def test_death_amid_training_is_told(command_session: MakeSession) -> None:
+def test_death_during_training_is_reported(command_session: MakeSession) -> None:
     session = command_session(COUNTS)
     session.scale(TWO)
-    replica = next(pid for pid in mine() if psutil.Process(pid).cmdline()[-1].endswith("program.py"))
+    replica = next(pid for pid in child_pids() if psutil.Process(pid).cmdline()[-1].endswith("program.py"))
     os.kill(replica, signal.SIGKILL)  # not its guard
     with pytest.raises(ReplicaDiedError, match="was ended by SIGKILL"):
         session.wait(30)
@@ -224,16 +224,16 @@ def test_death_amid_training_is_told(command_session: MakeSession) -> None:
 
 
 @pytest.mark.parametrize("program", [TOUGH, PARENT])
-def test_nothing_outlives_it_whatever_it_does_against_that(command_session: MakeSession, program: str) -> None:
-    before, session = mine(), command_session(program, grace_s=0.5)
+def test_stop_ends_processes_that_resist(command_session: MakeSession, program: str) -> None:
+    before, session = child_pids(), command_session(program, grace_s=0.5)
     session.scale(TWO)
-    assert len(mine() - before) >= 2
+    assert len(child_pids() - before) >= 2
     session.stop()
-    assert mine() <= before
+    assert child_pids() <= before
     assert groups() == []
 
 
-def test_children_that_are_left_behind_are_named_and_ended(command_session: MakeSession) -> None:
+def test_orphaned_children_are_named_and_ended(command_session: MakeSession) -> None:
     session = command_session(PARENT.replace("while True", "for _ in range(20)"))
     session.scale(ONE)
     assert session.wait(30)
@@ -246,7 +246,7 @@ def test_children_that_are_left_behind_are_named_and_ended(command_session: Make
 ENDS = "from sizewright import log_samples\nimport time\nfor _ in range(20): log_samples(32); time.sleep(0.01)"
 
 
-def test_a_trial_that_ends_by_itself_is_no_end_of_the_next(command_session: MakeSession) -> None:
+def test_trial_that_ends_does_not_end_the_next(command_session: MakeSession) -> None:
     session = command_session(ENDS, trial=True)
     for allocation in (ONE, TWO):
         session.scale(allocation)
@@ -256,7 +256,7 @@ def test_a_trial_that_ends_by_itself_is_no_end_of_the_next(command_session: Make
     assert not session.finished
 
 
-def test_what_has_ended_well_cannot_be_changed(command_session: MakeSession) -> None:
+def test_finished_job_cannot_be_changed(command_session: MakeSession) -> None:
     session = command_session(ENDS)
     session.scale(ONE)
     assert session.wait(10)
@@ -264,7 +264,7 @@ def test_what_has_ended_well_cannot_be_changed(command_session: MakeSession) -> 
         session.scale(TWO)
 
 
-def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
+def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PARENT)
     (tmp_path / "starter.py").write_text(
         f"""
@@ -290,7 +290,7 @@ time.sleep(1000)
     assert groups(starter.pid) == []
 
 
-def test_a_log_of_gigabytes_fills_no_disk(command_session: MakeSession, tmp_path: Path) -> None:
+def test_log_size_is_limited(command_session: MakeSession, tmp_path: Path) -> None:
     program = COUNTS.replace("while True:", "while True:\n    print('x' * 4_000_000)")
     session = command_session(program)
     session.scale(ONE)
@@ -298,30 +298,30 @@ def test_a_log_of_gigabytes_fills_no_disk(command_session: MakeSession, tmp_path
     while session.observe().samples_trained < 32 * 40 and time.monotonic() < deadline:
         time.sleep(0.1)
     session.stop()
-    kept = sum(path.stat().st_size for path in (tmp_path / "logs").rglob("*.log*"))
-    assert 0 < kept <= 33 << 20
+    kept_bytes = sum(path.stat().st_size for path in (tmp_path / "logs").rglob("*.log*"))
+    assert 0 < kept_bytes <= 33 << 20
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ({"run": ["no-such-program-here"]}, "'no-such-program-here' was not found"),
         ({"run": ["./program.py"]}, "was not found, or may not be run"),
         ({"folder": "/no/such/folder"}, "does not exist"),
     ],
 )
-def test_what_cannot_be_started_is_told(
-    command_session: MakeSession, tmp_path: Path, command: dict[str, object], told: str
+def test_command_that_cannot_start_is_reported(
+    command_session: MakeSession, tmp_path: Path, command: dict[str, object], message: str
 ) -> None:
     session = command_session("", **{"folder": str(tmp_path), **command})
-    with pytest.raises(JobError, match=told):
+    with pytest.raises(JobError, match=message):
         session.scale(ONE)
     session.stop()
     assert groups() == []
 
 
 @pytest.mark.parametrize(
-    ("allocation", "told"),
+    ("allocation", "message"),
     [
         (Allocation.of(0, 0, 1.0, 1.0, 32), "at least one worker"),
         (Allocation.of(1, 1, 0.5, 0.5, 32), "has no PS"),
@@ -329,14 +329,12 @@ def test_what_cannot_be_started_is_told(
         (Allocation.of(1, 0, 1.0, 1.0, 32, worker_memory_bytes=1 << 50), "asks for 1,024.0 TiB of memory"),
     ],
 )
-def test_allocations_that_cannot_be_are_refused(
-    command_session: MakeSession, allocation: Allocation, told: str
-) -> None:
-    with pytest.raises(EngineError, match=told):
+def test_invalid_allocation_is_refused(command_session: MakeSession, allocation: Allocation, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
         command_session(COUNTS).scale(allocation)
 
 
-def test_trials_say_so_and_leave_no_logs(command_session: MakeSession, tmp_path: Path) -> None:
+def test_trials_are_marked_and_leave_no_logs(command_session: MakeSession, tmp_path: Path) -> None:
     session = command_session("import os; assert os.environ['SIZEWRIGHT_TRIAL'] == '1'\n" + COUNTS, trial=True)
     session.scale(ONE)
     session.pause()

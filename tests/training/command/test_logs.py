@@ -65,14 +65,14 @@ def test_line_longer_than_all_buffers_keeps_its_end(piped: Piped) -> None:
     assert line.endswith(" step 7")
 
 
-def test_bar_that_is_drawn_seldom_is_read_before_its_next_drawing(piped: Piped) -> None:
+def test_rarely_drawn_bar_is_read_before_its_next_update(piped: Piped) -> None:
     piped.write(b"\r 1/9")
     assert piped.texts(1) == ["1/9"]
     piped.write(b"\r 2/9")
     assert piped.end() == ["1/9", "2/9"]
 
 
-def test_line_that_a_later_chunk_ends_is_dated_by_its_own(piped: Piped) -> None:
+def test_line_completed_by_a_later_chunk_has_its_own_time(piped: Piped) -> None:
     piped.write(b"\r1/9")
     time.sleep(0.2)
     began = time.monotonic()
@@ -81,7 +81,7 @@ def test_line_that_a_later_chunk_ends_is_dated_by_its_own(piped: Piped) -> None:
     assert piped.lines[0][1] < began <= piped.lines[1][1]
 
 
-def test_last_lines_hold_the_one_without_an_end(piped: Piped) -> None:
+def test_last_lines_include_an_unfinished_line(piped: Piped) -> None:
     piped.write(b"first\nPassword: ")
     piped.texts(1)
     assert piped.log.last_lines() == ["first", "Password:"]

@@ -13,16 +13,18 @@ def job(rendezvous: str, run: str = "python train.py", **command: object) -> Job
 
 
 def slots(**counts: int) -> list[ReplicaSlot]:
-    found: list[ReplicaSlot] = []
+    slots_so_far: list[ReplicaSlot] = []
     for role, count in counts.items():
         for i in range(count):
             host = f"10.0.0.{i % 2 + 1}"
             known: Role = role  # type: ignore[assignment]
-            found.append(ReplicaSlot(known, i, Resources(cpu=1.5, memory_bytes=0), host, 7000 + len(found)))
-    return found
+            slots_so_far.append(
+                ReplicaSlot(known, i, Resources(cpu=1.5, memory_bytes=0), host, 7000 + len(slots_so_far))
+            )
+    return slots_so_far
 
 
-def test_torchruns_variables_tell_the_rank_and_where_rank_0_is() -> None:
+def test_torchrun_variables_give_the_rank_and_the_address_of_rank_0() -> None:
     workers = slots(worker=3)
     envs = [make_start(job("torchrun"), workers, me, 64).env for me in workers]
     assert [env["RANK"] for env in envs] == ["0", "1", "2"]
@@ -33,14 +35,14 @@ def test_torchruns_variables_tell_the_rank_and_where_rank_0_is() -> None:
 
 
 def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
-    all_seats = slots(worker=2, ps=1, chief=1, evaluator=1)
-    told = [json.loads(make_start(job("tf_config"), all_seats, me, 64).env["TF_CONFIG"]) for me in all_seats]
+    all_slots = slots(worker=2, ps=1, chief=1, evaluator=1)
+    configs = [json.loads(make_start(job("tf_config"), all_slots, me, 64).env["TF_CONFIG"]) for me in all_slots]
     assert all(
         each["cluster"]
         == {"chief": ["10.0.0.1:7003"], "worker": ["10.0.0.1:7000", "10.0.0.2:7001"], "ps": ["10.0.0.1:7002"]}
-        for each in told
+        for each in configs
     )
-    assert [each["task"] for each in told] == [
+    assert [each["task"] for each in configs] == [
         {"type": "worker", "index": 0},
         {"type": "worker", "index": 1},
         {"type": "ps", "index": 0},
@@ -49,19 +51,19 @@ def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
     ]
 
 
-def test_lists_of_hosts_are_told_by_role() -> None:
-    all_seats = slots(worker=2, ps=2)
-    env = make_start(job("hosts"), all_seats, all_seats[3], 64).env
+def test_hosts_are_listed_by_role() -> None:
+    all_slots = slots(worker=2, ps=2)
+    env = make_start(job("hosts"), all_slots, all_slots[3], 64).env
     assert env["WORKER_HOSTS"] == "10.0.0.1:7000,10.0.0.2:7001"
     assert env["PS_HOSTS"] == "10.0.0.1:7002,10.0.0.2:7003"
     assert (env["JOB_NAME"], env["TASK_INDEX"]) == ("ps", "1")
     assert "CHIEF_HOSTS" not in env
 
 
-def test_placeholders_are_filled_and_other_braces_left() -> None:
-    told = job("hosts", run="run --b {batch_size} --j '{\"a\": 1}' {role}-{index}", env={"N": "{workers}/{ps}"})
-    all_seats = slots(worker=2, ps=1)
-    start = make_start(told, all_seats, all_seats[1], 96)
+def test_placeholders_are_filled_and_other_braces_kept() -> None:
+    hosts_job = job("hosts", run="run --b {batch_size} --j '{\"a\": 1}' {role}-{index}", env={"N": "{workers}/{ps}"})
+    all_slots = slots(worker=2, ps=1)
+    start = make_start(hosts_job, all_slots, all_slots[1], 96)
     assert start.words == ("run", "--b", "96", "--j", '{"a": 1}', "worker-1")
     assert start.env["N"] == "2/1"
     assert start.env["SIZEWRIGHT_BATCH_SIZE"] == "96"
@@ -69,14 +71,18 @@ def test_placeholders_are_filled_and_other_braces_left() -> None:
 
 
 def test_sides_are_part_of_every_allocation() -> None:
-    told = job("tf_config", chief={"cpu": "300m"}, evaluator={"cpu": 1, "memory": "2Gi"})
-    whole = told.with_sides(Allocation.of(2, 1, 1.0, 1.0, 64))
-    assert (whole.cores("chief"), whole.cores("evaluator"), whole.memory_bytes("evaluator")) == (0.3, 1.0, 2 << 30)
-    assert told.with_sides(whole) == whole
+    side_job = job("tf_config", chief={"cpu": "300m"}, evaluator={"cpu": 1, "memory": "2Gi"})
+    allocation = side_job.with_sides(Allocation.of(2, 1, 1.0, 1.0, 64))
+    assert (allocation.cores("chief"), allocation.cores("evaluator"), allocation.memory_bytes("evaluator")) == (
+        0.3,
+        1.0,
+        2 << 30,
+    )
+    assert side_job.with_sides(allocation) == allocation
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ({"run": ""}, "run is empty"),
         ({"run": "x", "chief": {"cpu": 1}}, "torchrun has no chief"),
@@ -85,12 +91,12 @@ def test_sides_are_part_of_every_allocation() -> None:
         ({"run": "x", "progress": {"source": "regex", "pattern": "a(?P<b>c)"}}, "exactly one group named"),
     ],
 )
-def test_a_command_that_cannot_be_is_told(command: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_invalid_command_is_refused(command: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Job.model_validate({"command": command})
 
 
-def test_a_job_has_a_command_or_a_model() -> None:
+def test_job_has_either_a_command_or_a_model() -> None:
     with pytest.raises(ValueError, match="has no `model`"):
         Job.model_validate({"command": {"run": "x"}, "model": {"family": "dcn"}})
     with pytest.raises(ValueError, match=r"bounds\.ps is for commands with PS"):
@@ -101,7 +107,7 @@ def test_a_job_has_a_command_or_a_model() -> None:
     assert again == job("torchrun")
 
 
-def test_the_hash_is_of_what_is_run() -> None:
+def test_hash_covers_the_command() -> None:
     one = job("torchrun")
     assert one.hash == job("torchrun", start_s=5).hash
     assert len({one.hash, job("hosts").hash, job("torchrun", "python other.py").hash, Job().hash}) == 4
@@ -109,6 +115,6 @@ def test_the_hash_is_of_what_is_run() -> None:
 
 def test_cluster_without_ps_names_none() -> None:
     workers = slots(worker=2)
-    told = json.loads(make_start(job("tf_config"), workers, workers[1], 64).env["TF_CONFIG"])
-    assert told == {"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.2:7001"]}, "task": {"type": "worker", "index": 1}}
+    config = json.loads(make_start(job("tf_config"), workers, workers[1], 64).env["TF_CONFIG"])
+    assert config == {"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.2:7001"]}, "task": {"type": "worker", "index": 1}}
     assert make_start(job("hosts"), workers, workers[1], 64).env["PS_HOSTS"] == ""  # whatever it inherits

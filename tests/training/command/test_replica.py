@@ -23,7 +23,7 @@ while True:
 """
 
 
-def test_without_control_groups_its_processes_are_pinned_measured_and_ended(tmp_path: Path) -> None:
+def test_replica_without_control_groups_is_pinned_measured_and_ended(tmp_path: Path) -> None:
     job = Job.model_validate({"name": "own", "command": {"run": "x", "folder": str(tmp_path)}})
     slot = ReplicaSlot("worker", 0, Resources(cpu=1.0, memory_bytes=1 << 30))
     replica = CommandReplica(job, slot, 32, None, tmp_path / "logs")

@@ -12,8 +12,8 @@ def reports(tmp_path: Path, **progress: object) -> Reports:
     return Reports(Progress.model_validate(progress), 32, tmp_path)
 
 
-def told(found: Reports) -> list[int]:
-    return [report.samples for report in found.history]
+def sample_counts(parsed: Reports) -> list[int]:
+    return [report.samples for report in parsed.history]
 
 
 @pytest.mark.parametrize(
@@ -24,47 +24,47 @@ def told(found: Reports) -> list[int]:
         (r"\+(?P<more>[\d.e]+)", ["+10", "+5", "+1e2"], [10, 15, 115]),
     ],
 )
-def test_a_pattern_counts_what_its_group_is_named(
+def test_pattern_counts_by_the_name_of_its_group(
     tmp_path: Path, pattern: str, lines: list[str], samples: list[int]
 ) -> None:
-    found = reports(tmp_path, source="regex", pattern=pattern)
+    read = reports(tmp_path, source="regex", pattern=pattern)
     for i, line in enumerate(lines):
-        found.line(line, float(i))
-    assert told(found) == samples
-    assert found.history[-1].at_s == len(lines) - 1
-    assert not found.nonsense
+        read.line(line, float(i))
+    assert sample_counts(read) == samples
+    assert read.history[-1].at_s == len(lines) - 1
+    assert not read.nonsense
 
 
-def test_json_lines_are_read_amid_others_and_may_tell_phases(tmp_path: Path) -> None:
-    found = reports(tmp_path, source="json")
+def test_json_lines_among_others_are_read_with_phases(tmp_path: Path) -> None:
+    read = reports(tmp_path, source="json")
     for line in ["loading", '{"loss": 1}', '{"samples": 64, "data_s": 0.5}', "{broken", '{"steps": 4, "data_s": 1.5}']:
-        found.line(line, 1.0)
-    assert told(found) == [64, 128]
-    assert found.last.data_s == 1.5
+        read.line(line, 1.0)
+    assert sample_counts(read) == [64, 128]
+    assert read.last.data_s == 1.5
 
 
 @pytest.mark.parametrize("value", ['"many"', "-5", "null", "1e400", "[1]"])
-def test_nonsense_is_kept_for_the_message_and_counts_nothing(tmp_path: Path, value: str) -> None:
-    found = reports(tmp_path, source="json")
-    found.line('{"samples": 10}', 1.0)
-    found.line(f'{{"samples": {value}}}', 2.0)
-    assert told(found) == [10]
-    assert value in found.nonsense
+def test_invalid_value_is_kept_for_the_message_and_not_counted(tmp_path: Path, value: str) -> None:
+    read = reports(tmp_path, source="json")
+    read.line('{"samples": 10}', 1.0)
+    read.line(f'{{"samples": {value}}}', 2.0)
+    assert sample_counts(read) == [10]
+    assert value in read.nonsense
 
 
-def test_counts_that_go_back_are_nonsense(tmp_path: Path) -> None:
-    found = reports(tmp_path, source="json")
-    found.line('{"samples": 10}', 1.0)
-    found.line('{"samples": 9}', 2.0)
-    assert told(found) == [10]
-    assert found.nonsense
+def test_decreasing_count_is_invalid(tmp_path: Path) -> None:
+    read = reports(tmp_path, source="json")
+    read.line('{"samples": 10}', 1.0)
+    read.line('{"samples": 9}', 2.0)
+    assert sample_counts(read) == [10]
+    assert read.nonsense
 
 
-def test_count_of_a_bar_that_begins_again_with_each_epoch_goes_on(tmp_path: Path) -> None:
-    found = reports(tmp_path, source="regex", pattern=r"(?P<steps>\d+)/100")
+def test_count_continues_when_a_bar_restarts_with_each_epoch(tmp_path: Path) -> None:
+    read = reports(tmp_path, source="regex", pattern=r"(?P<steps>\d+)/100")
     for i, step in enumerate([50, 100, 10, 60, 55, 100, 0, 40]):
-        found.line(f"Epoch: {step}/100", float(i))
-    assert told(found) == [50 * 32, 100 * 32, 110 * 32, 160 * 32, 200 * 32, 240 * 32]
+        read.line(f"Epoch: {step}/100", float(i))
+    assert sample_counts(read) == [50 * 32, 100 * 32, 110 * 32, 160 * 32, 200 * 32, 240 * 32]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_count_of_a_bar_that_begins_again_with_each_epoch_goes_on(tmp_path: Path
         (7, 7),
     ],
 )
-def test_count_is_read_as_logs_print_it(text: str | int, number: float) -> None:
+def test_printed_number_formats_are_read(text: str | int, number: float) -> None:
     assert read_count(text) == pytest.approx(number)
 
 
 @pytest.mark.parametrize("text", ["", "1,2", "12 34", "12kk", "1.2.3", "nan", "inf", "-3", True, None, 1e300, [1]])
-def test_what_is_no_count_is_refused(text: object) -> None:
+def test_invalid_count_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="number"):
         read_count(text)
 
@@ -108,14 +108,14 @@ def test_what_is_no_count_is_refused(text: object) -> None:
         '{"loss": NaN, "samples": 64.0}',
     ],
 )
-def test_json_amid_other_text_is_read(tmp_path: Path, line: str) -> None:
-    found = reports(tmp_path, source="json")
-    found.line(line, 1.0)
-    assert told(found) == [64]
+def test_json_within_other_text_is_read(tmp_path: Path, line: str) -> None:
+    read = reports(tmp_path, source="json")
+    read.line(line, 1.0)
+    assert sample_counts(read) == [64]
 
 
 @pytest.mark.parametrize("line", ['{"a": {"samples": 9}}', "{" * 10_000, "{'samples': open('x')}", '["samples"]', "}{"])
-def test_json_of_something_else_counts_nothing(tmp_path: Path, line: str) -> None:
-    found = reports(tmp_path, source="json")
-    found.line(line, 1.0)
-    assert told(found) == []
+def test_unrelated_json_is_not_counted(tmp_path: Path, line: str) -> None:
+    read = reports(tmp_path, source="json")
+    read.line(line, 1.0)
+    assert sample_counts(read) == []

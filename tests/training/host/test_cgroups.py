@@ -11,7 +11,7 @@ import pytest
 
 from sizewright.errors import LimitError
 from sizewright.training.host.cgroups import PERIOD_US, CgroupTree, _own_v1, _own_v2, find_cgroups
-from tests.helpers.training_parts import own_group
+from tests.helpers.training_parts import writable_group
 
 BUSY = "while True: pass"
 WAITING = "import sys; sys.stdin.read()"
@@ -20,7 +20,7 @@ HUNGRY = "import sys; sys.stdin.readline(); block = b'x' * (256 << 20); print(le
 
 @pytest.fixture
 def group() -> Iterator[CgroupTree]:
-    tree = own_group("cgroups")
+    tree = writable_group("cgroups")
     yield tree.child("leaf")  # of the tree itself the kernel may still know the larger quota of a child just removed
     tree.remove(grace_s=0.0)
 
@@ -47,7 +47,7 @@ def quota_file(tree: CgroupTree) -> str:
     return (tree.folders["cpu"] / "cpu.cfs_quota_us").read_text().strip()
 
 
-def test_a_busy_process_gets_its_share(group: CgroupTree, children: list[subprocess.Popen[str]]) -> None:
+def test_busy_process_gets_its_share(group: CgroupTree, children: list[subprocess.Popen[str]]) -> None:
     group.set_cpu(0.2)
     group.join(start(children, BUSY).pid)
     used, began = group.cpu_used_s(), time.monotonic()
@@ -57,7 +57,7 @@ def test_a_busy_process_gets_its_share(group: CgroupTree, children: list[subproc
     assert group.throttled_s() > 0
 
 
-def test_the_quota_is_in_the_files_and_can_be_lifted(group: CgroupTree) -> None:
+def test_quota_is_written_and_can_be_lifted(group: CgroupTree) -> None:
     group.set_cpu(1.25)
     assert quota_file(group).split()[0] == str(round(1.25 * PERIOD_US))
     group.set_cpu(None)
@@ -65,7 +65,7 @@ def test_the_quota_is_in_the_files_and_can_be_lifted(group: CgroupTree) -> None:
 
 
 @pytest.mark.parametrize("cores", [0.0, 0.05, 0.0999])
-def test_less_than_a_tenth_of_a_core_is_refused(group: CgroupTree, cores: float) -> None:
+def test_quota_below_the_minimum_is_refused(group: CgroupTree, cores: float) -> None:
     group.set_cpu(0.5)
     before = quota_file(group)
     with pytest.raises(LimitError, match="below the minimum"):
@@ -74,27 +74,27 @@ def test_less_than_a_tenth_of_a_core_is_refused(group: CgroupTree, cores: float)
     group.set_cpu(0.1)
 
 
-def test_a_process_beyond_its_memory_is_ended_and_counted(
+def test_process_beyond_its_memory_is_killed_and_counted(
     group: CgroupTree, children: list[subprocess.Popen[str]]
 ) -> None:
     group.set_memory(64 << 20)
     child = start(children, HUNGRY)
     group.join(child.pid)
     assert group.oom_kills() == 0
-    told, _ = child.communicate("go\n", timeout=60)
-    assert told == ""
+    stdout, _ = child.communicate("go\n", timeout=60)
+    assert stdout == ""
     assert child.returncode == -9
     assert group.oom_kills() == 1
 
 
-def test_within_its_memory_it_lives_and_its_peak_is_seen(
+def test_process_within_its_memory_survives_and_its_peak_is_read(
     group: CgroupTree, children: list[subprocess.Popen[str]]
 ) -> None:
     group.set_memory(1 << 30)
     child = start(children, HUNGRY)
     group.join(child.pid)
-    told, _ = child.communicate("go\n", timeout=60)
-    assert told == f"{256 << 20}\n"
+    stdout, _ = child.communicate("go\n", timeout=60)
+    assert stdout == f"{256 << 20}\n"
     assert group.oom_kills() == 0
     if group.memory_peak_bytes() == 0:
         pytest.skip("this kernel tells no peak")
@@ -104,7 +104,7 @@ def test_within_its_memory_it_lives_and_its_peak_is_seen(
         assert group.memory_peak_bytes() < 64 << 20
 
 
-def test_a_memory_limit_is_whole_pages_and_can_be_lifted(group: CgroupTree) -> None:
+def test_memory_limit_is_rounded_to_pages_and_can_be_lifted(group: CgroupTree) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
     file = group.folders["memory"] / name
@@ -116,7 +116,7 @@ def test_a_memory_limit_is_whole_pages_and_can_be_lifted(group: CgroupTree) -> N
         assert text == "max" or int(text) > 1 << 50
 
 
-def test_pids_are_those_that_joined(group: CgroupTree, children: list[subprocess.Popen[str]]) -> None:
+def test_pids_are_those_of_joined_processes(group: CgroupTree, children: list[subprocess.Popen[str]]) -> None:
     inner = group.child("inner")
     joined = [start(children, WAITING).pid for _ in range(2)]
     start(children, WAITING)
@@ -126,8 +126,8 @@ def test_pids_are_those_that_joined(group: CgroupTree, children: list[subprocess
     assert inner.pids() == set(joined)
 
 
-def test_remove_ends_what_runs_and_leaves_nothing(children: list[subprocess.Popen[str]]) -> None:
-    tree = own_group("removed")
+def test_remove_ends_processes_and_leaves_nothing(children: list[subprocess.Popen[str]]) -> None:
+    tree = writable_group("removed")
     inner = tree.child("one").child("deep")
     running = [start(children, WAITING) for _ in range(3)]
     for child in running:
@@ -138,8 +138,8 @@ def test_remove_ends_what_runs_and_leaves_nothing(children: list[subprocess.Pope
     tree.remove()  # twice is fine
 
 
-def test_remove_lets_processes_end_by_themselves(children: list[subprocess.Popen[str]]) -> None:
-    tree = own_group("graceful")
+def test_remove_waits_for_processes_that_are_ending(children: list[subprocess.Popen[str]]) -> None:
+    tree = writable_group("graceful")
     child = start(children, "import time; time.sleep(0.5)")
     tree.join(child.pid)
     tree.remove(grace_s=30.0)
@@ -147,7 +147,7 @@ def test_remove_lets_processes_end_by_themselves(children: list[subprocess.Popen
     assert not any(folder.exists() for folder in tree.folders.values())
 
 
-def test_a_child_has_a_limit_of_its_own(group: CgroupTree) -> None:
+def test_child_group_has_its_own_limit(group: CgroupTree) -> None:
     one, two = group.child("one"), group.child("two")
     one.set_cpu(0.3)
     two.set_cpu(0.6)
@@ -156,8 +156,8 @@ def test_a_child_has_a_limit_of_its_own(group: CgroupTree) -> None:
     assert quota_file(two).split()[0] == str(round(0.6 * PERIOD_US))
 
 
-def test_finding_groups_leaves_no_probe() -> None:
-    tree = own_group("found")
+def test_search_for_groups_leaves_no_probe() -> None:
+    tree = writable_group("found")
     assert not any(list(folder.glob("*/")) for folder in tree.folders.values())
     assert find_cgroups(tree.folders["cpu"].name) == tree
     tree.remove(grace_s=0.0)
@@ -169,16 +169,16 @@ def test_finding_groups_leaves_no_probe() -> None:
 @pytest.fixture
 def version2(tmp_path: Path) -> CgroupTree:
     root = tmp_path / "cgroup"
-    own = root / "user.slice" / "session.scope"
-    own.mkdir(parents=True)
-    (own.parent / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    caller_group = root / "user.slice" / "session.scope"
+    caller_group.mkdir(parents=True)
+    (caller_group.parent / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
     (tmp_path / "proc").write_text("0::/user.slice/session.scope\n")
     tree = _own_v2(root, tmp_path / "proc")
     assert tree is not None
     return tree
 
 
-def test_version_2_sits_beside_the_callers_own_group(version2: CgroupTree) -> None:
+def test_version_2_group_is_a_sibling_of_the_callers(version2: CgroupTree) -> None:
     assert version2.version == 2
     assert {folder.name for folder in version2.folders.values()} == {"user.slice"}
     child = version2.child("session")
@@ -218,14 +218,14 @@ def test_version_2_reads_its_own_files(version2: CgroupTree) -> None:
 
 
 @pytest.mark.parametrize("controllers", ["cpu pids", "memory", ""])
-def test_version_2_without_both_controllers_is_none(tmp_path: Path, controllers: str) -> None:
+def test_version_2_without_both_controllers_is_not_used(tmp_path: Path, controllers: str) -> None:
     (tmp_path / "scope").mkdir()
     (tmp_path / "cgroup.controllers").write_text(controllers)
     (tmp_path / "proc").write_text("0::/scope\n")
     assert _own_v2(tmp_path, tmp_path / "proc") is None
 
 
-def test_version_1_finds_each_controllers_folder(tmp_path: Path) -> None:
+def test_version_1_uses_the_folder_of_each_controller(tmp_path: Path) -> None:
     for name in ("cpu", "cpuacct", "memory/jobs/7"):
         (tmp_path / name).mkdir(parents=True)
     lines = ["12:pids:/", "4:memory:/jobs/7", "3:cpu,cpuacct:/", "0::/"]
@@ -239,13 +239,13 @@ def test_version_1_finds_each_controllers_folder(tmp_path: Path) -> None:
     assert _own_v2(tmp_path, tmp_path / "none") is None
 
 
-def test_a_limit_that_the_host_changes_is_an_error(tmp_path: Path) -> None:
+def test_limit_that_the_host_alters_raises_an_error(tmp_path: Path) -> None:
     """A device that swallows what is written stands for a kernel that keeps another value."""
     (tmp_path / "cpu.max").symlink_to("/dev/null")
     with pytest.raises(LimitError, match="changed"):
         CgroupTree(2, {"cpu": tmp_path}).set_cpu(0.5)
 
 
-def test_a_limit_that_the_host_refuses_is_an_error(tmp_path: Path) -> None:
+def test_limit_that_the_host_refuses_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match="refused"):
         CgroupTree(2, {"cpu": tmp_path / "missing"}).set_cpu(0.5)

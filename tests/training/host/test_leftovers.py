@@ -48,16 +48,16 @@ def ended() -> int:
 def group_of(name: str) -> Iterator[CgroupTree]:
     tree = find_cgroups(name)
     if tree is None:
-        pytest.skip("this host lets nobody make control groups here")
+        pytest.skip("control groups cannot be created on this host")
     try:
         yield tree
     finally:
         tree.remove(grace_s=0.0, timeout_s=1.0)
 
 
-def test_folders_of_processes_that_are_gone_are_removed(temporary: Path, ended: int) -> None:
-    mine, left = make_folder(), temporary / f"szw-{ended}-abc"
-    (left / "ray").mkdir(parents=True)
+def test_folders_of_ended_processes_are_removed(temporary: Path, ended: int) -> None:
+    mine, stale = make_folder(), temporary / f"szw-{ended}-abc"
+    (stale / "ray").mkdir(parents=True)
     others = [temporary / name for name in ("szw-abc", f"other-{ended}-abc", "szw-")]
     for path in others:
         path.mkdir()
@@ -65,23 +65,23 @@ def test_folders_of_processes_that_are_gone_are_removed(temporary: Path, ended: 
     file.touch()
     (temporary / f"szw-{ended}-link").symlink_to(others[0])
     remove_leftovers()
-    assert not left.exists()
+    assert not stale.exists()
     assert all(path.is_dir() for path in (mine, *others))
     assert file.exists()
     assert (temporary / f"szw-{ended}-link").is_symlink()
 
 
-def test_a_process_that_came_later_by_the_same_number_keeps_nothing(temporary: Path) -> None:
-    left = temporary / f"szw-{os.getpid()}-abc"
-    left.mkdir()
+def test_reused_process_id_does_not_keep_a_folder(temporary: Path) -> None:
+    stale = temporary / f"szw-{os.getpid()}-abc"
+    stale.mkdir()
     before = psutil.Process().create_time() - 60
-    os.utime(left, (before, before))
+    os.utime(stale, (before, before))
     remove_leftovers()
-    assert not left.exists()
+    assert not stale.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes folders of others")
-def test_folders_of_other_users_stay(temporary: Path, ended: int) -> None:
+def test_folders_of_other_users_are_kept(temporary: Path, ended: int) -> None:
     theirs = temporary / f"szw-{ended}-abc"
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)
@@ -89,22 +89,22 @@ def test_folders_of_other_users_stay(temporary: Path, ended: int) -> None:
     assert theirs.exists()
 
 
-def test_folders_are_open_to_nobody_else(temporary: Path) -> None:
+def test_folders_are_private(temporary: Path) -> None:
     assert make_folder().stat().st_mode & 0o077 == 0
 
 
-def test_control_groups_of_processes_that_are_gone_are_removed_with_what_runs_in_them(ended: int) -> None:
-    with group_of(f"sizewright-test.{ended}") as left, group_of(group_name("sizewright-test")) as mine:
+def test_control_groups_of_ended_processes_are_removed_with_their_processes(ended: int) -> None:
+    with group_of(f"sizewright-test.{ended}") as stale, group_of(group_name("sizewright-test")) as mine:
         replica = subprocess.Popen(["sleep", "300"])
-        left.child("worker-0").join(replica.pid)
+        stale.child("worker-0").join(replica.pid)
         remove_leftovers()
         assert replica.wait(5) == -signal.SIGKILL
-        assert not any(folder.exists() for folder in left.folders.values())
+        assert not any(folder.exists() for folder in stale.folders.values())
         assert all(folder.exists() for folder in mine.folders.values())
 
 
 @pytest.mark.long
-def test_what_a_killed_driver_leaves_is_removed_by_the_next_run() -> None:
+def test_next_run_removes_the_remains_of_a_killed_driver() -> None:
     path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-c", SESSION], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, text=True
@@ -112,8 +112,8 @@ def test_what_a_killed_driver_leaves_is_removed_by_the_next_run() -> None:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "trains\n"
         driver.kill()
-    left = leavings(driver.pid)
-    assert any(path.name.startswith("szw-") for path in left)
+    remains = leavings(driver.pid)
+    assert any(path.name.startswith("szw-") for path in remains)
     end = time.monotonic() + 60
     while leavings(driver.pid) and time.monotonic() < end:  # Ray's own processes end a little later
         remove_leftovers()

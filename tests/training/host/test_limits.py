@@ -11,7 +11,7 @@ import pytest
 
 from sizewright.training.host.cgroups import CgroupTree
 from sizewright.training.host.limits import ReplicaLimits
-from tests.helpers.training_parts import own_group
+from tests.helpers.training_parts import writable_group
 
 # A replica's limits are those of its process, so each test runs one of its own and reads what it prints.
 PRELUDE = """
@@ -41,13 +41,13 @@ def replica(code: str, tree: CgroupTree | None = None) -> Any:
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[CgroupTree]:
-    tree = own_group("limits")
+    tree = writable_group("limits")
     yield tree
     tree.remove(grace_s=0.0)
 
 
 @needs_affinity
-def test_without_groups_whole_cores_hold_every_thread() -> None:
+def test_every_thread_is_pinned_to_whole_cores_without_groups() -> None:
     code = """
 ended = threading.Event()
 threading.Thread(target=ended.wait).start()
@@ -62,23 +62,23 @@ ended.set()
     host = sorted(os.sched_getaffinity(0))
     if len(host) < 2:
         pytest.skip("one core cannot be told from all")
-    before, held, how, period, freed, after = replica(code)
+    before, pinned, how, period, freed, after = replica(code)
     assert (before, how, after, period) == ("none", "affinity", "none", None)
-    assert held == [[host[1]]] * 2
+    assert pinned == [[host[1]]] * 2
     assert freed == [host] * 2
 
 
 @needs_affinity
-def test_all_cores_are_no_limit_and_the_record_says_so() -> None:
+def test_all_cores_are_recorded_as_unlimited() -> None:
     host = sorted(os.sched_getaffinity(0))
     code = "limits = ReplicaLimits(None, 'ps-0')\nlimits.set_cpu(1000)\nprint(json.dumps([masks(), limits.limited_by]))"
-    held, how = replica(code)
-    assert all(mask == host for mask in held)
+    pinned, how = replica(code)
+    assert all(mask == host for mask in pinned)
     assert how == "none"
 
 
 @needs_affinity
-def test_threads_that_python_does_not_list_are_held_too() -> None:
+def test_threads_unknown_to_python_are_pinned() -> None:
     """torch's own threads start before the limit comes."""
     code = """
 import torch
@@ -91,12 +91,12 @@ print(json.dumps([threading.active_count(), masks()]))
 """
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core cannot be told from all")
-    listed, held = replica(code)
-    assert len(held) > listed
-    assert all(len(mask) == 1 for mask in held)
+    listed, pinned = replica(code)
+    assert len(pinned) > listed
+    assert all(len(mask) == 1 for mask in pinned)
 
 
-def test_a_group_is_joined_first_and_limits_by_quota(group: CgroupTree) -> None:
+def test_joined_group_limits_by_quota(group: CgroupTree) -> None:
     code = """
 limits = ReplicaLimits(tree, "worker-3")
 joined = os.getpid() in tree.child("worker-3").pids()
@@ -109,7 +109,7 @@ print(json.dumps([joined, before, how, period, limits.limited_by, limits.period_
     assert replica(code, group) == [True, "none", "cgroup", 20.0, "none", None]
 
 
-def test_usage_has_cpu_and_the_greatest_memory(group: CgroupTree) -> None:
+def test_usage_reports_cpu_and_peak_memory(group: CgroupTree) -> None:
     code = """
 limits = ReplicaLimits(tree, "worker-4")
 first = limits.usage()
@@ -127,7 +127,7 @@ print(json.dumps([vars(first), vars(second)]))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="this kernel cannot reset a peak")
-def test_peaks_begin_anew(group: CgroupTree) -> None:
+def test_memory_peak_can_be_reset(group: CgroupTree) -> None:
     code = """
 limits = ReplicaLimits(tree, "worker-5")
 block = bytearray(b"x") * (150 << 20)
@@ -140,7 +140,7 @@ print(json.dumps([high, limits.usage().memory_peak_bytes]))
     assert low < high - (100 << 20)
 
 
-def test_memory_that_was_freed_and_kept_counts_neither_for_the_limit_nor_for_the_peak(group: CgroupTree) -> None:
+def test_freed_memory_counts_neither_for_the_limit_nor_for_the_peak(group: CgroupTree) -> None:
     code = """
 import numpy as np
 from sizewright.datasets.malloc import keep_freed_memory
@@ -163,7 +163,7 @@ print(json.dumps([high, limits.usage().memory_peak_bytes]))
 
 
 @pytest.mark.parametrize("limit_mib", [1, 8])
-def test_less_memory_than_an_idle_process_uses_is_an_oom(group: CgroupTree, limit_mib: int) -> None:
+def test_limit_below_the_idle_process_is_an_oom(group: CgroupTree, limit_mib: int) -> None:
     code = f"""
 limits = ReplicaLimits(tree, "ps-9")
 try:
@@ -176,7 +176,7 @@ except ReplicaDiedError as error:
     assert f"given {limit_mib}.0 MiB, but uses" in message
 
 
-def test_more_than_is_charged_already_is_an_oom_too(group: CgroupTree) -> None:
+def test_limit_below_the_charged_memory_is_an_oom(group: CgroupTree) -> None:
     if group.version == 2:
         pytest.skip("version 2 accepts the limit and ends the process")
     code = """
@@ -190,7 +190,7 @@ except ReplicaDiedError as error:
     assert replica(code, group) == [True, 200 << 20]
 
 
-def test_a_memory_limit_counts_what_was_used_before_the_group(group: CgroupTree) -> None:
+def test_memory_limit_includes_memory_used_before_the_group(group: CgroupTree) -> None:
     code = """
 name = "memory.max" if tree.version == 2 else "memory.limit_in_bytes"
 limits = ReplicaLimits(tree, "ps-7")
@@ -199,8 +199,8 @@ held = int((tree.child("ps-7").folders["memory"] / name).read_text())
 limits.set_memory(0)
 print(json.dumps([held, (tree.child("ps-7").folders["memory"] / name).read_text().strip()]))
 """
-    held, lifted = replica(code, group)
-    assert (1 << 30) - (200 << 20) < held < (1 << 30) - (5 << 20)
+    limited, lifted = replica(code, group)
+    assert (1 << 30) - (200 << 20) < limited < (1 << 30) - (5 << 20)
     assert lifted == "max" or int(lifted) > 1 << 50
 
 

@@ -49,15 +49,15 @@ class Session:
 
     def said(self) -> list[tuple[int, ...]]:
         """All that was said since the last look: each thing with its number, its lease and the samples."""
-        found = []
+        messages = []
         self.link.setblocking(False)
         try:
-            while told := receive_bytes(self.link, ASK.size):
-                found.append(ASK.unpack(told))
+            while data := receive_bytes(self.link, ASK.size):
+                messages.append(ASK.unpack(data))
         except BlockingIOError:
             pass
         self.link.settimeout(10)
-        return found
+        return messages
 
     def close(self) -> None:
         self.feed.close()
@@ -65,8 +65,8 @@ class Session:
             link.close()
 
 
-def without_numbers(said: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return [(op, *rest) for op, _, *rest in said]
+def without_numbers(messages: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [(op, *rest) for op, _, *rest in messages]
 
 
 WANT, BACK, CONFIRM = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0), (Op.confirm, 0, 0, 0)
@@ -74,9 +74,9 @@ WANT, BACK, CONFIRM = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0), (Op.confirm, 
 
 @pytest.fixture
 def sessions() -> Iterator[list[Session]]:
-    made: list[Session] = []
-    yield made
-    for session in made:
+    opened: list[Session] = []
+    yield opened
+    for session in opened:
         session.close()
 
 
@@ -90,7 +90,7 @@ def numbers(portion: LeasedBatch | None) -> list[int]:
     return portion.batch.labels.astype(int).tolist()
 
 
-def test_a_lease_is_read_in_batches_and_the_next_is_asked_for_before_its_end(sessions: list[Session]) -> None:
+def test_lease_is_read_in_batches_and_the_next_is_requested_early(sessions: list[Session]) -> None:
     session = new(sessions)
     session.answer(LeaseState.leased, 4, 100, 125)
     first = session.feed.next()
@@ -118,7 +118,7 @@ def test_a_lease_is_read_in_batches_and_the_next_is_asked_for_before_its_end(ses
     assert not any(batch.partly_applied for batch in (first, second, third) if batch)
 
 
-def test_nothing_at_present_is_not_the_end(sessions: list[Session]) -> None:
+def test_empty_answer_is_not_the_end(sessions: list[Session]) -> None:
     session = new(sessions)
     session.answer(LeaseState.nothing)
     assert session.feed.next() is None
@@ -130,22 +130,24 @@ def test_nothing_at_present_is_not_the_end(sessions: list[Session]) -> None:
     assert session.feed.finished
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_handing_back_gives_up_what_is_left_and_what_was_asked_for(sessions: list[Session], asked: bool) -> None:
+@pytest.mark.parametrize("lease_requested", [False, True])
+def test_hand_back_returns_the_remaining_and_the_requested_lease(
+    sessions: list[Session], lease_requested: bool
+) -> None:
     session = new(sessions)
-    session.answer(LeaseState.leased, 1, 0, 20 if asked else 50)
+    session.answer(LeaseState.leased, 1, 0, 20 if lease_requested else 50)
     assert numbers(session.feed.next()) == list(range(10))
-    if asked:
+    if lease_requested:
         session.answer(LeaseState.leased, 2, 100, 150)  # on its way while it hands back
     session.answer(LeaseState.nothing)
     session.feed.hand_back()
-    said = [WANT, WANT, BACK, BACK, CONFIRM] if asked else [WANT, BACK, CONFIRM]
-    assert without_numbers(session.said()) == said
+    expected = [WANT, WANT, BACK, BACK, CONFIRM] if lease_requested else [WANT, BACK, CONFIRM]
+    assert without_numbers(session.said()) == expected
     session.answer(LeaseState.leased, 3, 7, 9)
     assert numbers(session.feed.next()) == [7, 8]
 
 
-def test_the_batch_size_may_change_within_a_lease(sessions: list[Session]) -> None:
+def test_batch_size_may_change_within_a_lease(sessions: list[Session]) -> None:
     session = new(sessions)
     session.answer(LeaseState.leased, 1, 0, 100)
     sizes = []
@@ -155,7 +157,7 @@ def test_the_batch_size_may_change_within_a_lease(sessions: list[Session]) -> No
     assert sizes == [10, 25, 1, 40, 24]
 
 
-def test_batches_whose_rows_are_all_broken_are_reported_after_those_before_them(sessions: list[Session]) -> None:
+def test_batches_of_broken_rows_are_reported_in_order(sessions: list[Session]) -> None:
     """A report covers all of its lease up to it: what is still on its way would count as trained."""
     session = new(sessions, broken={*range(10), *range(20, 40)})
     session.answer(LeaseState.leased, 1, 0, 30)
@@ -163,16 +165,16 @@ def test_batches_whose_rows_are_all_broken_are_reported_after_those_before_them(
     first, second = session.feed.next(), session.feed.next()
     assert numbers(first) == list(range(10, 20))
     assert numbers(second) == list(range(40, 50))
-    said = [each for each in without_numbers(session.said()) if each != WANT]
+    messages = [each for each in without_numbers(session.said()) if each != WANT]
     skipped = [(Op.skip, 1, 0, 10), (Op.trained, 1, 10, 10), (Op.skip, 1, 20, 30), (Op.skip, 2, 30, 40)]
-    assert said == skipped  # nothing was before the first
+    assert messages == skipped  # nothing was before the first
     assert first is not None
     session.feed.trained(first)
     reports = [(Op.trained, 1, 10, 20), (Op.trained, 1, 30, 30), (Op.trained, 2, 40, 40)]
     assert without_numbers(session.said()) == reports
 
 
-def test_what_may_have_been_lost_on_a_cut_connection_is_said_again(sessions: list[Session]) -> None:
+def test_messages_that_a_cut_may_have_lost_are_repeated(sessions: list[Session]) -> None:
     session = new(sessions)
     session.answer(LeaseState.leased, 1, 0, 50)
     batch = session.feed.next()
@@ -185,12 +187,12 @@ def test_what_may_have_been_lost_on_a_cut_connection_is_said_again(sessions: lis
         if session.feed.cuts:
             break
     assert session.feed.cuts == 1
-    said = session.said()
-    assert said[0] == (Op.trained, 2, 1, 0, 10)
-    assert [number for _, number, *_ in said] == list(range(2, 2 + len(said)))
+    messages = session.said()
+    assert messages[0] == (Op.trained, 2, 1, 0, 10)
+    assert [number for _, number, *_ in messages] == list(range(2, 2 + len(messages)))
 
 
-def test_a_session_that_has_gone_raises(sessions: list[Session]) -> None:
+def test_ended_session_raises(sessions: list[Session]) -> None:
     session = new(sessions)
     session.link.close()
 
@@ -204,16 +206,16 @@ def test_a_session_that_has_gone_raises(sessions: list[Session]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    total=st.integers(0, 300), most=st.integers(1, 4), pipeline=st.integers(0, 2),
+    total=st.integers(0, 300), max_batch=st.integers(1, 4), pipeline=st.integers(0, 2),
     steps=st.lists(st.integers(0, 9), max_size=40), broken=st.sets(st.integers(0, 299), max_size=60),
     first_broken=st.integers(0, 60),
 )  # fmt: skip
-def test_every_sample_is_trained_exactly_once_however_often_it_is_handed_back(
-    total: int, most: int, pipeline: int, steps: list[int], broken: set[int], first_broken: int
+def test_every_sample_is_trained_once_despite_hand_backs(
+    total: int, max_batch: int, pipeline: int, steps: list[int], broken: set[int], first_broken: int
 ) -> None:
     """Against a real book; up to two batches are on their way, and handing back gives those up."""
     broken = broken | set(range(first_broken))
-    session, book = Session(broken), SampleLeases(total, batch_size=10, most_batches=most)
+    session, book = Session(broken), SampleLeases(total, batch_size=10, most_batches=max_batch)
     trained: list[int] = []
     flying: list[LeasedBatch] = []
 

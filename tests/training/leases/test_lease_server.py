@@ -43,7 +43,7 @@ def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
     return trained
 
 
-def test_workers_train_every_sample_once_between_them(server: LeaseServer) -> None:
+def test_workers_together_train_every_sample_once(server: LeaseServer) -> None:
     parts: list[list[int]] = []
     feeds = [feed_of(server, number) for number in (1, 2, 3)]
     in_threads(*(lambda feed=feed: parts.append(train(feed)) for feed in feeds))
@@ -64,7 +64,7 @@ def wait_for_reports(server: LeaseServer, trained: int) -> None:
 
 
 @pytest.mark.parametrize("applied", ["nowhere", "somewhere", "everywhere"])
-def test_what_a_worker_that_has_gone_had_is_leased_by_what_the_servers_have(server: LeaseServer, applied: str) -> None:
+def test_samples_of_a_dead_worker_are_leased_again_unless_applied(server: LeaseServer, applied: str) -> None:
     """What was reported stays trained; what all servers have is trained though it was not reported; what only some
     have goes out in leases of its own."""
     gone = feed_of(server, 1)
@@ -76,9 +76,9 @@ def test_what_a_worker_that_has_gone_had_is_leased_by_what_the_servers_have(serv
     has = SampleRanges([(0, batch.start), (batch.start, batch.until)])
     lacks = SampleRanges([(0, batch.start)])
     accounts = {"nowhere": [lacks, lacks], "somewhere": [has, lacks], "everywhere": [has, has]}[applied]
-    held = server.book.out()[1]
+    leased = server.book.out()[1]
     again = server.release(1, accounts)
-    assert again == held - (10 if applied == "everywhere" else 0)
+    assert again == leased - (10 if applied == "everywhere" else 0)
     assert server.release(1, accounts) == 0
     heir = feed_of(server, 2)
     first = heir.next()
@@ -95,7 +95,7 @@ def test_what_a_worker_that_has_gone_had_is_leased_by_what_the_servers_have(serv
     heir.close()
 
 
-def test_a_worker_that_was_released_is_not_listened_to_any_more(server: LeaseServer) -> None:
+def test_released_worker_is_ignored(server: LeaseServer) -> None:
     feed = feed_of(server, 1)
     feed._patience_s = 0.2
     batch = feed.next()
@@ -115,7 +115,7 @@ def test_a_worker_that_was_released_is_not_listened_to_any_more(server: LeaseSer
     assert sorted(train(feed_of(server, 2))) == list(range(TOTAL))
 
 
-def test_what_is_said_again_after_a_cut_is_heard_once(server: LeaseServer) -> None:
+def test_repeated_messages_after_a_cut_count_once(server: LeaseServer) -> None:
     """Cut anywhere, however much of what was said or answered has got lost: every sample is trained once."""
     rng = random.Random(0)
     feeds = [feed_of(server, number) for number in (1, 2, 3)]
@@ -144,7 +144,7 @@ def test_what_is_said_again_after_a_cut_is_heard_once(server: LeaseServer) -> No
         feed.close()
 
 
-def test_a_run_that_was_over_already_finishes() -> None:
+def test_run_without_remaining_samples_finishes() -> None:
     book = SampleLeases(TOTAL, batch_size=10, trained=[(0, TOTAL)])
     server = LeaseServer(book, TOKEN)
     feed = feed_of(server, 1)
@@ -155,7 +155,7 @@ def test_a_run_that_was_over_already_finishes() -> None:
     server.close()
 
 
-def test_leases_are_paced_by_the_clock_that_is_given() -> None:
+def test_leases_are_paced_by_the_injected_clock() -> None:
     """One batch a second: the lease after the first report is of as many batches as the target has seconds."""
     seconds = iter(range(100))
     book = SampleLeases(None, batch_size=10, target_s=5.0)

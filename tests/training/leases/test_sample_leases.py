@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from sizewright.training.leases.sample_leases import Lease, SampleLeases
 from sizewright.training.leases.sample_ranges import SampleRanges
 
-Held = dict[int, dict[int, Lease]]  # by worker and lease id
+HeldLeases = dict[int, dict[int, Lease]]  # by worker and lease id
 
 
-class Floor:
+class SimulatedWorkers:
     """Honest workers: what each holds, and how often each sample was trained and reported."""
 
     def __init__(self, book: SampleLeases) -> None:
         self.book, self.now, self.counts = book, 0.0, Counter[int]()
-        self.held: Held = {}
+        self.held: HeldLeases = {}
 
     def lease(self, worker: int) -> None:
         lease = self.book.lease(worker, self.now)
@@ -39,10 +39,10 @@ class Floor:
 
     def leave(self, worker: int, died: bool) -> None:
         held = self.held.pop(worker, {})
-        left = sum(lease.end - lease.start for lease in held.values())
+        remaining = sum(lease.end - lease.start for lease in held.values())
         if died:
             applied = SampleRanges((k, k + 1) for k in self.counts)
-            assert self.book.release(worker, [applied, applied]) == left
+            assert self.book.release(worker, [applied, applied]) == remaining
         else:
             self.book.hand_back(worker)
         before = self.book.trained_ranges()
@@ -72,7 +72,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)).map(lambda 
 def test_every_sample_is_trained_once(
     steps: list[tuple[str, int, float]], total: int, batch_size: int, trained: list[tuple[int, int]]
 ) -> None:
-    floor = Floor(SampleLeases(total, batch_size=batch_size, trained=trained))
+    floor = SimulatedWorkers(SampleLeases(total, batch_size=batch_size, trained=trained))
     floor.counts.update({k for start, end in trained for k in range(start, end)})
     for action, worker, share in steps:
         if action == "lease":
@@ -119,7 +119,7 @@ def race(
     return done
 
 
-def test_leases_last_about_as_long_as_wanted_for_fast_and_slow() -> None:
+def test_lease_duration_meets_its_target_for_fast_and_slow_workers() -> None:
     rates = {0: 20_000.0, 1: 5000.0, 2: 300.0, 3: 1e6}
     done = race(SampleLeases(None, batch_size=512), rates, until_s=60)
     sizes = {worker: leases[-1][1] for worker, leases in done.items()}
@@ -129,7 +129,7 @@ def test_leases_last_about_as_long_as_wanted_for_fast_and_slow() -> None:
     assert [size for _, size in done[1][:2]] == [512, 512]
 
 
-def test_a_worker_that_slows_down_gets_smaller_leases() -> None:
+def test_slower_worker_gets_smaller_leases() -> None:
     book, now, sizes = SampleLeases(None, batch_size=10), 0.0, []
     for rate in [300.0] * 20 + [50.0] * 20:
         lease = book.lease(7, now)
@@ -156,7 +156,7 @@ def test_rates_do_not_depend_on_how_often_a_worker_reports() -> None:
     assert size(1) == size(2) == size(50) == 2000
 
 
-def test_all_end_together() -> None:
+def test_all_workers_end_together() -> None:
     rates = {0: 20_000.0, 1: 10_000.0, 2: 5000.0, 3: 2500.0}
     total = 1_000_000
     done = race(SampleLeases(total, batch_size=512), rates)
@@ -166,7 +166,7 @@ def test_all_end_together() -> None:
     assert max(ends) - min(ends) < 3 * 512 / min(rates.values())
 
 
-def test_end_game_sizes() -> None:
+def test_lease_sizes_shrink_near_the_end() -> None:
     book = SampleLeases(1000, batch_size=10, target_s=100, trained=[(100, 300)])
     first = book.lease(0, 0.0)
     assert first == Lease(0, 0, 10)
@@ -180,7 +180,7 @@ def test_end_game_sizes() -> None:
     assert book.lease(0, 1.0) == Lease(5, 300, 300 + 180)  # 700 / (2 · 2), in whole batches
 
 
-def test_what_was_handed_back_goes_first() -> None:
+def test_returned_samples_are_leased_first() -> None:
     book = SampleLeases(None, batch_size=100)
     leases = [book.lease(worker, 0.0) for worker in (0, 1, 2)]
     assert leases == [Lease(0, 0, 100), Lease(1, 100, 200), Lease(2, 200, 300)]
@@ -194,7 +194,7 @@ def test_what_was_handed_back_goes_first() -> None:
     assert not book.finished
 
 
-def test_an_endless_run_stays_small() -> None:
+def test_endless_run_uses_constant_memory() -> None:
     book, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
     for round in range(20_000):
         now += 0.01
@@ -213,7 +213,7 @@ def test_an_endless_run_stays_small() -> None:
     assert not book._out
 
 
-def test_resumes_from_what_was_trained() -> None:
+def test_resumed_run_skips_trained_samples() -> None:
     first = SampleLeases(10_000, batch_size=64)
     leases = [first.lease(worker, 0.0) for worker in range(4)]
     for lease in (leases[0], leases[2]):
@@ -227,7 +227,7 @@ def test_resumes_from_what_was_trained() -> None:
     assert SampleLeases(0, batch_size=64).finished
 
 
-def test_reports_that_say_nothing_new_or_cannot_be() -> None:
+def test_stale_or_invalid_reports_are_ignored() -> None:
     book = SampleLeases(None, batch_size=100)
     book.lease(0, 0.0)
     book.report(0, 0, 60, 1.0)
@@ -238,7 +238,7 @@ def test_reports_that_say_nothing_new_or_cannot_be() -> None:
         book.report(0, 0, 101, 2.0)
 
 
-def test_a_clock_that_stands_still() -> None:
+def test_clock_that_does_not_advance_is_tolerated() -> None:
     book = SampleLeases(None, batch_size=100)
     book.lease(0, 5.0)
     book.report(0, 0, 50, 5.0)
@@ -259,7 +259,7 @@ def test_a_clock_that_stands_still() -> None:
         {"trained": [(5, 4)]},
     ],
 )
-def test_impossible_arguments(wrong: dict[str, object]) -> None:
+def test_invalid_arguments_are_refused(wrong: dict[str, object]) -> None:
     arguments: dict[str, object] = {"total": 10, "batch_size": 2} | wrong
     with pytest.raises(ValueError, match=r"must (be|lie)"):
         SampleLeases(arguments.pop("total"), **arguments)  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ def test_impossible_arguments(wrong: dict[str, object]) -> None:
         SampleLeases(10, batch_size=2).set_batch_size(0)
 
 
-def test_what_some_servers_have_goes_out_first_and_apart() -> None:
+def test_partly_applied_samples_are_leased_first_and_separately() -> None:
     """Neither a lease nor a batch of it has samples of two such pieces, however large batches have become."""
     book = SampleLeases(1000, batch_size=64)
     for worker in (1, 2):

@@ -28,7 +28,7 @@ def test_every_eighth_pull_counts() -> None:
 
 
 @pytest.mark.parametrize("earlier", [1, 127, 128, 1000])
-def test_what_was_popular_before_is_forgotten_within_256_pulls_and_128_are_told(earlier: int) -> None:
+def test_counts_follow_popularity_within_256_pulls_and_list_128_rows(earlier: int) -> None:
     assert not after(earlier, 256)[partition_of(EARLIER)].any()
     for later in (128, 150, 255, 700):
         assert after(earlier, later)[partition_of(LATER[:1])][0] >= 16

@@ -45,7 +45,7 @@ def joined(parts: list[DenseSlice]) -> tuple[Floats, Floats]:
 
 @settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(sorted(RULES)), first=CUTS, second=CUTS, steps=st.integers(0, 4))
-def test_slices_that_are_cut_anew_train_on_as_the_whole(
+def test_repartitioned_slices_train_like_the_full_vector(
     name: str, first: list[int], second: list[int], steps: int
 ) -> None:
     """Weights and optimizer state, in any division, are those of the undivided vector."""
@@ -63,7 +63,7 @@ def test_slices_that_are_cut_anew_train_on_as_the_whole(
 
 @settings(max_examples=60, deadline=None)
 @given(cuts=CUTS, runs=CUTS)
-def test_runs_of_the_whole_vector_move_what_of_them_lies_in_a_slice(cuts: list[int], runs: list[int]) -> None:
+def test_runs_update_their_intersection_with_a_slice(cuts: list[int], runs: list[int]) -> None:
     marked = [slice(a, b) for a, b in list(pairwise(runs))[::2]]
     (grads,) = gradients(1)
     reference = whole("adagrad")
@@ -77,7 +77,7 @@ def test_runs_of_the_whole_vector_move_what_of_them_lies_in_a_slice(cuts: list[i
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_each_weight_is_a_row_of_its_own(name: str) -> None:
+def test_each_weight_has_its_own_accumulator(name: str) -> None:
     """Row-wise Adagrad is Adagrad here: otherwise all weights of a slice would share one accumulator."""
     dense = whole(name)
     dense.update(gradients(1)[0])
@@ -87,10 +87,10 @@ def test_each_weight_is_a_row_of_its_own(name: str) -> None:
         np.testing.assert_allclose(np.abs(dense.copy() - whole(name).copy()), 0.1, rtol=1e-4)
 
 
-def test_what_is_told_and_taken_is_a_copy() -> None:
-    given_ = np.zeros(4, np.float32)
-    dense = DenseSlice(0, given_, dense_rule(rule("adam")))
-    given_[:] = 7
+def test_returned_and_accepted_weights_are_copies() -> None:
+    weights = np.zeros(4, np.float32)
+    dense = DenseSlice(0, weights, dense_rule(rule("adam")))
+    weights[:] = 7
     dense.copy()[:] = 7
     for array in dense.part(0, 4)[1:]:
         array[:] = 7

@@ -10,7 +10,7 @@ from sizewright.spec import Optimizer
 from sizewright.training.ps.embedding import TABLE_SHIFT, EmbeddingStore, make_keys
 from sizewright.training.ps.hash_index import Keys
 from sizewright.training.ps.optimizers import RULES, Sgd, make_rule
-from tests.helpers.training_parts import in_order, small_job
+from tests.helpers.training_parts import as_list, small_job
 
 
 def keys(*ids: int) -> Keys:
@@ -19,11 +19,11 @@ def keys(*ids: int) -> Keys:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**TABLE_SHIFT - 1), min_size=3, max_size=3), min_size=1, max_size=20))
-def test_a_key_tells_its_table_and_id(rows: list[list[int]]) -> None:
+def test_key_encodes_table_and_id(rows: list[list[int]]) -> None:
     ids = np.array(rows, np.int64)
-    made = make_keys(ids).reshape(ids.shape)
-    np.testing.assert_array_equal(made >> TABLE_SHIFT, np.tile([0, 1, 2], (len(rows), 1)))
-    np.testing.assert_array_equal(made & (2**TABLE_SHIFT - 1), ids)
+    keys = make_keys(ids).reshape(ids.shape)
+    np.testing.assert_array_equal(keys >> TABLE_SHIFT, np.tile([0, 1, 2], (len(rows), 1)))
+    np.testing.assert_array_equal(keys & (2**TABLE_SHIFT - 1), ids)
 
 
 def test_rows_appear_with_their_ids_and_keep_their_values() -> None:
@@ -34,7 +34,7 @@ def test_rows_appear_with_their_ids_and_keep_their_values() -> None:
     assert store.rows == 2
     again = store.locate(keys(3, 9, 7))
     assert store.rows == 3
-    assert in_order(again) == [in_order(first)[1], 2, in_order(first)[0]]
+    assert as_list(again) == [as_list(first)[1], 2, as_list(first)[0]]
     np.testing.assert_array_equal(store.read(again)[[2, 0]], values)
 
 

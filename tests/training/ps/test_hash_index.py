@@ -19,7 +19,7 @@ def add(index: HashIndex, keys: list[int]) -> tuple[list[int], int]:
 
 @settings(max_examples=150, deadline=None)
 @given(batches=BATCHES, expected=st.sampled_from([0, 3, 5000]))
-def test_it_is_a_dict_that_numbers_keys_as_they_come(batches: list[list[int]], expected: int) -> None:
+def test_index_numbers_keys_in_order_of_arrival(batches: list[list[int]], expected: int) -> None:
     index, known = HashIndex(expected), dict[int, int]()
     for keys in batches:
         before = len(known)
@@ -42,7 +42,7 @@ def test_growth_keeps_every_row_number(seed: int, sizes: list[int]) -> None:
     assert add(index, everything) == (list(known.values()), 0)
 
 
-def test_keys_that_want_the_same_place_are_kept_apart() -> None:
+def test_colliding_keys_get_different_rows() -> None:
     """With 1024 places the 10 high bits of key·multiplier choose: keys that share them collide."""
     multiplier, inverse = 0x9E3779B97F4A7C15, pow(0x9E3779B97F4A7C15, -1, 2**64)
     rivals = [k * inverse % 2**64 for k in range(1, 2000)]
@@ -54,7 +54,7 @@ def test_keys_that_want_the_same_place_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 511, 512, 513, 1000, 1024, 1025, 70_000])
-def test_bytes_are_those_that_the_memory_model_counts(rows: int) -> None:
+def test_bytes_match_the_memory_model(rows: int) -> None:
     index = HashIndex()
     for start in range(0, rows, 300):
         add(index, list(range(start, min(start + 300, rows))))
@@ -63,14 +63,14 @@ def test_bytes_are_those_that_the_memory_model_counts(rows: int) -> None:
 
 
 @given(rows=st.integers(0, 10**9))
-def test_places_are_a_power_of_two_at_most_half_full(rows: int) -> None:
+def test_capacity_is_a_power_of_two_at_most_half_full(rows: int) -> None:
     places = places_for(rows)
     assert places & (places - 1) == 0
     assert rows <= places / 2
     assert places == 1024 or rows > places / 4
 
 
-def test_known_keys_never_make_it_grow() -> None:
+def test_known_keys_do_not_grow_the_index() -> None:
     index, rows = HashIndex(), list(range(512))
     keys = np.random.default_rng(0).choice(10**9, 513, replace=False).tolist()
     last = keys.pop()
@@ -90,10 +90,12 @@ def test_removed_keys_are_forgotten_and_others_keep_their_rows(steps: list[tuple
     for adding, keys in steps:
         if adding:
             slots, new = index.find_or_add(np.array(keys, np.int64))
-            found = dict(zip(keys, slots.tolist(), strict=True))
-            assert {key: row for key, row in found.items() if key in known} == {k: known[k] for k in keys if k in known}
-            assert sorted(new.tolist()) == sorted(row for key, row in found.items() if key not in known)
-            known |= found
+            slot_of = dict(zip(keys, slots.tolist(), strict=True))
+            assert {key: row for key, row in slot_of.items() if key in known} == {
+                k: known[k] for k in keys if k in known
+            }
+            assert sorted(new.tolist()) == sorted(row for key, row in slot_of.items() if key not in known)
+            known |= slot_of
         else:
             mine = [key for key in keys if key in known]
             freed = index.remove(np.array(mine, np.int64)).tolist()
@@ -104,7 +106,7 @@ def test_removed_keys_are_forgotten_and_others_keep_their_rows(steps: list[tuple
         assert index.keys_of(np.array([*known.values()], np.int64)).tolist() == [*known]
 
 
-def test_removing_and_adding_for_ever_does_not_grow() -> None:
+def test_repeated_removal_and_insertion_does_not_grow_the_index() -> None:
     index, rng = HashIndex(), np.random.default_rng(0)
     for _ in range(300):
         keys = rng.choice(10**9, 400, replace=False)

@@ -144,14 +144,14 @@ class Pushing:
 
 @pytest.fixture
 def fleets() -> Iterator[list[ServerPool]]:
-    made: list[ServerPool] = []
-    yield made
-    for pool in made:
+    pools: list[ServerPool] = []
+    yield pools
+    for pool in pools:
         pool.close()
 
 
 @pytest.mark.parametrize("about", [{}, {"sync": True}, {"staleness": 1}], ids=["async", "sync", "bounded"])
-def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[ServerPool], about: dict[str, object]) -> None:
+def test_migration_neither_loses_nor_repeats_a_push(fleets: list[ServerPool], about: dict[str, object]) -> None:
     """1 → 2 servers, one replaced, all rows exchanged, a move called off, 2 → 1, all while two workers push.
 
     With SGD, rate 1 and gradient -1, each row ends at the number of pushes that held it; in synchronous rounds at half,
@@ -195,7 +195,7 @@ def test_no_push_is_lost_or_doubled_while_partitions_move(fleets: list[ServerPoo
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_weights_and_optimizer_state_move_as_they_are(fleets: list[ServerPool], name: str) -> None:
+def test_weights_and_optimizer_state_move_unchanged(fleets: list[ServerPool], name: str) -> None:
     pool = ServerPool(2, name=name, rate=0.1, width=3, spread=1.0)
     fleets.append(pool)
     rng = np.random.default_rng(0)
@@ -212,15 +212,15 @@ def test_weights_and_optimizer_state_move_as_they_are(fleets: list[ServerPool], 
     rows, dense = pool.rows(), pool.dense()
     assert len(rows[0]) == ROWS
     for count in (3, 1, 2):
-        kept = pool.routing.servers[:count]
-        moved = pool.move([*kept, *(pool.start() for _ in range(count - len(kept)))])
+        remaining = pool.routing.servers[:count]
+        moved = pool.move([*remaining, *(pool.start() for _ in range(count - len(remaining)))])
         for mine, theirs in zip((*rows, *dense), (*pool.rows(), *pool.dense()), strict=True):
             np.testing.assert_array_equal(mine, theirs)
         assert sum(each.rows for each in moved) < ROWS
         assert all(each.last_rows == 0 and each.frozen_s > 0 for each in moved)
 
 
-def test_a_replacement_takes_over_only_what_the_old_one_held(fleets: list[ServerPool]) -> None:
+def test_replacement_takes_over_only_the_old_servers_partitions(fleets: list[ServerPool]) -> None:
     pool = ServerPool(3)
     fleets.append(pool)
     lookup = pool.routing.lookup(np.arange(ROWS))
@@ -276,7 +276,7 @@ def everything(keys: Keys) -> Mask:
 
 @settings(max_examples=30, deadline=None)
 @given(changes=CHANGES, sizes=st.tuples(st.integers(1, 300), st.integers(1, 50)))
-def test_a_move_and_a_snapshot_get_every_change_and_nothing_twice(
+def test_migration_and_snapshot_each_get_every_change_once(
     changes: list[tuple[str, int]], sizes: tuple[int, int]
 ) -> None:
     """What each is sent makes its copy equal to the store, whatever the other one read."""
@@ -297,13 +297,13 @@ def test_a_move_and_a_snapshot_get_every_change_and_nothing_twice(
                     touched[reader] -= set(gone.tolist())
                     copies[reader] = {key: v for key, v in copies[reader].items() if key not in gone}
             else:
-                came = Copied()
+                copy = Copied()
                 if change == "copy":
-                    assert copy_unread(ps, MOVE, came.insert, polite=False) == len(came.keys)
+                    assert copy_unread(ps, MOVE, copy.insert, polite=False) == len(copy.keys)
                 else:
-                    copy_snapshot(ps, came, everything, all_rows=False, polite=False)
-                assert sorted(came.keys) == sorted(touched[change])
-                copies[change] |= came.rows
+                    copy_snapshot(ps, copy, everything, all_rows=False, polite=False)
+                assert sorted(copy.keys) == sorted(touched[change])
+                copies[change] |= copy.rows
                 touched[change] = set()
         assert copies["copy"] == copies["snapshot"] == contents(ps)
 
@@ -314,25 +314,23 @@ def test_a_move_and_a_snapshot_get_every_change_and_nothing_twice(
     amid=st.lists(st.tuples(st.sampled_from(["touch", "remove"]), st.integers(0, 500)), max_size=12),
     again=st.booleans(),
 )
-def test_a_snapshot_is_of_the_moment_at_which_it_began(
-    before: list[int], amid: list[tuple[str, int]], again: bool
-) -> None:
+def test_snapshot_has_the_state_at_its_start(before: list[int], amid: list[tuple[str, int]], again: bool) -> None:
     """Rows that change, appear or go while it is copied are in it as they were; the next one has what they became."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(moving, "_CHUNK", 7)
-        ps, kept = make_ps(width=1), {}
+        ps, state = make_ps(width=1), {}
         for number, first in enumerate(before):
             touch(ps, first, number)
         if again:  # nothing of what comes is new to the next snapshot
             first_one = Copied()
             copy_snapshot(ps, first_one, everything, all_rows=False, polite=False)
-            kept = first_one.rows
+            state = first_one.rows
             for number, first in enumerate(before[::2]):
                 touch(ps, first, 50 + number)
-        moment, left = contents(ps), iter(amid)
+        moment, changes = contents(ps), iter(amid)
 
         def change() -> None:
-            kind, first = next(left, ("none", 0))
+            kind, first = next(changes, ("none", 0))
             if kind == "touch":
                 touch(ps, first, 1000)
                 ps.dense.update(np.ones(4, np.float32))
@@ -340,11 +338,11 @@ def test_a_snapshot_is_of_the_moment_at_which_it_began(
             elif kind == "remove":
                 ps.store.remove(np.array([key for key in contents(ps) if first <= key < first + 60], np.int64))
 
-        came = Copied(change)
-        copy_snapshot(ps, came, everything, all_rows=False, polite=False)
-        assert kept | came.rows == moment
-        assert len(came.keys) == len(set(came.keys))
-        assert (came.dense, came.applied) == ([0.0] * 4, [[]])
+        copied = Copied(change)
+        copy_snapshot(ps, copied, everything, all_rows=False, polite=False)
+        assert state | copied.rows == moment
+        assert len(copied.keys) == len(set(copied.keys))
+        assert (copied.dense, copied.applied) == ([0.0] * 4, [[]])
         later = Copied()
         copy_snapshot(ps, later, everything, all_rows=False, polite=False)
         now = contents(ps)

@@ -37,16 +37,16 @@ def run_torch(make: type[torch.optim.Optimizer], grads: Floats, **options: float
     return result
 
 
-def test_sgd_is_that_of_torch() -> None:
+def test_sgd_matches_torch() -> None:
     np.testing.assert_allclose(run("sgd", gradients())[0], run_torch(torch.optim.SGD, gradients(), lr=0.1), atol=1e-7)
 
 
-def test_adagrad_is_that_of_torch() -> None:
+def test_adagrad_matches_torch() -> None:
     expected = run_torch(torch.optim.Adagrad, gradients(), lr=0.1, eps=float(EPSILON))
     np.testing.assert_allclose(run("adagrad", gradients())[0], expected, rtol=1e-5)
 
 
-def test_rowwise_adagrad_is_adagrad_when_a_rows_gradients_are_equal() -> None:
+def test_rowwise_adagrad_equals_adagrad_for_equal_gradients() -> None:
     grads = gradients()
     grads[:] = grads[:, :, :1]
     np.testing.assert_allclose(run("rowwise_adagrad", grads)[0], run("adagrad", grads)[0], rtol=1e-5)
@@ -70,14 +70,14 @@ def test_adam_follows_its_formula_without_bias_correction() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_state_is_as_wide_as_the_memory_model_counts(name: str) -> None:
+def test_state_width_matches_the_memory_model(name: str) -> None:
     for width in (1, 3, 16):
         assert make_rule(Optimizer(name=name)).state_width(width) == state_floats(name, width)
 
 
 @settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(sorted(RULES)), seed=st.integers(0, 10**6))
-def test_rows_are_updated_apart_from_one_another(name: str, seed: int) -> None:
+def test_rows_are_updated_independently(name: str, seed: int) -> None:
     """One update of two blocks of rows is the update of each block."""
     rng, rule = np.random.default_rng(seed), make_rule(Optimizer(name=name, learning_rate=0.3))
     weights, grads = rng.standard_normal((2, 6, 4)).astype(np.float32)

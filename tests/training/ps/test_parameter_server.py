@@ -36,7 +36,7 @@ def minus(count: int) -> Floats:
     return np.full((count, 2), -1, np.float32)
 
 
-class Asking:
+class PendingExchange:
     """An exchange in a thread of its own, which may have to wait."""
 
     def __init__(self, ps: ParameterServer, client: Client, asked: ExchangeRequest) -> None:
@@ -85,7 +85,7 @@ def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]])
     assert sum(group.samples.total for group in ps.applied_groups()) == len(steps)
 
 
-def test_dense_weights_come_when_wanted_and_move_by_their_gradient() -> None:
+def test_dense_weights_are_sent_on_request_and_move_by_their_gradient() -> None:
     ps, client = make_ps(dense=3), Client(1)
     assert ps.exchange(client, request(keys=[1], tag=1)).dense.size == 0
     asked = request(push_tag=1, grads=np.zeros((1, 2)), dense=[1, 2, 3], flags=WANT_DENSE)
@@ -104,7 +104,7 @@ def test_look_ups_are_counted_by_partition_until_the_routing_changes() -> None:
     assert not ps.partition_lookups().any()
 
 
-def test_it_counts_exchanges_pushes_and_looked_up_rows() -> None:
+def test_server_counts_exchanges_pushes_and_lookups() -> None:
     ps, client = make_ps(), Client(1)
     for tag, keys in enumerate(([1, 2, 3], [], [3, 4]), start=1):
         ps.exchange(client, request(keys=keys, tag=tag))
@@ -140,7 +140,7 @@ def test_async_workers_lose_no_push(workers: int, staleness: int | None) -> None
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_sync_workers_apply_their_mean_once_a_round(workers: int) -> None:
+def test_sync_round_applies_the_mean_once(workers: int) -> None:
     """A row in k of n workers' batches moves by the sum of their gradients over n, as one batch of all would do."""
     ps, rounds = make_ps(sync=True), 50
     start = rows_of(ps, [0, 1, 2])
@@ -152,7 +152,7 @@ def test_sync_workers_apply_their_mean_once_a_round(workers: int) -> None:
     assert dense_of(ps) == pytest.approx([-rounds * grads.mean()] * 4, rel=1e-4)
 
 
-def test_sync_adagrad_sees_the_mean_once_not_each_gradient() -> None:
+def test_sync_adagrad_steps_once_with_the_mean() -> None:
     """Adagrad's first step is the rate whatever the gradient; two steps would be longer."""
     ps = make_ps(name="adagrad", sync=True)
     start = rows_of(ps, [3])
@@ -160,7 +160,7 @@ def test_sync_adagrad_sees_the_mean_once_not_each_gradient() -> None:
     np.testing.assert_allclose(rows_of(ps, [3]) - start, 1.0, rtol=1e-5)
 
 
-def test_a_newcomer_that_has_not_got_its_part_gives_no_snapshot() -> None:
+def test_new_server_without_its_partitions_gives_no_snapshot() -> None:
     """What it has would be taken for what was trained."""
     ps = make_ps(version=0)
     with pytest.raises(ConnectionError, match="has not begun"):
@@ -170,7 +170,7 @@ def test_a_newcomer_that_has_not_got_its_part_gives_no_snapshot() -> None:
     assert ps.begin_snapshot(all_rows=True).applied
 
 
-def test_waiting_for_the_others_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_others_does_not_count_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker waits for an hour by the server's clock, which stands still otherwise."""
     at = [0.0]
     for module in (parameter_server, sync):
@@ -179,7 +179,7 @@ def test_waiting_for_the_others_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> 
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     asked = request(push_tag=1, grads=minus(1))
-    early = Asking(ps, clients[0], asked)
+    early = PendingExchange(ps, clients[0], asked)
     assert early.waits()
     at[0] = 3600.0
     ps.exchange(clients[1], asked)
@@ -188,12 +188,12 @@ def test_waiting_for_the_others_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("how", ["forget", "last exchange"])
-def test_nobody_waits_for_a_worker_that_has_left(how: str) -> None:
+def test_round_does_not_wait_for_a_departed_worker(how: str) -> None:
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=4))
     start = rows_of(ps, [1])
-    early = Asking(ps, clients[0], request(push_tag=4, grads=minus(1)))
+    early = PendingExchange(ps, clients[0], request(push_tag=4, grads=minus(1)))
     assert early.waits()
     if how == "forget":
         ps.forget(2)
@@ -203,12 +203,12 @@ def test_nobody_waits_for_a_worker_that_has_left(how: str) -> None:
     np.testing.assert_allclose(rows_of(ps, [1]) - start, 1.0, rtol=1e-5)
 
 
-def test_nothing_is_taken_from_a_worker_that_was_forgotten_not_even_what_waits() -> None:
+def test_waiting_push_of_a_forgotten_worker_is_refused() -> None:
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
-    waiting = Asking(ps, clients[0], request(push_tag=1, grads=minus(1), samples=(0, 4)))
+    waiting = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1), samples=(0, 4)))
     assert waiting.waits()
     (group,) = ps.forget(1)
     assert list(group.samples) == []
@@ -220,7 +220,7 @@ def test_nothing_is_taken_from_a_worker_that_was_forgotten_not_even_what_waits()
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_a_push_that_comes_again_is_applied_once(sync: bool) -> None:
+def test_repeated_push_is_applied_once(sync: bool) -> None:
     """Its reply was lost with the connection: the worker sends the same, with its keys, on another one."""
     ps, client = make_ps(sync=sync), Client(1)
     before = ps.exchange(client, request(keys=[1], tag=1)).rows
@@ -235,7 +235,7 @@ def test_a_push_that_comes_again_is_applied_once(sync: bool) -> None:
     assert [list(group.samples) for group in ps.applied_groups()] == [[(asked.start, asked.end)]]
 
 
-def test_rows_that_were_pulled_over_a_connection_that_broke_are_pushed_over_the_next() -> None:
+def test_rows_pulled_over_a_broken_connection_are_pushed_over_the_next() -> None:
     """A worker pulls a batch ahead: the push of one comes after the pull of the next."""
     ps = make_ps()
     before = rows_of(ps, [1, 2])
@@ -247,35 +247,35 @@ def test_rows_that_were_pulled_over_a_connection_that_broke_are_pushed_over_the_
         ps.exchange(ps.client(1), request(push_tag=3, grads=minus(1)))
 
 
-def test_what_another_worker_has_applied_in_part_is_applied_to_the_rest() -> None:
+def test_partly_applied_push_is_applied_to_the_remaining_parts() -> None:
     """The parts of another server came here by a move, before that one had taken the push."""
     ps = make_ps()
     keys = np.arange(20)
     at = partition_of(keys)
-    lacking = np.unique(at[::2])
+    missing = np.unique(at[::2])
     ps.exchange(Client(1), request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8)))
     before = rows_of(ps, keys.tolist())
-    ps.applied.put(np.append(lacking, PARTITIONS), SampleRanges())  # and the first block of the dense weights
+    ps.applied.put(np.append(missing, PARTITIONS), SampleRanges())  # and the first block of the dense weights
     again = request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8))
     ps.exchange(Client(2), again)
-    np.testing.assert_allclose((rows_of(ps, keys.tolist()) - before)[:, 0], np.isin(at, lacking), atol=1e-5)
+    np.testing.assert_allclose((rows_of(ps, keys.tolist()) - before)[:, 0], np.isin(at, missing), atol=1e-5)
     assert [list(group.samples) for group in ps.applied_groups()] == [[(0, 8)]]
     assert ps.applied.repeated == 0
 
 
-def test_samples_of_which_a_part_is_applied_are_counted_as_repeated() -> None:
+def test_partly_applied_samples_count_as_repeated() -> None:
     ps = make_ps()
     ps.exchange(Client(1), request(push_tag=1, push_keys=[1], grads=minus(1), samples=(0, 8)))
     ps.exchange(Client(1), request(push_tag=2, push_keys=[1], grads=minus(1), samples=(5, 13)))
     assert ps.applied.repeated == 3
 
 
-def test_closing_turns_waiting_and_later_workers_away_and_leaves_the_rows() -> None:
+def test_close_refuses_waiting_and_later_workers_and_keeps_the_rows() -> None:
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
         start = ps.exchange(client, request(keys=[1], tag=1)).rows
-    waiting = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
-    ahead = Asking(ps, clients[1], request(version=2))
+    waiting = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    ahead = PendingExchange(ps, clients[1], request(version=2))
     assert waiting.waits()
     assert ahead.waits()
     ps.close()
@@ -288,13 +288,13 @@ def test_closing_turns_waiting_and_later_workers_away_and_leaves_the_rows() -> N
     np.testing.assert_array_equal(ps.store.read(np.array([0])), start)
 
 
-def test_a_request_of_the_past_does_nothing_and_one_of_the_future_waits() -> None:
+def test_request_of_an_old_routing_is_refused_and_of_a_new_one_waits() -> None:
     ps, client = make_ps(version=5), Client(1)
     before = rows_of(ps, [1])
     asked = request(keys=[1], push_tag=3, push_keys=[1], grads=minus(1), dense=[1] * 4, version=4)
     assert ps.exchange(client, asked).state == STALE
     assert (ps.counters.exchanges, ps.counters.pushes, client.slots_by_tag) == (1, 0, {})
-    ahead = Asking(ps, client, asked._replace(version=6))
+    ahead = PendingExchange(ps, client, asked._replace(version=6))
     assert ahead.waits()
     ps.begin(6)
     assert ahead.reply().state == DONE
@@ -302,14 +302,14 @@ def test_a_request_of_the_past_does_nothing_and_one_of_the_future_waits() -> Non
     assert dense_of(ps) == [-1] * 4
 
 
-def test_a_change_begins_once_all_sources_are_done() -> None:
+def test_new_routing_starts_once_all_sources_are_done() -> None:
     ps, client = make_ps(dense=4), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
     assert 1 in client.slots_by_tag
     ps.expect(2, {1, 7}, slice(1, 3), ALL)
     ps.freeze()
-    ahead = Asking(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
-    past = Asking(ps, Client(2), request(keys=[1]))
+    ahead = PendingExchange(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
+    past = PendingExchange(ps, Client(2), request(keys=[1]))
     ps.incoming(2).put_dense(1, np.array([[5.0], [6.0]], np.float32), np.empty((2, 0), np.float32))
     for version, source in ((2, 1), (1, 7), (3, 7), (2, 1)):
         ps.arrived(version, source)
@@ -322,16 +322,16 @@ def test_a_change_begins_once_all_sources_are_done() -> None:
     assert client.slots_by_tag.keys() == {2}  # pulls of the past are pushed with their keys
 
 
-def test_a_round_that_a_change_breaks_off_is_refused_whole() -> None:
+def test_round_interrupted_by_a_change_is_refused_completely() -> None:
     ps, clients = make_ps(sync=True), [Client(1), Client(2), Client(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
-    early = [Asking(ps, client, request(push_tag=1, grads=minus(1))) for client in clients[:2]]
+    early = [PendingExchange(ps, client, request(push_tag=1, grads=minus(1))) for client in clients[:2]]
     assert all(each.waits() for each in early)
     ps.freeze()
     assert [each.reply().state for each in early] == [STALE] * 2
-    late = Asking(ps, clients[2], request(push_tag=1, grads=minus(1)))
+    late = PendingExchange(ps, clients[2], request(push_tag=1, grads=minus(1)))
     assert late.waits()
     ps.begin(2)
     assert late.reply().state == STALE
@@ -343,26 +343,26 @@ def test_a_round_that_a_change_breaks_off_is_refused_whole() -> None:
     np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
 
 
-def test_a_version_that_begins_at_once_refuses_an_open_round() -> None:
+def test_immediate_routing_change_refuses_an_open_round() -> None:
     """As when another server was replaced: the rest of the round comes with the new routing, and outside of it."""
     ps, clients = make_ps(sync=True), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
-    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
     ps.begin(2)
     assert early.reply().state == STALE
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
-def test_a_push_that_waited_when_the_routing_changed_is_applied_once() -> None:
+def test_push_waiting_during_a_routing_change_is_applied_once() -> None:
     ps, clients = make_ps(staleness=0), [Client(1), Client(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
     asked = request(keys=[1], tag=2, push_tag=1, grads=minus(1))
-    ahead = Asking(ps, clients[0], asked)
+    ahead = PendingExchange(ps, clients[0], asked)
     assert ahead.waits()
     ps.freeze()
     assert ahead.reply().state == STALE
@@ -373,15 +373,15 @@ def test_a_push_that_waited_when_the_routing_changed_is_applied_once() -> None:
     assert ps.counters.pushes == 1
 
 
-def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_frozen_rows() -> None:
+def test_worker_joining_during_a_change_does_not_update_frozen_rows() -> None:
     """It waits for the open round to end; the change ends it, and then nothing may be applied any more."""
     ps, client = make_ps(sync=True), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
     ps.exchange(Client(3), request())
     before = rows_of(ps, [1])
-    early = Asking(ps, client, request(push_tag=1, grads=minus(1)))
+    early = PendingExchange(ps, client, request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = Asking(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
+    newcomer = PendingExchange(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
     assert newcomer.waits()
     ps.freeze()
     assert early.reply().state == STALE
@@ -394,16 +394,16 @@ def test_a_worker_that_joins_when_the_routing_changes_pushes_nothing_into_the_fr
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
-def test_the_first_pull_of_a_worker_does_not_wait_for_an_open_round_and_its_first_push_does() -> None:
+def test_first_pull_does_not_wait_for_an_open_round_but_first_push_does() -> None:
     """The round may need a push that a worker sends again only once another server has the newcomer's."""
     ps, clients = make_ps(sync=True), [Client(1), Client(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
-    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
     newcomer = Client(2)
     assert ps.exchange(newcomer, request(keys=[1], tag=1)).state == DONE
-    pushing = Asking(ps, newcomer, request(push_tag=1, grads=minus(1)))
+    pushing = PendingExchange(ps, newcomer, request(push_tag=1, grads=minus(1)))
     assert pushing.waits()
     ps.exchange(clients[1], request(push_tag=1, grads=minus(1)))
     assert early.reply().state == DONE
@@ -412,14 +412,14 @@ def test_the_first_pull_of_a_worker_does_not_wait_for_an_open_round_and_its_firs
     ps.close()
 
 
-def test_a_worker_that_is_forgotten_while_it_waits_to_join_is_no_member() -> None:
+def test_worker_forgotten_while_joining_is_not_a_member() -> None:
     """Else all later rounds would wait for it for ever."""
     ps, clients = make_ps(sync=True), [Client(1), Client(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
-    early = Asking(ps, clients[0], request(push_tag=1, grads=minus(1)))
+    early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = Asking(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
+    newcomer = PendingExchange(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
     assert newcomer.waits()
     ps.forget(2)
     assert ps.exchange(clients[1], request(push_tag=1, grads=minus(1))).state == DONE
@@ -429,7 +429,7 @@ def test_a_worker_that_is_forgotten_while_it_waits_to_join_is_no_member() -> Non
     assert ps.sync.members == {1, 3}
 
 
-def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went() -> None:
+def test_rollback_restores_dense_weights_and_applied_samples() -> None:
     ps, client = make_ps(dense=4), Client(1)
     ps.exchange(client, request(keys=[1], tag=1))
     ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4, samples=(0, 1)))
@@ -447,7 +447,7 @@ def test_rolling_back_brings_back_the_dense_weights_and_the_account_of_what_went
     assert len(ps.applied_groups()) == 2
 
 
-def test_rows_of_a_change_that_was_called_off_do_not_come_in_later() -> None:
+def test_late_rows_of_a_cancelled_change_are_ignored() -> None:
     """They were on their way when their server died; meanwhile the row is trained here."""
     ps = make_ps()
     rows = EmbeddingRows(np.array([1]), np.full((1, 2), 9, np.float32), np.empty((1, 0), np.float32))
@@ -464,7 +464,7 @@ def test_rows_of_a_change_that_was_called_off_do_not_come_in_later() -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None:
+def test_cancelled_change_restores_the_previous_state(started: bool) -> None:
     ps = make_ps(dense=np.array([1, 2, 3, 4], np.float32))
     ps.expect(2, {1, 7}, slice(1, 2), ALL)
     ps.incoming(2).put_dense(1, np.zeros((1, 1), np.float32), np.empty((1, 0), np.float32))
@@ -479,7 +479,7 @@ def test_a_change_that_is_called_off_leaves_all_as_it_was(started: bool) -> None
     assert ps.version == 3
 
 
-def test_a_newcomer_never_goes_back_to_before_it_came() -> None:
+def test_new_server_is_not_rolled_back_before_its_start() -> None:
     """Its dense weights are those that it was given, whatever becomes of a later change."""
     ps = make_ps(dense=4, version=0)
     ps.expect(1, {0}, slice(2, 5), ALL)

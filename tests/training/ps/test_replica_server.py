@@ -37,8 +37,8 @@ def link_to(server: PsServer, worker: int = 1) -> TcpLink:
     return link
 
 
-def ask(link: TcpLink, asked: ExchangeRequest) -> Floats:
-    link.send(asked)
+def ask(link: TcpLink, request_: ExchangeRequest) -> Floats:
+    link.send(request_)
     head = link.wait()
     assert head.state == DONE
     rows = np.empty((head.rows, 2), np.float32)
@@ -50,7 +50,7 @@ def minus(count: int) -> Floats:
     return np.full((count, 2), -1, np.float32)
 
 
-def test_it_listens_on_this_host_only(server: PsServer) -> None:
+def test_server_listens_on_loopback_only(server: PsServer) -> None:
     host, port = server.address
     assert host == "127.0.0.1"
     assert port > 0
@@ -64,7 +64,7 @@ def test_two_workers_see_each_others_pushes(server: PsServer) -> None:
         np.testing.assert_allclose(ask(one, request(keys=[5, 6], tag=2)), start + 1, atol=1e-6)
 
 
-def test_a_leaving_server_waits_until_its_replies_are_read(server: PsServer) -> None:
+def test_stopping_server_waits_until_its_replies_are_read(server: PsServer) -> None:
     """Cut off amid its reply, a push that was applied would be pushed again elsewhere."""
     many = np.arange(4_000_000, dtype=np.int64)  # a reply of 32 MB, which no socket holds
     with contextlib.closing(link_to(server)) as link:
@@ -80,7 +80,7 @@ def test_a_leaving_server_waits_until_its_replies_are_read(server: PsServer) -> 
         assert drained.wait(20)
 
 
-def test_places_belong_to_a_connection(server: PsServer) -> None:
+def test_pull_tags_belong_to_a_connection(server: PsServer) -> None:
     """The same tag on another connection is another pull."""
     with contextlib.closing(link_to(server)) as one, contextlib.closing(link_to(server, 2)) as other:
         first, second = ask(one, request(keys=[1], tag=9)), ask(other, request(keys=[2], tag=9))
@@ -90,7 +90,7 @@ def test_places_belong_to_a_connection(server: PsServer) -> None:
         )
 
 
-def test_bytes_are_counted_on_both_sides_alike(server: PsServer) -> None:
+def test_both_sides_count_the_same_bytes(server: PsServer) -> None:
     links = [link_to(server, number) for number in (1, 2, 3)]
 
     def work(link: TcpLink) -> None:
@@ -109,7 +109,7 @@ def test_bytes_are_counted_on_both_sides_alike(server: PsServer) -> None:
         link.close()
 
 
-def test_a_stranger_is_refused_and_a_silent_one_keeps_nobody_waiting(server: PsServer) -> None:
+def test_stranger_is_refused_and_silent_one_blocks_nobody(server: PsServer) -> None:
     hello = Hello(Caller.worker, 1)
     with socket.create_connection(server.address), pytest.raises(ConnectionError):
         connect(server.address, bytes(32), hello)
@@ -117,7 +117,7 @@ def test_a_stranger_is_refused_and_a_silent_one_keeps_nobody_waiting(server: PsS
         assert ask(link, request(keys=[1, 2, 3])).shape == (3, 2)
 
 
-def test_a_worker_that_breaks_off_harms_no_other(server: PsServer) -> None:
+def test_broken_connection_does_not_affect_other_workers(server: PsServer) -> None:
     with contextlib.closing(link_to(server, 2)) as healthy:
         broken = connect(server.address, TOKEN, Hello(Caller.worker, 1))
         broken.sendall(b"\x01" * 10)
@@ -126,9 +126,7 @@ def test_a_worker_that_breaks_off_harms_no_other(server: PsServer) -> None:
     assert server.fault is None
 
 
-def test_what_breaks_an_exchange_is_told_and_the_others_go_on(
-    server: PsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exchange_error_is_reported_and_others_continue(server: PsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken_update(slots: object, grads: object) -> None:
         raise ValueError("broken")
 
@@ -142,7 +140,7 @@ def test_what_breaks_an_exchange_is_told_and_the_others_go_on(
         assert ask(healthy, request(keys=[1])).shape == (1, 2)
 
 
-def test_a_worker_whose_connection_ends_is_waited_for_until_it_is_forgotten() -> None:
+def test_round_waits_for_a_disconnected_worker_until_it_is_forgotten() -> None:
     """It may open another one; that it has gone is for the session to say."""
     server = PsServer(make_ps(sync=True), TOKEN)
     with contextlib.closing(link_to(server)) as one:
@@ -161,7 +159,7 @@ def test_a_worker_whose_connection_ends_is_waited_for_until_it_is_forgotten() ->
     server.close()
 
 
-def test_a_peer_puts_rows_and_dense_weights_in_place(server: PsServer) -> None:
+def test_peer_transfers_rows_and_dense_weights(server: PsServer) -> None:
     server._ps.expect(2, {9}, slice(1, 3), np.array([4, 5]))
     peer = Peer(server.address, TOKEN, source=9, version=2)
     rows = EmbeddingRows(np.array([4, 5]), np.arange(4, dtype=np.float32).reshape(2, 2), np.empty((2, 0), np.float32))
@@ -184,24 +182,24 @@ def test_a_peer_puts_rows_and_dense_weights_in_place(server: PsServer) -> None:
         peer.insert(rows)
 
 
-def test_a_sink_is_told_who_sends_and_what() -> None:
-    told: list[object] = []
+def test_sink_receives_sender_and_data() -> None:
+    received: list[object] = []
 
     class Sink:
         def insert(self, rows: EmbeddingRows) -> None:
-            told.append([array.tolist() for array in rows])
+            received.append([array.tolist() for array in rows])
 
         def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
-            told.append((start, weights.tolist(), state.tolist()))
+            received.append((start, weights.tolist(), state.tolist()))
 
         def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
-            told.append((parts.tolist(), list(samples)))
+            received.append((parts.tolist(), list(samples)))
 
         def arrived(self, version: int, source: int) -> None:
-            told.append((version, source))
+            received.append((version, source))
 
     def make_sink(source: int) -> Sink:
-        told.append(source)
+        received.append(source)
         return Sink()
 
     server = SinkServer(make_sink, TOKEN)
@@ -211,7 +209,7 @@ def test_a_sink_is_told_who_sends_and_what() -> None:
     peer.put_dense(2**40, np.empty((0, 1), np.float32), np.empty((0, 2), np.float32))
     peer.put_applied(np.array([], np.int64), SampleRanges())
     peer.done(8)
-    assert told == [
+    assert received == [
         3,
         [[4], [[1, 1]], [[0, 0, 0]]],
         (5, [[1], [1]], [[0, 0], [0, 0]]),
@@ -224,15 +222,15 @@ def test_a_sink_is_told_who_sends_and_what() -> None:
 
 
 def open_sockets() -> int:
-    found = 0
+    count = 0
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found += os.readlink(f"/proc/self/fd/{entry}").startswith("socket:")
-    return found
+            count += os.readlink(f"/proc/self/fd/{entry}").startswith("socket:")
+    return count
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts sockets in /proc")
-def test_closing_leaves_no_busy_thread_no_socket_and_no_rows() -> None:
+def test_close_leaves_no_busy_thread_socket_or_rows() -> None:
     gc.collect()
     sockets, threads = open_sockets(), threading.active_count()
     for _ in range(8):
@@ -260,11 +258,11 @@ def test_closing_leaves_no_busy_thread_no_socket_and_no_rows() -> None:
     assert threading.active_count() <= threads + 12
 
 
-def test_closing_twice_is_fine(server: PsServer) -> None:
+def test_close_is_idempotent(server: PsServer) -> None:
     server.close()
 
 
-def test_a_listener_serves_each_connection_with_its_hello() -> None:
+def test_listener_serves_each_connection_with_its_hello() -> None:
     met: list[Hello] = []
 
     def serve(link: socket.socket, hello: Hello) -> None:

@@ -17,7 +17,7 @@ def shares(routing: Routing) -> list[int]:
 
 @settings(max_examples=60, deadline=None)
 @given(sets=st.lists(st.lists(st.integers(0, 12), unique=True, min_size=1, max_size=9), min_size=1, max_size=8))
-def test_shares_stay_even_and_little_moves(sets: list[list[int]]) -> None:
+def test_shares_stay_even_with_minimal_moves(sets: list[list[int]]) -> None:
     routing = Routing.even(servers(*sets[0]), 1000)
     for ids in sets[1:]:
         before = {p: routing.servers[o].id for p, o in enumerate(routing.owners)}
@@ -30,13 +30,13 @@ def test_shares_stay_even_and_little_moves(sets: list[list[int]]) -> None:
         assert after.edges[-1] == 1000
         stay = set(ids) & set(had)
         moved = sum(before[p] != after.servers[o].id for p, o in enumerate(after.owners))
-        least = sum(had[i] for i in had if i not in stay)
-        least += sum(max(0, had[i] - PARTITIONS // len(ids) - 1) for i in stay)
-        assert moved <= least + len(ids) + len(had)
+        necessary = sum(had[i] for i in had if i not in stay)
+        necessary += sum(max(0, had[i] - PARTITIONS // len(ids) - 1) for i in stay)
+        assert moved <= necessary + len(ids) + len(had)
         routing = after
 
 
-def test_a_replacement_takes_over_exactly_what_the_old_one_held() -> None:
+def test_replacement_takes_over_exactly_the_old_servers_partitions() -> None:
     routing = Routing.even(servers(1, 2, 3), 90)
     after = routing.with_servers(servers(1, 9, 3))
     np.testing.assert_array_equal(after.partitions_of(9), routing.partitions_of(2))
@@ -48,9 +48,9 @@ def test_a_replacement_takes_over_exactly_what_the_old_one_held() -> None:
 @given(keys=st.lists(st.integers(0, 2**60), min_size=1, max_size=200), count=st.integers(1, 7))
 def test_look_ups_are_grouped_by_owner(keys: list[int], count: int) -> None:
     routing = Routing.even(servers(*range(count)), 10)
-    asked = np.array(keys, np.int64)
-    lookup = routing.lookup(asked)
-    np.testing.assert_array_equal(lookup.keys[lookup.inverse], asked)
+    requested = np.array(keys, np.int64)
+    lookup = routing.lookup(requested)
+    np.testing.assert_array_equal(lookup.keys[lookup.inverse], requested)
     assert len(set(lookup.keys.tolist())) == len(lookup.keys) == sum(lookup.counts)
     owners = routing.owners[partition_of(lookup.keys)]
     np.testing.assert_array_equal(owners, np.repeat(np.arange(count), lookup.counts))
@@ -106,14 +106,14 @@ def test_few_partitions_move_and_only_from_the_most_loaded() -> None:
     assert after.edges == routing.edges
 
 
-def test_equal_loads_are_as_none() -> None:
+def test_equal_loads_give_the_default_routing() -> None:
     routing = Routing.even(servers(1, 2, 3), 90)
     for ids in ((1, 2, 3), (1, 2), (1, 4, 3), (1, 2, 3, 5, 6)):
         equal = routing.with_servers(servers(*ids), np.full(PARTITIONS, 7))
         np.testing.assert_array_equal(equal.owners, routing.with_servers(servers(*ids)).owners)
 
 
-def test_newcomers_get_their_share_of_the_partitions_too() -> None:
+def test_new_servers_get_their_share_of_partitions() -> None:
     """However few of them are hot: each holds rows."""
     routing = Routing.even(servers(1, 2), 90)
     loads = np.where(np.arange(PARTITIONS) < 300, 500, 10)
@@ -121,7 +121,7 @@ def test_newcomers_get_their_share_of_the_partitions_too() -> None:
     assert min(shares(after)[2:]) > 0.6 * PARTITIONS / 4
 
 
-def test_few_counts_tell_of_the_server_and_many_of_the_partition() -> None:
+def test_load_estimates_shrink_to_the_server_for_small_counts() -> None:
     owners, rng = Routing.even(servers(1, 2), 1).owners, np.random.default_rng(1)
     true = np.where(owners == 0, 2.0, 1.0)
     few = likely_loads(rng.poisson(true), owners)

@@ -42,19 +42,19 @@ def check(name: str, seed: int, device: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 10**6))
-def test_rows_on_a_device_are_updated_as_those_of_the_host(name: str, seed: int) -> None:
+def test_device_rows_update_like_host_rows(name: str, seed: int) -> None:
     check(name, seed, "cpu")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this host has no GPU")
-def test_rows_on_a_gpu_are_updated_as_those_of_the_host(name: str) -> None:
+def test_gpu_rows_update_like_host_rows(name: str) -> None:
     for seed in range(3):
         check(name, seed, "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this host has no GPU")
-def test_a_store_on_a_gpu_is_that_of_the_host() -> None:
+def test_gpu_store_equals_host_store() -> None:
     rule = make_rule(Optimizer(name="adam", learning_rate=0.1))
     stores = [EmbeddingStore(4, rule, device=device) for device in ("cpu", "cuda")]
     for store in stores:
@@ -68,7 +68,7 @@ def test_a_store_on_a_gpu_is_that_of_the_host() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("make", [HostRows, lambda *about: DeviceRows(*about, "cpu")])
-def test_what_is_read_is_a_copy(name: str, make: type[HostRows]) -> None:
+def test_read_returns_a_copy(name: str, make: type[HostRows]) -> None:
     rows, slots = make(WIDTH, make_rule(Optimizer(name=name)), 4), np.array([2, 0])
     rows.read(slots)[:] = 7
     for array in rows.take(slots):

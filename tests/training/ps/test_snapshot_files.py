@@ -49,16 +49,16 @@ def write(folder: Path, samples: int = 640, seed: int = 0) -> dict[str, NDArray[
     return arrays
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_written_snapshot_is_read_back(tmp_path: Path) -> None:
     arrays = write(tmp_path)
-    info, found = read_snapshot(tmp_path, JOB)
+    info, contents = read_snapshot(tmp_path, JOB)
     assert (info.job_hash, info.rows, list(info.trained), info.partly_applied) == (JOB.hash, 40, [(0, 640)], [])
     for name in ARRAYS:
-        np.testing.assert_array_equal(found[name], arrays[name])
+        np.testing.assert_array_equal(contents[name], arrays[name])
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_damage_is_read_as_if_there_were_none(tmp_path: Path, seed: int) -> None:
+def test_every_damage_is_detected_or_harmless(tmp_path: Path, seed: int) -> None:
     """Bits, bytes, lengths and files: each damage is one error that names the snapshot, or changes nothing."""
     rng = random.Random(seed)
     arrays = write(tmp_path / "whole")
@@ -73,12 +73,12 @@ def test_no_damage_is_read_as_if_there_were_none(tmp_path: Path, seed: int) -> N
 def outcome(folder: Path, arrays: dict[str, NDArray[Any]]) -> str:
     """What reading it comes to."""
     try:
-        info, found = read_snapshot(folder, JOB)
+        info, contents = read_snapshot(folder, JOB)
     except JobError as error:
         return (
             "damaged" if "is damaged" in error.message else "none" if "is no snapshot" in error.message else str(error)
         )
-    same = info.trained.total == 640 and all(np.array_equal(found[name], arrays[name]) for name in ARRAYS)
+    same = info.trained.total == 640 and all(np.array_equal(contents[name], arrays[name]) for name in ARRAYS)
     return "whole" if same else "silently another"
 
 
@@ -107,7 +107,7 @@ def damage(snapshot: Path, rng: random.Random) -> str:
     return f"{kind} of {path.name} at {at}"
 
 
-def test_the_file_that_is_damaged_is_named_and_the_one_before_it_is_offered(tmp_path: Path) -> None:
+def test_damaged_file_is_named_and_the_previous_snapshot_offered(tmp_path: Path) -> None:
     first, _ = write(tmp_path, 64, seed=1), write(tmp_path, 128, seed=2)
     earlier, latest = snapshots(tmp_path)
     data = bytearray((latest / "weights.npy").read_bytes())
@@ -116,15 +116,15 @@ def test_the_file_that_is_damaged_is_named_and_the_one_before_it_is_offered(tmp_
     with pytest.raises(JobError, match=r"snapshot-000002 is damaged: weights.npy has changed since") as caught:
         read_snapshot(tmp_path, JOB)
     assert f"resume {earlier}" in caught.value.remedy
-    info, found = read_snapshot(earlier, JOB)
+    info, contents = read_snapshot(earlier, JOB)
     assert info.trained.total == 64
-    np.testing.assert_array_equal(found["weights"], first["weights"])
+    np.testing.assert_array_equal(contents["weights"], first["weights"])
     check_folder(tmp_path, earlier)  # the run may go on in the same folder
     assert list(resumed_info(earlier, JOB, 640).trained) == [(0, 64)]
 
 
 @pytest.mark.parametrize("name", ["snapshot.json", "keys.npy"])
-def test_a_file_that_is_missing_does_not_make_an_older_snapshot_the_latest(tmp_path: Path, name: str) -> None:
+def test_missing_file_does_not_fall_back_silently(tmp_path: Path, name: str) -> None:
     write(tmp_path, 64, seed=1), write(tmp_path, 128, seed=2)
     (snapshots(tmp_path)[-1] / name).unlink()
     with pytest.raises(JobError, match=rf"snapshot-000002 is damaged: {name} is missing"):
@@ -137,14 +137,14 @@ def test_a_file_that_is_missing_does_not_make_an_older_snapshot_the_latest(tmp_p
 def test_older_formats_are_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int) -> None:
     arrays = write(tmp_path)
     meta = snapshots(tmp_path)[0] / "snapshot.json"
-    told = {"job_hash": JOB.hash, "samples": 640, "trained": [[0, 640]], "rows": 40}
+    header = {"job_hash": JOB.hash, "samples": 640, "trained": [[0, 640]], "rows": 40}
     if version == 2:
-        told |= {"version": 2, "sha256": json.loads(meta.read_text())["sha256"]}
-        told["checksum"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    meta.write_text(json.dumps(told))
+        header |= {"version": 2, "sha256": json.loads(meta.read_text())["sha256"]}
+        header["checksum"] = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+    meta.write_text(json.dumps(header))
     with caplog.at_level(logging.WARNING):
-        info, found = read_snapshot(tmp_path, JOB)
-    np.testing.assert_array_equal(found["weights"], arrays["weights"])
+        info, contents = read_snapshot(tmp_path, JOB)
+    np.testing.assert_array_equal(contents["weights"], arrays["weights"])
     assert (list(info.trained), info.partly_applied) == ([(0, 640)], [])
     assert [record.message for record in caplog.records if "has an older format" in record.message]
     assert len(caplog.records) == 1
@@ -154,7 +154,7 @@ def test_older_formats_are_read_with_a_warning(tmp_path: Path, caplog: pytest.Lo
         read_snapshot(tmp_path, JOB)
 
 
-def test_what_parts_have_seen_is_told_apart(tmp_path: Path) -> None:
+def test_samples_are_classified_by_the_parts_that_applied_them(tmp_path: Path) -> None:
     """What all have is trained, what some have is trained by the others, what none has is to go."""
     arrays = some_arrays()
     ranges = ([(0, 100), (200, 300)], [(0, 90), (250, 320)])
@@ -169,7 +169,7 @@ def test_what_parts_have_seen_is_told_apart(tmp_path: Path) -> None:
     assert list(resumed_info(None, JOB, 310).trained) == []
 
 
-def test_a_version_that_was_changed_is_named(tmp_path: Path) -> None:
+def test_altered_version_is_named(tmp_path: Path) -> None:
     write(tmp_path)
     meta = snapshots(tmp_path)[0] / "snapshot.json"
     meta.write_text(meta.read_text().replace('"version": 3', '"version": 4'))
@@ -177,7 +177,7 @@ def test_a_version_that_was_changed_is_named(tmp_path: Path) -> None:
         read_snapshot(tmp_path, JOB)
 
 
-def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
+def test_folder_is_locked_by_one_run(tmp_path: Path) -> None:
     other = (
         "import sys; from sizewright.training.ps.snapshot_files import lock_folder\nwith lock_folder(sys.argv[1]): pass"
     )
@@ -191,9 +191,7 @@ def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_what_a_run_went_on_from_stays_until_a_newer_one_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resumed_snapshot_is_kept_until_a_newer_one_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last snapshot is damaged, the one before it was resumed, and the next cannot be written."""
     for samples in (64, 128):
         write(tmp_path, samples)

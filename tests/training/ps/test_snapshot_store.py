@@ -29,9 +29,9 @@ ALL = np.arange(PARTS)
 
 @pytest.fixture
 def stores() -> Iterator[list[SnapshotStore]]:
-    made: list[SnapshotStore] = []
-    yield made
-    for store in made:
+    opened: list[SnapshotStore] = []
+    yield opened
+    for store in opened:
         store.close()
 
 
@@ -95,14 +95,14 @@ def check_restored(store: SnapshotStore, sent: EmbeddingRows, weights: np.ndarra
         server.close()
 
 
-def test_what_servers_send_is_what_others_are_restored_with(stores: list[SnapshotStore]) -> None:
+def test_servers_are_restored_with_the_rows_that_others_sent(stores: list[SnapshotStore]) -> None:
     store, sent, weights, state = filled(stores)
     assert store.rows() == len(sent.keys)
     assert store.dense_weights().tolist() == weights[:, 0].tolist()
     check_restored(store, sent, weights, state)
 
 
-def test_a_snapshot_on_disk_brings_everything_back(stores: list[SnapshotStore], tmp_path: Path) -> None:
+def test_snapshot_on_disk_restores_everything(stores: list[SnapshotStore], tmp_path: Path) -> None:
     store, *everything = filled(stores)
     assert store.save(str(tmp_path / "new" / "folder"), 5, 7) == 704
     again = new_store(stores)
@@ -115,23 +115,23 @@ def test_a_snapshot_on_disk_brings_everything_back(stores: list[SnapshotStore], 
     check_restored(again, *everything)
 
 
-def test_the_latest_snapshot_and_the_one_before_it_stay(stores: list[SnapshotStore], tmp_path: Path) -> None:
+def test_latest_two_snapshots_are_kept(stores: list[SnapshotStore], tmp_path: Path) -> None:
     store, *_ = filled(stores, 5)
-    for lost, there in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
+    for lost, expected in ((10, [1]), (20, [1, 2]), (30, [2, 3])):
         store.save(str(tmp_path), lost, 0)
-        assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{number:06d}" for number in there]
+        assert [path.name for path in snapshots(tmp_path)] == [f"snapshot-{number:06d}" for number in expected]
         assert read_snapshot(tmp_path, JOB)[0].updates_lost == lost
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("left", [".snapshot-000002", "snapshot-old"])
-def test_a_half_written_snapshot_is_ignored(stores: list[SnapshotStore], tmp_path: Path, left: str) -> None:
+@pytest.mark.parametrize("remnant", [".snapshot-000002", "snapshot-old"])
+def test_incomplete_snapshot_is_ignored(stores: list[SnapshotStore], tmp_path: Path, remnant: str) -> None:
     store, *_ = filled(stores, 5)
     store.save(str(tmp_path), 0, 0)
-    (tmp_path / left).mkdir()
-    (tmp_path / left / "keys.npy").write_bytes(b"half of it")
-    if left == "snapshot-old":  # a user's copy is nobody's business
-        (tmp_path / left / "snapshot.json").write_text("{}")
+    (tmp_path / remnant).mkdir()
+    (tmp_path / remnant / "keys.npy").write_bytes(b"half of it")
+    if remnant == "snapshot-old":  # a user's copy is nobody's business
+        (tmp_path / remnant / "snapshot.json").write_text("{}")
     assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000001"]
     again = new_store(stores)
     again.load(str(tmp_path))
@@ -140,7 +140,7 @@ def test_a_half_written_snapshot_is_ignored(stores: list[SnapshotStore], tmp_pat
     assert read_snapshot(tmp_path, JOB)[0].updates_lost == 9
 
 
-def test_a_snapshot_of_another_job_or_none_is_refused(stores: list[SnapshotStore], tmp_path: Path) -> None:
+def test_missing_snapshot_or_one_of_another_job_is_refused(stores: list[SnapshotStore], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="There is no snapshot"):
         new_store(stores).load(str(tmp_path / "none"))
     filled(stores, 5)[0].save(str(tmp_path), 0, 0)
@@ -178,7 +178,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_and_the_older_snapshot_stays(stores: list[SnapshotStore], small_disk: Path) -> None:
+def test_full_disk_is_reported_and_the_older_snapshot_kept(stores: list[SnapshotStore], small_disk: Path) -> None:
     store, *_ = filled(stores, 2000)  # of 56 bytes: they fit, and 10,000 do not
     store.save(str(small_disk), 0, 0)
     peer = Peer(store.address(), TOKEN, 1)
@@ -194,13 +194,13 @@ def test_a_full_disk_is_told_and_the_older_snapshot_stays(stores: list[SnapshotS
     assert store.rows() == 10_000
 
 
-def test_a_folder_that_cannot_be_written_is_told(stores: list[SnapshotStore], tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(stores: list[SnapshotStore], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match="could not be written"):
         filled(stores, 5)[0].save(str(tmp_path / "file"), 0, 0)
 
 
-def test_half_of_what_a_server_sends_and_what_comes_from_one_that_was_replaced_count_for_nothing(
+def test_incomplete_data_and_data_of_replaced_servers_are_ignored(
     stores: list[SnapshotStore],
 ) -> None:
     store, sent, *_ = filled(stores, 100)

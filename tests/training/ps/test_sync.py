@@ -29,11 +29,11 @@ class Table:
 
     def call(self, function: Callable[[], object]) -> threading.Thread:
         """Returns once the call has begun: it has ended, or it waits."""
-        begun = threading.Event()
+        started = threading.Event()
 
         def run() -> None:
             with self.lock:
-                begun.set()
+                started.set()
                 try:
                     self.told[threading.current_thread()] = function()
                 except ConnectionError as error:
@@ -41,7 +41,7 @@ class Table:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        assert begun.wait(10)
+        assert started.wait(10)
         with self.lock:
             return thread
 
@@ -79,7 +79,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["push"] * 6 + ["join", "drop", "br
 
 @settings(max_examples=60, deadline=None)
 @given(actions=ACTIONS)
-def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str, int]]) -> None:
+def test_round_applies_the_mean_of_one_push_per_member(actions: list[tuple[str, int]]) -> None:
     """Whatever joins, leaves, dies or is broken off: each push is in one round, or its worker is told that it is not.
 
     Each push has a value of its own. A worker that joins amid a round waits for the next.
@@ -92,11 +92,11 @@ def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str
     for worker in members:
         table.do(lambda worker=worker: table.pacing.join(worker))
 
-    def end_round(whole: bool) -> None:
-        if whole:
+    def end_round(complete: bool) -> None:
+        if complete:
             expected.append(float(np.float32(sum(value for value, _ in pushes.values()) / len(pushes))))
         for _, thread in pushes.values():
-            assert table.ended(thread) is whole
+            assert table.ended(thread) is complete
         pushes.clear()
         for worker, thread in joining.items():
             table.ended(thread)
@@ -122,11 +122,11 @@ def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str
                 everything.remove(pushes.pop(worker)[1])
         elif action == "break":
             table.do(table.pacing.break_off)
-            end_round(whole=False)
+            end_round(complete=False)
         if pushes and members <= pushes.keys():
-            end_round(whole=True)
+            end_round(complete=True)
         if not pushes:
-            end_round(whole=False)  # none is open: those that join are let in
+            end_round(complete=False)  # none is open: those that join are let in
         assert all(table.waits(thread) for _, thread in pushes.values())
         assert all(table.waits(thread) for thread in joining.values())
     assert table.applied == pytest.approx(expected)
@@ -138,7 +138,7 @@ def test_a_round_is_the_mean_of_one_push_of_every_member(actions: list[tuple[str
     staleness=st.integers(0, 3),
     actions=st.lists(st.tuples(st.sampled_from(["push"] * 8 + ["elsewhere", "join", "drop"]), WORKERS), max_size=40),
 )
-def test_nobody_is_ever_further_ahead_than_the_bound(staleness: int, actions: list[tuple[str, int]]) -> None:
+def test_no_worker_exceeds_the_staleness_bound(staleness: int, actions: list[tuple[str, int]]) -> None:
     """A push goes on when its worker is within the bound of the slowest, and waits just as long.
 
     `elsewhere` is a push that another server took after a change of the routing: it counts here as well, with the next.
@@ -184,7 +184,7 @@ def test_nobody_is_ever_further_ahead_than_the_bound(staleness: int, actions: li
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_a_change_lets_those_go_who_wait(staleness: int) -> None:
+def test_change_releases_waiting_workers(staleness: int) -> None:
     """Its reply may be what the others wait for at another server."""
     table = Table(lambda changed: AsyncUpdates(changed, staleness))
     for worker in (1, 2):
@@ -202,7 +202,7 @@ def test_a_change_lets_those_go_who_wait(staleness: int) -> None:
     assert table.ended(again) is True
 
 
-def test_without_a_bound_nobody_waits() -> None:
+def test_no_worker_waits_without_a_bound() -> None:
     table = Table(AsyncUpdates)
     for worker in (1, 2):
         table.do(lambda worker=worker: table.pacing.join(worker))
@@ -212,7 +212,7 @@ def test_without_a_bound_nobody_waits() -> None:
     assert table.pacing.waited_s == 0
 
 
-def test_what_another_server_refused_waits_for_nobody_and_is_a_share_of_a_round() -> None:
+def test_push_refused_elsewhere_counts_as_a_share_without_waiting() -> None:
     for make, share in ((SyncRounds, 1 / 3), (AsyncUpdates, 1.0)):
         table = Table(make)
         for worker in (1, 2, 3):
@@ -227,7 +227,7 @@ def test_what_another_server_refused_waits_for_nobody_and_is_a_share_of_a_round(
         st.tuples(st.lists(st.integers(0, 9), unique=True, max_size=6), st.sampled_from([0, 3])), min_size=1, max_size=4
     )
 )
-def test_the_mean_counts_a_row_that_some_did_not_touch_as_zero(shapes: list[tuple[list[int], int]]) -> None:
+def test_mean_counts_untouched_rows_as_zero(shapes: list[tuple[list[int], int]]) -> None:
     rng = np.random.default_rng(0)
     pushes = [
         PendingPush(np.array(slots, np.int64), rng.random((len(slots), 2), np.float32), rng.random(dense, np.float32))

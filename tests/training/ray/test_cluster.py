@@ -70,10 +70,10 @@ def machines(nodes: dict[str, str], role: str) -> list[str]:
 
 def groups_of(pid: int) -> list[Path]:
     """Control groups of the sessions of a process."""
-    found = []
+    paths = []
     for folder, below, _ in os.walk("/sys/fs/cgroup"):
-        found += [Path(folder, name) for name in below if name.startswith(f"sizewright-{pid}-")]
-    return found
+        paths += [Path(folder, name) for name in below if name.startswith(f"sizewright-{pid}-")]
+    return paths
 
 
 def check_change(bed: Bed, transport: str, samples: int) -> None:
@@ -111,34 +111,34 @@ def test_spread_servers_and_packed_workers_change_live_and_leave_nothing(bed: Be
 
 
 @pytest.mark.timeout(240)
-def test_the_same_by_calls_through_ray(bed: Bed) -> None:
+def test_live_changes_over_the_ray_transport(bed: Bed) -> None:
     check_change(bed, "ray", 160_000)
 
 
 @pytest.mark.parametrize(
-    ("address", "env", "told", "limit_s"),
+    ("address", "env", "message", "limit_s"),
     [
         ("{ip}:6999", {}, "No Ray cluster answers at", 10.0),
         ("{ip}:6379", {"RAY_AUTH_TOKEN": "ab" * 32}, "could not be joined", 40.0),
     ],
 )
-def test_address_or_token_that_is_wrong_gives_one_error(
-    bed: Bed, address: str, env: dict[str, str], told: str, limit_s: float
+def test_wrong_address_or_token_gives_one_error(
+    bed: Bed, address: str, env: dict[str, str], message: str, limit_s: float
 ) -> None:
     done = bed.run([sys.executable, DRIVER, "join", address.format(ip=bed.ip(0))], timeout_s=60, env=env)
     pid, said = (json.loads(line) for line in done.stdout.splitlines())
-    assert told in said["error"]
+    assert message in said["error"]
     assert "\n" not in said["error"]
     assert said["seconds"] < limit_s
     assert groups_of(pid["pid"]) == []
 
 
 @pytest.mark.timeout(120)
-def test_own_code_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
+def test_user_command_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
     driver = Driver(bed, "command")
-    told = driver.next()
-    assert told["replicas"] == dict.fromkeys(("ps-0", "ps-1", "worker-0", "worker-1"), "cgroup")
-    assert told["trained"] > 0
+    report = driver.next()
+    assert report["replicas"] == dict.fromkeys(("ps-0", "ps-1", "worker-0", "worker-1"), "cgroup")
+    assert report["trained"] > 0
     done = driver.next()
     assert done["finished"]
     assert done["outcome"]["samples"] == 4000
@@ -148,7 +148,7 @@ def test_own_code_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_no_worker_imports_from_the_drivers_folder(bed: Bed, tmp_path: Path) -> None:
+def test_workers_do_not_import_from_the_drivers_folder(bed: Bed, tmp_path: Path) -> None:
     """Others may write there; on a Ray of ours workers start in an empty folder."""
     tmp_path.chmod(0o1777)
     driver = Driver(bed, "paths", str(tmp_path))
@@ -159,7 +159,7 @@ def test_no_worker_imports_from_the_drivers_folder(bed: Bed, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(120)
-def test_lost_machine_costs_what_came_since_the_last_snapshot(bed: Bed) -> None:
+def test_lost_machine_loses_only_work_since_the_last_snapshot(bed: Bed) -> None:
     """The last one here: the bed has one machine less afterwards."""
     driver = Driver(bed, "lose", "500000")
     before = driver.next()
@@ -183,9 +183,9 @@ def test_lost_machine_costs_what_came_since_the_last_snapshot(bed: Bed) -> None:
     assert driver.next()["left"] == NOTHING
     driver.end()
     # Here the machines share one kernel, so that the groups of the lost one are still there: no process is in them.
-    left = groups_of(driver.pid)
-    remove(left)
-    assert len({group.name for group in left}) <= 1
+    groups = groups_of(driver.pid)
+    remove(groups)
+    assert len({group.name for group in groups}) <= 1
 
 
 def remove(groups: list[Path]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sizewright.errors import EngineError, MissingExtraError
 from sizewright.training.ray.engine import Engine, _check_shared_memory, import_ray
-from tests.helpers.training_parts import own_group
+from tests.helpers.training_parts import writable_group
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
@@ -27,13 +27,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("module", ["ray", "torch"])
-def test_a_missing_extra_is_one_error_with_the_pip_line(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_missing_extra_names_the_pip_command(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"needs {module}.*pip install 'sizewright\[profile\]'"):
         import_ray()
 
 
-def test_too_little_shared_memory_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_small_shared_memory_is_reported_before_ray_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(64 << 20, 0, 64 << 20))
     with pytest.raises(EngineError, match=r"has 64 MiB free, but Ray needs 100 MiB.*--shm-size"):
         _check_shared_memory(tmp_path)
@@ -42,14 +42,14 @@ def test_too_little_shared_memory_is_told_before_ray_starts(monkeypatch: pytest.
             Engine()
 
 
-def test_enough_or_no_shared_memory_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sufficient_or_absent_shared_memory_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _check_shared_memory(tmp_path / "absent")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 30, 0, 1 << 30))
     _check_shared_memory(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["port 6379 is taken\nand more\nlines", ""])
-def test_a_ray_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch, temporary: Path, text: str) -> None:
+def test_failed_ray_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch, temporary: Path, text: str) -> None:
     def refuse(**_: object) -> None:
         raise OSError(text)
 
@@ -61,7 +61,7 @@ def test_a_ray_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert not list(temporary.iterdir())
 
 
-def test_an_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
+def test_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
@@ -71,7 +71,7 @@ def test_an_interrupted_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, 
     assert not list(temporary.iterdir())
 
 
-def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 
     def interrupt(**_: object) -> None:
@@ -85,9 +85,9 @@ def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.long
-def test_two_share_one_ray_until_the_last_stops() -> None:
+def test_two_engines_share_one_ray_until_the_last_stops() -> None:
     ray = import_ray()
-    trees = [own_group("engine"), own_group("another")]
+    trees = [writable_group("engine"), writable_group("another")]
     first, second = (Engine(tree) for tree in trees)
     try:
         with pytest.raises(EngineError, match="one at a time"):
@@ -110,11 +110,11 @@ def test_two_share_one_ray_until_the_last_stops() -> None:
 
 
 @pytest.mark.long
-def test_it_takes_only_rays_processes_and_ends_them() -> None:
+def test_engine_ends_only_the_processes_of_ray() -> None:
     """A child that the caller started earlier stays where it is, and lives on."""
     ray = import_ray()
     bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    tree = own_group("engine")
+    tree = writable_group("engine")
     running = Engine(tree)
     try:
         group = tree.child("engine")
@@ -144,7 +144,7 @@ def test_it_takes_only_rays_processes_and_ends_them() -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_no_other_user_can_put_code_where_workers_load_it() -> None:
+def test_other_users_cannot_write_where_workers_import() -> None:
     """Ray opens its own folder to everybody; nobody else reaches it."""
     ray = import_ray()
     running = Engine()
@@ -161,12 +161,14 @@ def test_no_other_user_can_put_code_where_workers_load_it() -> None:
 
 
 @pytest.mark.long
-def test_a_ray_of_ours_listens_on_loopback_alone() -> None:
+def test_local_ray_listens_on_loopback_only() -> None:
     engine = Engine()
     try:
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        own = [each for each in processes if each.pid != os.getpid()]
-        heard = [link for each in own for link in each.net_connections("inet") if link.status == psutil.CONN_LISTEN]
+        of_session = [each for each in processes if each.pid != os.getpid()]
+        heard = [
+            link for each in of_session for link in each.net_connections("inet") if link.status == psutil.CONN_LISTEN
+        ]
         assert heard
         assert {link.laddr.ip.removeprefix("::ffff:") for link in heard} <= {"127.0.0.1", "::1"}
     finally:

@@ -20,14 +20,14 @@ def engine(ray: FakeRay) -> Any:
     return SimpleNamespace(ray=ray, ask_head=lambda call: call())
 
 
-def test_servers_go_apart_and_workers_together() -> None:
+def test_servers_are_spread_and_workers_packed() -> None:
     rooms = {"a": FreeResources(4.0, 1), "b": FreeResources(3.0, 0), "c": FreeResources(2.0, 0)}
     assert choose("ps", 1.0, rooms) == "b"
     assert choose("worker", 1.0, rooms) == "a"
 
 
 @pytest.mark.parametrize("role", ["ps", "worker"])
-def test_a_full_node_is_passed_over(role: Any) -> None:
+def test_full_node_is_skipped(role: Any) -> None:
     assert (
         choose(role, 1.0, {"full": FreeResources(0.5, 0 if role == "ps" else 3), "free": FreeResources(1.0, 2)})
         == "free"
@@ -67,7 +67,7 @@ class FakeRay:
         del self.groups[group]
 
 
-def test_each_replica_has_a_group_that_it_gives_back() -> None:
+def test_each_replica_reserves_and_releases_a_group() -> None:
     ray = FakeRay("abX")
     placement = ReplicaPlacement(engine(ray), timeout_s=1.0)
     servers = placement.take("ps", [size(0.5)] * 3)
@@ -78,17 +78,17 @@ def test_each_replica_has_a_group_that_it_gives_back() -> None:
     assert sorted(ray.groups.values()) == ["a", "a", "b", "b"]
 
 
-def test_a_successor_goes_where_it_would_with_the_leaver_gone() -> None:
+def test_replacement_is_placed_as_if_the_old_replica_were_gone() -> None:
     placement = ReplicaPlacement(engine(FakeRay("abc")), timeout_s=1.0)
     servers = placement.take("ps", [size(0.5), size(0.5), size(0.5)])
     assert [slot.node for slot in placement.take("ps", [size(0.5)], leaving=[servers[1]])] == ["b"]
 
 
-def test_no_room_is_one_error_and_holds_nothing() -> None:
+def test_missing_capacity_is_one_error_and_reserves_nothing() -> None:
     ray = FakeRay("a")
     placement = ReplicaPlacement(engine(ray), timeout_s=0.1)
-    kept = placement.take("ps", [size(1.0)])
+    reserved = placement.take("ps", [size(1.0)])
     ray.ready = False
     with pytest.raises(EngineError, match=r"no room for 2 worker of 4 cores"):
         placement.take("worker", [size(4.0)] * 2)
-    assert list(ray.groups) == [kept[0].group]
+    assert list(ray.groups) == [reserved[0].group]

@@ -59,7 +59,7 @@ def counts(running: Session, folder: Path, samples: int) -> tuple[np.ndarray, fl
 
 
 @pytest.mark.parametrize(("seed", "changes"), [(1, 4), pytest.param(2, 12, marks=pytest.mark.long)])
-def test_any_sequence_of_changes_trains_every_sample_exactly_once(seed: int, changes: int, tmp_path: Path) -> None:
+def test_random_changes_train_every_sample_once(seed: int, changes: int, tmp_path: Path) -> None:
     """Rows and the dense weight read what they would after a run without a change: a lost or doubled push shows."""
     samples, rng = 2_000_000, random.Random(seed)
     with session(samples) as running:
@@ -67,59 +67,59 @@ def test_any_sequence_of_changes_trains_every_sample_exactly_once(seed: int, cha
         for _ in range(changes):
             assert not running.wait(rng.random() * 0.4)
             change(running, rng)
-        found, seen = counts(running, tmp_path, samples)
+        updates, dense_count = counts(running, tmp_path, samples)
         outcome = running.outcome()
-    assert set(np.unique(found)) == {0.0, 1.0}
-    assert found.sum() == seen <= outcome.samples
+    assert set(np.unique(updates)) == {0.0, 1.0}
+    assert updates.sum() == dense_count <= outcome.samples
     assert (outcome.status, outcome.samples_repeated, len(outcome.changes)) == ("running", 0, changes + 1)
 
 
 @pytest.mark.long
-def test_the_last_sample_is_trained_once_too(tmp_path: Path) -> None:
+def test_last_sample_is_trained_once(tmp_path: Path) -> None:
     samples, rng = 12_000, random.Random(5)
     with session(samples) as running:
         running.scale(SMALL)
         while not running.wait(rng.random() * 0.4):
             change(running, rng)
-        found, seen = counts(running, tmp_path, samples)
+        updates, dense_count = counts(running, tmp_path, samples)
         outcome = running.outcome()
-    np.testing.assert_array_equal(found, 1.0)
-    assert seen == samples
+    np.testing.assert_array_equal(updates, 1.0)
+    assert dense_count == samples
     assert (outcome.status, outcome.samples, outcome.samples_repeated) == ("finished", samples, 0)
 
 
 @pytest.mark.long
-def test_synchronous_workers_come_and_go_without_a_sample_lost(tmp_path: Path) -> None:
+def test_synchronous_scaling_loses_no_sample(tmp_path: Path) -> None:
     """A push counts for one over the members of its round, so that a row reads 1, 1/2 or 1/3, and never 0 or a sum."""
     samples, rng = 12_000, random.Random(3)
     with session(samples, job=audit_job(samples, sync="sync")) as running:
         running.scale(Allocation.of(2, 2, 0.25, 0.2, 32))
         while not running.wait(rng.random() * 0.5):
             running.scale(Allocation.of(rng.randint(1, 3), rng.randint(1, 3), 0.25, 0.15, rng.choice(BATCHES)))
-        found, _ = counts(running, tmp_path, samples)
+        updates, _ = counts(running, tmp_path, samples)
     shares = np.float32(1) / np.arange(1, 5, dtype=np.float32)
-    assert np.isclose(found[:, None], shares[None, :], atol=1e-6).any(axis=1).all()
+    assert np.isclose(updates[:, None], shares[None, :], atol=1e-6).any(axis=1).all()
 
 
 @pytest.mark.long
-def test_a_checkpoint_is_of_one_moment_and_resumes_at_another_allocation(tmp_path: Path) -> None:
+def test_consistent_checkpoint_resumes_at_another_allocation(tmp_path: Path) -> None:
     samples = 24_000
     with session(samples, step_s=0.02) as running:
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 48))  # not the job's own batch size
         running.wait(1.0)
         running.checkpoint(tmp_path)
-        before, seen = read_counts(tmp_path, samples)
+        before, dense_count = read_counts(tmp_path, samples)
         assert set(np.unique(before)) <= {0.0, 1.0}
-        assert 0 < before.sum() == seen < samples
+        assert 0 < before.sum() == dense_count < samples
         running.wait(0.3)
-        assert running.observe().samples_trained > seen  # it goes on
+        assert running.observe().samples_trained > dense_count  # it goes on
     with session(samples, step_s=0.0, resume=tmp_path) as running:
         running.scale(Allocation.of(1, 3, 0.5, 0.15, 48))
         assert running.wait(90)
         assert running.outcome().samples == samples
-        found, seen = counts(running, tmp_path, samples)
-    np.testing.assert_array_equal(found, 1.0)
-    assert seen == samples
+        updates, dense_count = counts(running, tmp_path, samples)
+    np.testing.assert_array_equal(updates, 1.0)
+    assert dense_count == samples
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def trains_on(running: Session) -> bool:
     return running.observe().samples_trained > before
 
 
-def test_a_change_during_another_is_refused_and_both_it_and_the_job_go_on(running: Session) -> None:
+def test_concurrent_change_is_refused_and_the_first_continues(running: Session) -> None:
     errors: list[BaseException] = []
     first = threading.Thread(target=running.scale, args=(Allocation.of(3, 2, 0.3, 0.15, 32),))
     first.start()
@@ -153,7 +153,7 @@ def test_a_change_during_another_is_refused_and_both_it_and_the_job_go_on(runnin
 
 
 @pytest.mark.parametrize(
-    ("allocation", "told"),
+    ("allocation", "message"),
     [
         (Allocation.of(2, 1, 90.0, 0.2, 32), "asks for 180.2 cores and this host has"),
         (Allocation.of(0, 1, 0.3, 0.2, 32), "needs at least one worker and one PS"),
@@ -162,14 +162,16 @@ def test_a_change_during_another_is_refused_and_both_it_and_the_job_go_on(runnin
         (Allocation.of(1, 1, 0.3, 0.2, 32, ps_memory_bytes=1 << 50), "asks for 1,024.0 TiB of memory and .* were free"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_job_goes_on(running: Session, allocation: Allocation, told: str) -> None:
-    with pytest.raises(EngineError, match=told):
+def test_invalid_allocation_is_refused_and_the_job_continues(
+    running: Session, allocation: Allocation, message: str
+) -> None:
+    with pytest.raises(EngineError, match=message):
         running.scale(allocation)
     assert running.allocation == SMALL
     assert trains_on(running)
 
 
-def test_a_newcomer_that_cannot_live_is_ended_and_the_job_goes_on(running: Session) -> None:
+def test_replica_that_fails_to_start_is_ended_and_the_job_continues(running: Session) -> None:
     tight = Allocation(
         worker=(*SMALL.worker, Group(replicas=1, cpu=0.3, memory_bytes=64 << 20)), ps=SMALL.ps, batch_size=32
     )
@@ -180,17 +182,17 @@ def test_a_newcomer_that_cannot_live_is_ended_and_the_job_goes_on(running: Sessi
     assert trains_on(running)
 
 
-def test_a_replica_that_is_not_there_cannot_be_replaced(running: Session) -> None:
+def test_unknown_replica_cannot_be_replaced(running: Session) -> None:
     with pytest.raises(EngineError, match=r"There is no replica ps-99.*There are: ps-"):
         running.replace("ps-99")
 
 
-def test_the_look_ups_of_one_server_cannot_be_evened_out(running: Session) -> None:
+def test_single_server_cannot_be_rebalanced(running: Session) -> None:
     with pytest.raises(EngineError, match=r"has one PS, which serves all look-ups\. Scale it to two"):
         running.rebalance()
 
 
-def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> None:
+def test_paused_session_refuses_changes(running: Session, tmp_path: Path) -> None:
     running.pause()
     name = next(iter(running.pids()))
     for change in (lambda: running.checkpoint(tmp_path), lambda: running.replace(name), running.rebalance):
@@ -201,7 +203,7 @@ def test_a_paused_session_is_left_as_it_is(running: Session, tmp_path: Path) -> 
     assert trains_on(running)
 
 
-def test_a_change_may_take_long_as_long_as_it_gets_on(running: Session) -> None:
+def test_slow_change_that_progresses_does_not_time_out(running: Session) -> None:
     pool = running._live.pool
 
     class Copier:
@@ -216,18 +218,18 @@ def test_a_change_may_take_long_as_long_as_it_gets_on(running: Session) -> None:
             return time.monotonic() - self.began if grows else 1.0
 
     copier = pool.ray.remote(num_cpus=0, max_concurrency=2)(Copier).remote()
-    pool.timeout_s, usual = 1.0, pool.timeout_s
+    pool.timeout_s, default_s = 1.0, pool.timeout_s
     try:
         assert pool.get_all([copier.work.remote(3.0)], lambda: [copier.copied.remote(True)]) == ["done"]
         with pytest.raises(TrialTimeoutError):
             pool.get_all([copier.work.remote(60.0)], lambda: [copier.copied.remote(False)])
     finally:
-        pool.timeout_s = usual
+        pool.timeout_s = default_s
         pool.ray.kill(copier)
 
 
 @pytest.mark.long
-def test_a_paused_session_goes_on_with_other_servers_and_all_its_rows(tmp_path: Path) -> None:
+def test_paused_session_resumes_with_other_servers_and_all_rows(tmp_path: Path) -> None:
     samples = 20_000
     with session(samples) as running:
         running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
@@ -235,13 +237,13 @@ def test_a_paused_session_goes_on_with_other_servers_and_all_its_rows(tmp_path: 
         running.pause()
         running.scale(Allocation.of(1, 2, 0.5, 0.2, 32))
         assert running.wait(90)
-        found, seen = counts(running, tmp_path, samples)
-    np.testing.assert_array_equal(found, 1.0)
-    assert seen == samples
+        updates, dense_count = counts(running, tmp_path, samples)
+    np.testing.assert_array_equal(updates, 1.0)
+    assert dense_count == samples
 
 
 @pytest.mark.long
-def test_a_program_that_stops_no_session_ends_all_the_same() -> None:
+def test_program_exit_ends_an_open_session() -> None:
     program = """
 from sizewright.spec import Allocation
 from sizewright.testing.audit import AuditProgram, audit_job
@@ -253,11 +255,11 @@ raise SystemExit(3)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, done.stderr
-    there = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
-    assert psutil.wait_procs(there, timeout=10)[1] == []
+    processes = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
+    assert psutil.wait_procs(processes, timeout=10)[1] == []
 
 
-def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None:
+def test_full_disk_does_not_stop_training(running: Session, tmp_path: Path) -> None:
     if os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=64k tmpfs {tmp_path}") != 0:
         pytest.skip("making a small disk needs root")
     try:
@@ -269,7 +271,7 @@ def test_a_full_disk_stops_no_training(running: Session, tmp_path: Path) -> None
         os.system(f"umount {tmp_path}")
 
 
-def test_metrics_are_told_of_each_replica_and_of_all(running: Session) -> None:
+def test_metrics_cover_each_replica_and_the_total(running: Session) -> None:
     metrics = running.observe()
     assert [r.name.split("-")[0] for r in metrics.replicas] == ["ps", "worker"]
     assert metrics.samples_trained > 0
@@ -285,14 +287,14 @@ def test_a_folder_without_a_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_ends_with_all_that_was_trained(tmp_path: Path) -> None:
+def test_final_snapshot_contains_all_trained_samples(tmp_path: Path) -> None:
     samples, job = 30_000, audit_job(30_000)
     with session(samples, snapshot_s=600.0, folder=tmp_path) as running:
         running.scale(SMALL)
         assert not running.wait(1.0)
     stopped = running.outcome()
-    found, seen = read_counts(tmp_path, samples)
-    assert seen == stopped.samples == found.sum() > 0
+    updates, dense_count = read_counts(tmp_path, samples)
+    assert dense_count == stopped.samples == updates.sum() > 0
     assert (stopped.status, stopped.snapshots, stopped.snapshot_faults) == ("stopped", 2, 0)
     with pytest.raises(JobError, match="has snapshots of an earlier run"):
         session(samples, job=job, folder=tmp_path)
@@ -303,23 +305,23 @@ def test_a_folder_ends_with_all_that_was_trained(tmp_path: Path) -> None:
         assert running.wait(90)
     finished = running.outcome()
     assert (finished.status, finished.samples, finished.samples_resumed) == ("finished", samples, stopped.samples)
-    found, seen = read_counts(tmp_path, samples)
-    assert seen == samples
-    np.testing.assert_array_equal(found, 1.0)
+    updates, dense_count = read_counts(tmp_path, samples)
+    assert dense_count == samples
+    np.testing.assert_array_equal(updates, 1.0)
 
 
 def kill_one(running: Session, rng: random.Random) -> None:
     os.kill(rng.choice(list(running.pids().values())), signal.SIGKILL)
 
 
-def check_bounds(found: np.ndarray, outcome: Outcome) -> None:
+def check_bounds(updates: np.ndarray, outcome: Outcome) -> None:
     """Nothing is trained twice, and what was lost is at most what the outcome says."""
     assert outcome.samples_repeated == 0
-    assert found.max() <= 1
-    assert (found < 1).sum() <= outcome.updates_lost * max(BATCHES)
+    assert updates.max() <= 1
+    assert (updates < 1).sum() <= outcome.updates_lost * max(BATCHES)
 
 
-def test_a_killed_worker_and_a_killed_server_are_replaced(tmp_path: Path) -> None:
+def test_killed_worker_and_server_are_replaced(tmp_path: Path) -> None:
     samples = 40_000
     with session(samples, recover=True, snapshot_s=0.5) as running:
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
@@ -327,47 +329,47 @@ def test_a_killed_worker_and_a_killed_server_are_replaced(tmp_path: Path) -> Non
             running.wait(1.5)
             os.kill(next(pid for name, pid in running.pids().items() if name.startswith(role)), signal.SIGKILL)
         assert running.wait(90)
-        found, _ = counts(running, tmp_path, samples)
+        updates, _ = counts(running, tmp_path, samples)
         outcome = running.outcome()
         assert len(running.pids()) == 4
     assert outcome.samples == samples
     assert {failure.replica.split("-")[0] for failure in outcome.failures} == {"worker", "ps"}
     assert {failure.cause for failure in outcome.failures} == {"killed"}
     assert all(failure.recovered_s and failure.action for failure in outcome.failures)
-    check_bounds(found, outcome)
+    check_bounds(updates, outcome)
     assert outcome.updates_lost < samples / 32 / 2  # a snapshot held most
 
 
-def keepers() -> set[psutil.Process]:
+def snapshot_stores() -> set[psutil.Process]:
     return {p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::SnapshotStore")}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_a_dead_keeper_is_started_again(tmp_path: Path, on_disk: bool) -> None:
+def test_dead_snapshot_store_is_restarted(tmp_path: Path, on_disk: bool) -> None:
     """Rows of a server that dies next come from the snapshot taken since, or from disk where they die together."""
     samples = 40_000
-    folder, others = tmp_path / "kept" if on_disk else None, keepers()
+    folder, others = tmp_path / "kept" if on_disk else None, snapshot_stores()
     with session(samples, recover=True, snapshot_s=0.3, folder=folder) as running:
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 32))
         running.wait(2.0)
-        (keeper,) = keepers() - others
-        keeper.kill()
+        (store,) = snapshot_stores() - others
+        store.kill()
         while not on_disk and running.outcome().snapshot_faults == 0:
             assert not running.wait(0.1)
         running.wait(0.0 if on_disk else 1.0)
         os.kill(next(pid for name, pid in running.pids().items() if name.startswith("ps")), signal.SIGKILL)
         assert running.wait(90)
-        found, _ = counts(running, tmp_path / "all", samples)
+        updates, _ = counts(running, tmp_path / "all", samples)
         outcome = running.outcome()
     assert [failure.replica.split("-")[0] for failure in outcome.failures] == ["ps"]
     assert outcome.snapshot_faults >= 1
-    check_bounds(found, outcome)
+    check_bounds(updates, outcome)
     assert outcome.updates_lost < samples / 32 / 2
 
 
 @pytest.mark.long
-def test_a_worker_and_a_server_that_die_together_are_both_replaced_and_told(tmp_path: Path) -> None:
+def test_worker_and_server_that_die_together_are_replaced_and_reported(tmp_path: Path) -> None:
     samples = 40_000
     with session(samples, recover=True, snapshot_s=0.5, reserve={}) as running:
         running.scale(Allocation.of(1, 1, 0.3, 0.2, 32))
@@ -375,14 +377,14 @@ def test_a_worker_and_a_server_that_die_together_are_both_replaced_and_told(tmp_
         for pid in running.pids().values():
             os.kill(pid, signal.SIGKILL)
         assert running.wait(90)
-        found, _ = counts(running, tmp_path, samples)
+        updates, _ = counts(running, tmp_path, samples)
         outcome = running.outcome()
     assert sorted(failure.replica.split("-")[0] for failure in outcome.failures) == ["ps", "worker"]
-    check_bounds(found, outcome)
+    check_bounds(updates, outcome)
 
 
 @pytest.mark.long
-def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None:
+def test_failed_checkpoint_leaves_the_job_training(tmp_path: Path) -> None:
     """Its server dies while workers leave for it."""
     with session(10**8, job=audit_job(10**8), recover=True, snapshot_s=0.3) as running:
         running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
@@ -397,7 +399,7 @@ def test_a_checkpoint_that_fails_leaves_the_job_training(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_a_worker_that_is_frozen_holds_up_no_look() -> None:
+def test_frozen_worker_does_not_block_observe() -> None:
     """It neither ends nor answers: the others are told of."""
     with session(10**8, job=audit_job(10**8), recover=True) as running:
         running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
@@ -414,13 +416,13 @@ def test_a_worker_that_is_frozen_holds_up_no_look() -> None:
 
 
 @pytest.mark.parametrize("forecast", [0, 400 << 20], ids=["nothing forecast", "forecast"])
-def test_a_server_over_its_memory_comes_back_with_what_is_forecast_or_with_more(forecast: int) -> None:
+def test_server_out_of_memory_restarts_with_more_memory(forecast: int) -> None:
     """Rows of 1 KiB that grow beyond what the PS was given."""
     samples = 60_000
     job = audit_job(samples, dim=256)
     with session(samples, job=job, step_s=0.002, recover=True, snapshot_s=0.3, reserve={}) as running:
         if running.whole_cores:
-            pytest.skip("this host lets nobody make control groups here")
+            pytest.skip("control groups cannot be created on this host")
         running.scale(Allocation.of(2, 1, 0.5, 0.4, 32, ps_memory_bytes=170 << 20))
         running.expect_memory(forecast)
         assert running.wait(120)
@@ -439,7 +441,7 @@ def leavings(tree: Path | None) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.long
-def test_ten_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> None:
+def test_run_with_ten_kills_completes_and_leaves_nothing(tmp_path: Path) -> None:
     samples, rng, kills = 200_000, random.Random(7), 0
     with session(1000) as first:  # what the first session of a process opens for good is not counted
         first.scale(SMALL)
@@ -456,7 +458,7 @@ def test_ten_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> None:
                     running.scale(some_allocation(rng))
         for _ in range(20):
             try:
-                found, _ = counts(running, tmp_path, samples)
+                updates, _ = counts(running, tmp_path, samples)
                 break
             except SizewrightError:
                 time.sleep(1)
@@ -464,7 +466,7 @@ def test_ten_kills_end_in_a_whole_run_and_nothing_left(tmp_path: Path) -> None:
     assert kills >= 10
     assert len(outcome.failures) >= 8  # two that die at once may be one look's work, never less
     assert (outcome.status, outcome.samples) == ("finished", samples)
-    check_bounds(found, outcome)
+    check_bounds(updates, outcome)
     children, groups, handles, shared = leavings(folder)
     assert (children, groups) == (0, 0)
     assert handles <= before[0]

@@ -32,10 +32,10 @@ class Replicas:
         self.names.remove(name)
 
     def heartbeats(self, clock: Callable[[], float] | None = None, **options: Callable[[], object]) -> Heartbeats:
-        usual = {"engine_alive": lambda: True, "lost": lambda: None}
+        defaults = {"engine_alive": lambda: True, "lost": lambda: None}
         return Heartbeats(
             lambda: self.names, beat=self.beat, answered=self.answered, end=self.end, limit_s=LIMIT_S, clock=clock,
-            **(usual | options),  # type: ignore[arg-type]
+            **(defaults | options),  # type: ignore[arg-type]
         )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def look_for(beats: Heartbeats, clock: ManualClock, seconds: float) -> None:
         beats.look()
 
 
-def test_one_that_is_silent_for_longer_than_the_limit_is_ended_once() -> None:
+def test_replica_silent_beyond_the_limit_is_ended_once() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
     look_for(beats, clock, 10)
@@ -57,7 +57,7 @@ def test_one_that_is_silent_for_longer_than_the_limit_is_ended_once() -> None:
     assert replicas.ended == ["ps-0"]
 
 
-def test_one_that_answers_again_in_time_stays() -> None:
+def test_replica_that_answers_in_time_is_kept() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_one_that_answers_again_in_time_stays() -> None:
     assert replicas.ended == []
 
 
-def test_nobody_is_silent_while_this_process_did_not_run() -> None:
+def test_own_pause_does_not_count_as_silence() -> None:
     """It was stopped, or its machine slept: answers of others were not heard."""
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
@@ -81,7 +81,7 @@ def test_nobody_is_silent_while_this_process_did_not_run() -> None:
     assert replicas.ended == ["ps-0"]
 
 
-def test_a_replica_that_left_is_forgotten() -> None:
+def test_removed_replica_is_forgotten() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
     replicas.silent.add("worker-0")
@@ -91,23 +91,23 @@ def test_a_replica_that_left_is_forgotten() -> None:
     assert replicas.ended == []
 
 
-def test_a_ray_that_has_gone_is_told_once_and_a_look_that_fails_ends_nothing() -> None:
-    replicas, lost, looks = Replicas(), threading.Event(), itertools.count()
+def test_lost_ray_is_reported_once_and_a_failed_check_ends_nothing() -> None:
+    replicas, lost, checks = Replicas(), threading.Event(), itertools.count()
 
     def alive() -> bool:
-        look = next(looks)
+        look = next(checks)
         if look == 0:
             raise RuntimeError("amid its end")
         return look < 2
 
-    told = []
+    reports = []
 
     def tell() -> None:
-        told.append("lost")
+        reports.append("lost")
         lost.set()
 
     beats = replicas.heartbeats(engine_alive=alive, lost=tell)
     beats.start()
     assert lost.wait(30)
     beats.stop()
-    assert told == ["lost"]
+    assert reports == ["lost"]

@@ -36,7 +36,7 @@ def session(folder: Path | None = None, *, hang_s: float = 3.0, **options: objec
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def test_links_that_are_cut_open_again_lose_nothing_and_are_told(tmp_path: Path) -> None:
+def test_cut_links_reopen_without_losses_and_are_reported(tmp_path: Path) -> None:
     """Both processes live on; a checkpoint follows at once."""
     rng = random.Random(1)
     with session() as running:
@@ -48,20 +48,20 @@ def test_links_that_are_cut_open_again_lose_nothing_and_are_told(tmp_path: Path)
         running.checkpoint(tmp_path)
         running.wait(0.5)
         outcome = running.outcome()
-    found, seen = read_counts(tmp_path, SAMPLES)
-    assert set(np.unique(found)) == {0.0, 1.0}
-    assert found.sum() == seen == resumed_info(tmp_path, audit_job(SAMPLES), None).trained.total
+    updates, dense_count = read_counts(tmp_path, SAMPLES)
+    assert set(np.unique(updates)) == {0.0, 1.0}
+    assert updates.sum() == dense_count == resumed_info(tmp_path, audit_job(SAMPLES), None).trained.total
     assert (outcome.samples_repeated, outcome.updates_lost) == (0, 0)
     assert {failure.cause for failure in outcome.failures} <= {"link cut", *(f"{n} links cut" for n in range(2, 9))}
     assert len(outcome.failures) >= 4
     assert all((failure.recovered_s or 0) < 3 for failure in outcome.failures)
 
 
-def test_a_driver_that_is_killed_goes_on_without_a_sample_twice(tmp_path: Path) -> None:
+def test_resume_after_driver_kill_repeats_no_sample(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.helpers.live", str(tmp_path), "60000", "1"]
     with subprocess.Popen(command, cwd=ROOT) as driver:
-        kept = tmp_path / "kept"
-        while len(list(kept.glob("snapshot-*"))) < 2:
+        folder = tmp_path / "kept"
+        while len(list(folder.glob("snapshot-*"))) < 2:
             time.sleep(0.05)
         time.sleep(0.3)  # amid the next
         driver.kill()
@@ -71,7 +71,7 @@ def test_a_driver_that_is_killed_goes_on_without_a_sample_twice(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("role", ["ps", "worker"])
-def test_a_replica_that_is_stopped_is_replaced_within_the_limit(role: str, tmp_path: Path) -> None:
+def test_stopped_replica_is_replaced_within_the_limit(role: str, tmp_path: Path) -> None:
     with session(hang_s=2.0) as running:
         running.scale(AT)
         running.wait(1.5)
@@ -89,13 +89,13 @@ def test_a_replica_that_is_stopped_is_replaced_within_the_limit(role: str, tmp_p
         assert running.observe().samples_trained > before
         running.checkpoint(tmp_path)
         outcome = running.outcome()
-    found, _ = read_counts(tmp_path, SAMPLES)
-    assert set(np.unique(found)) == {0.0, 1.0}
+    updates, _ = read_counts(tmp_path, SAMPLES)
+    assert set(np.unique(updates)) == {0.0, 1.0}
     trained = np.zeros(SAMPLES)
     for start, end in resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained:
         trained[start:end] = 1
-    assert ((found != trained).sum() > 0) == (outcome.updates_lost > 0)
-    assert (found != trained).sum() <= 32 * outcome.updates_lost
+    assert ((updates != trained).sum() > 0) == (outcome.updates_lost > 0)
+    assert (updates != trained).sum() <= 32 * outcome.updates_lost
 
 
 RAY_GONE = """
@@ -122,20 +122,20 @@ print(json.dumps([told, noticed_s, outcome.status, outcome.samples, left]), flus
 
 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_ray_that_has_gone_ends_the_session_within_seconds(name: str, tmp_path: Path) -> None:
+def test_lost_ray_ends_the_session_within_seconds(name: str, tmp_path: Path) -> None:
     """In a process of its own: Ray itself may end the one that loses it, a minute later."""
     command = [sys.executable, "-c", RAY_GONE, name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    told, noticed_s, status, samples, left = json.loads(done.stdout.splitlines()[-1])
-    assert "Ray's own processes have ended" in told
+    message, noticed_s, status, samples, processes = json.loads(done.stdout.splitlines()[-1])
+    assert "Ray's own processes have ended" in message
     assert noticed_s < 10
-    assert (status, left) == ("failed", [])
+    assert (status, processes) == ("failed", [])
     assert 0 < resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained.total <= samples
 
 
 @pytest.mark.timeout(480)
-def test_random_sequences_of_changes_and_faults_are_as_told(tmp_path: Path) -> None:
+def test_random_changes_and_faults_match_the_outcome(tmp_path: Path) -> None:
     """Kills, hangs, pauses, cut links; the store, the driver and Ray's own processes: two sequences at a time."""
     folders = [tmp_path / str(seed) for seed in range(500, 506)]
     for folder in folders:
@@ -151,7 +151,7 @@ def test_random_sequences_of_changes_and_faults_are_as_told(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(240)
-def test_a_random_sequence_on_machines_that_are_lost_and_cut_off_is_as_told(tmp_path: Path) -> None:
+def test_random_machine_faults_match_the_outcome(tmp_path: Path) -> None:
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nsenter"))):
         pytest.skip("network namespaces need root, ip, tc and nsenter")
     with Bed(nodes=3) as bed:
@@ -161,7 +161,7 @@ def test_a_random_sequence_on_machines_that_are_lost_and_cut_off_is_as_told(tmp_
 
 
 @pytest.mark.timeout(240)
-def test_a_cluster_whose_head_is_lost_ends_the_session_within_seconds(tmp_path: Path) -> None:
+def test_lost_head_ends_the_session_within_seconds(tmp_path: Path) -> None:
     """Ray's own patience is a minute. The last snapshot is there, and a new cluster goes on from it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nsenter"))):
         pytest.skip("network namespaces need root, ip, tc and nsenter")

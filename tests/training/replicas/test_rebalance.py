@@ -41,7 +41,7 @@ def shares(session: Session, steps: int = 60) -> np.ndarray:
     return gained / gained.sum()
 
 
-def test_look_ups_are_even_after_a_rebalance_and_every_sample_is_trained_once(job: Job) -> None:
+def test_rebalance_evens_lookups_and_trains_every_sample_once(job: Job) -> None:
     samples = 25_000
     with Session(job, samples=samples, timeout_s=90) as session:
         session.scale(AT)
@@ -57,7 +57,7 @@ def test_look_ups_are_even_after_a_rebalance_and_every_sample_is_trained_once(jo
 
 
 @pytest.mark.long
-def test_what_comes_after_a_rebalance_keeps_look_ups_even(job: Job) -> None:
+def test_changes_after_a_rebalance_keep_lookups_even(job: Job) -> None:
     """A PS that dies is restored, one goes, and each holds every row once."""
     with Session(job, samples=10**8, recover=True, snapshot_s=0.5, timeout_s=90) as session:
         session.scale(AT)

@@ -26,7 +26,7 @@ from tests.helpers.simulation.world import run_schedule
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_what_servers_counted_is_what_the_session_says() -> None:
+def test_server_counts_match_the_outcome() -> None:
     for seed in range(80):
         report = run_schedule(seed)
         assert not report.violations, str(report)
@@ -34,22 +34,24 @@ def test_what_servers_counted_is_what_the_session_says() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_many_schedules_keep_their_promise() -> None:
+def test_many_schedules_have_no_violations() -> None:
     for seed in range(1_000_000, 1_000_500):
         report = run_schedule(seed)
         assert not report.violations, str(report)
 
 
-def test_a_seed_replays_exactly() -> None:
+def test_seed_replays_exactly() -> None:
     """Also in another process, where hashes of strings and addresses of objects are others."""
     seeds = (3, 5, 8, 13)
-    here = [run_schedule(seed).digest for seed in seeds]
+    digests = [run_schedule(seed).digest for seed in seeds]
     program = (
         "from tests.helpers.simulation.world import run_schedule\n"
         f"print([run_schedule(seed).digest for seed in {seeds}])"
     )
-    there = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == str(here)
+    other_process = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert other_process.stdout.strip() == str(digests)
 
 
 def _release_at_once(self: LeaseServer, worker: int, applied: object, *, real: Any = LeaseServer.release) -> int:
@@ -91,7 +93,7 @@ BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_it_finds_what_is_broken(name: str) -> None:
+def test_simulation_detects_injected_bugs(name: str) -> None:
     """The simulation can fail: each of these faults, put in, shows within few schedules."""
     owner, method, broken, seeds = BREAKS[name]
     limited = mock.patch.object(world, "LIMIT_S", 60.0)  # a training that does not end is one that shows

@@ -31,12 +31,12 @@ shared_pair = settings(max_examples=50, deadline=None, suppress_health_check=[He
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    left, right = socket.socketpair()
-    for sock in (left, right):
+    client, server = socket.socketpair()
+    for sock in (client, server):
         sock.settimeout(20)
-    yield left, right
-    left.close()
-    right.close()
+    yield client, server
+    client.close()
+    server.close()
 
 
 def floats(seed: int, *shape: int) -> np.ndarray:
@@ -53,13 +53,13 @@ def test_requests_arrive_as_sent(
     named: bool, strided: bool,
 ) -> None:  # fmt: skip
     grads = floats(tag, width, rows).T if strided else floats(tag, rows, width)
-    asked, named_keys = (np.random.default_rng(tag).integers(0, 2**62, n) for n in (keys, rows if named else 0))
+    requested, named_keys = (np.random.default_rng(tag).integers(0, 2**62, n) for n in (keys, rows if named else 0))
     samples = np.random.default_rng(tag).integers(0, 2**40, (dense % 3, 2))
     sent = ExchangeRequest(
-        version, flags, tag, start, start + 7, named_keys, grads, samples, floats(tag + 1, dense), tag ^ 1, asked
+        version, flags, tag, start, start + 7, named_keys, grads, samples, floats(tag + 1, dense), tag ^ 1, requested
     )
-    told: list[int] = []
-    sender = threading.Thread(target=lambda: told.append(send_request(pair[0], sent)))
+    counts: list[int] = []
+    sender = threading.Thread(target=lambda: counts.append(send_request(pair[0], sent)))
     sender.start()
     got = receive_request(pair[1], width)
     sender.join(20)
@@ -67,7 +67,7 @@ def test_requests_arrive_as_sent(
     for mine, theirs in zip(got, sent, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert (
-        told
+        counts
         == [request_bytes(sent)]
         == [52 + 4 * (rows * width + dense) + 8 * (keys + len(named_keys)) + 16 * len(samples)]
     )
@@ -77,8 +77,8 @@ def test_requests_arrive_as_sent(
 @given(rows=SIZES, dense=SIZES, width=st.integers(1, 40))
 def test_replies_arrive_as_sent(pair: Pair, rows: int, dense: int, width: int) -> None:
     reply = Reply(DONE, floats(rows, rows, width), floats(dense, dense))
-    told: list[int] = []
-    sender = threading.Thread(target=lambda: told.append(send_reply(pair[0], reply)))
+    counts: list[int] = []
+    sender = threading.Thread(target=lambda: counts.append(send_reply(pair[0], reply)))
     sender.start()
     head = receive_reply_head(pair[1])
     assert head == (DONE, rows, dense)
@@ -87,31 +87,31 @@ def test_replies_arrive_as_sent(pair: Pair, rows: int, dense: int, width: int) -
         assert receive_into(pair[1], got)
         np.testing.assert_array_equal(got, array)
     sender.join(20)
-    assert told == [reply_bytes(rows, dense, width)]
+    assert counts == [reply_bytes(rows, dense, width)]
 
 
-def test_a_refusal_is_a_head_alone(pair: Pair) -> None:
+def test_refusal_is_only_a_head(pair: Pair) -> None:
     assert send_reply(pair[0], STALE_REPLY) == reply_bytes(0, 0, 5)
     assert receive_reply_head(pair[1]) == (STALE_REPLY.state, 0, 0)
 
 
 @pytest.mark.parametrize("sent", [0, 10, 51, 52, 70, 100])
-def test_a_worker_that_goes_amid_a_request_ends_it(sent: int) -> None:
-    left, right = socket.socketpair()
+def test_connection_lost_within_a_request_raises(sent: int) -> None:
+    client, server = socket.socketpair()
     recorder, record = socket.socketpair()
-    whole = request(keys=range(5), push_tag=1, grads=np.ones((3, 2)), push_keys=[1, 2, 3], dense=np.ones(4))
-    with left, right, recorder, record:
-        assert send_request(recorder, whole) > 100
-        left.sendall(record.recv(1000)[:sent])
-        left.close()
-        assert receive_request(right, 2) is None
+    complete = request(keys=range(5), push_tag=1, grads=np.ones((3, 2)), push_keys=[1, 2, 3], dense=np.ones(4))
+    with client, server, recorder, record:
+        assert send_request(recorder, complete) > 100
+        client.sendall(record.recv(1000)[:sent])
+        client.close()
+        assert receive_request(server, 2) is None
 
 
-def test_a_server_that_goes_is_told_from_an_empty_reply() -> None:
-    left, right = socket.socketpair()
-    with left, right:
-        send_reply(left, Reply(DONE, np.empty((0, 3), np.float32), NO_FLOATS))
-        assert receive_reply_head(right) == (DONE, 0, 0)
-        left.close()
+def test_lost_server_differs_from_an_empty_reply() -> None:
+    client, server = socket.socketpair()
+    with client, server:
+        send_reply(client, Reply(DONE, np.empty((0, 3), np.float32), NO_FLOATS))
+        assert receive_reply_head(server) == (DONE, 0, 0)
+        client.close()
         with pytest.raises(ConnectionError):
-            receive_reply_head(right)
+            receive_reply_head(server)

@@ -36,9 +36,9 @@ def serve(link: socket.socket, hello: Hello) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    made = Listener(TOKEN, serve)
-    yield made
-    made.close()
+    opened = Listener(TOKEN, serve)
+    yield opened
+    opened.close()
 
 
 def is_served(address: tuple[str, int]) -> bool:
@@ -55,13 +55,13 @@ def speak_slowly(link: socket.socket) -> None:
 @contextlib.contextmanager
 def strangers(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        made = []
+        connections = []
         for _ in range(count):
-            made.append(stack.enter_context(socket.create_connection(address, timeout=10)))
-        yield made
+            connections.append(stack.enter_context(socket.create_connection(address, timeout=10)))
+        yield connections
 
 
-def test_many_silent_strangers_keep_nobody_out_and_have_no_threads(listener: Listener) -> None:
+def test_silent_strangers_block_nobody_and_use_no_threads(listener: Listener) -> None:
     before = threading.active_count()
     with strangers(listener.address, 3 * MOST_STRANGERS):
         assert is_served(listener.address)
@@ -69,9 +69,7 @@ def test_many_silent_strangers_keep_nobody_out_and_have_no_threads(listener: Lis
         assert threading.active_count() <= before + 1
 
 
-def test_a_stranger_has_one_deadline_however_slowly_it_speaks(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_stranger_has_one_deadline(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.5)
     with strangers(listener.address, 1) as (slow,):
         began = time.monotonic()
@@ -81,7 +79,7 @@ def test_a_stranger_has_one_deadline_however_slowly_it_speaks(
     assert is_served(listener.address)
 
 
-def test_the_token_is_never_sent_and_what_was_overheard_opens_nothing(listener: Listener) -> None:
+def test_token_is_never_sent_and_a_replay_is_refused(listener: Listener) -> None:
     heard: dict[str, bytes] = {"client": b"", "listener": b""}
     with socket.create_server(("127.0.0.1", 0)) as middle:
 
@@ -107,7 +105,7 @@ def test_the_token_is_never_sent_and_what_was_overheard_opens_nothing(listener: 
             assert receive_bytes(again, 1) is None
 
 
-def test_who_listens_without_the_token_is_found_out() -> None:
+def test_listener_without_the_token_is_detected() -> None:
     impostor = Listener(bytes(32), serve)
     with pytest.raises(ConnectionError):
         connect(impostor.address, TOKEN, HELLO)
@@ -123,7 +121,7 @@ def test_who_listens_without_the_token_is_found_out() -> None:
             connect(server.getsockname(), TOKEN, HELLO)
 
 
-def test_it_listens_on_when_no_more_files_can_be_open() -> None:
+def test_listener_survives_the_limit_of_open_files() -> None:
     command = [sys.executable, "-c", SERVER, TOKEN.hex()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -136,11 +134,11 @@ def test_it_listens_on_when_no_more_files_can_be_open() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_of_the_host_gets_a_challenge_and_nothing_else(listener: Listener) -> None:
+def test_other_user_gets_only_a_challenge(listener: Listener) -> None:
     """What it sends back is no proof: it is turned away, and whoever belongs there is served meanwhile."""
     host, port = listener.address
     script = f"exec 3<>/dev/tcp/{host}/{port}; head -c 32 <&3 | wc -c; head -c 101 /dev/zero >&3; wc -c <&3"
     with subprocess.Popen(["bash", "-c", script], user=65534, group=65534, stdout=subprocess.PIPE, text=True) as other:
         assert is_served(listener.address)
-        told, _ = other.communicate(timeout=30)
-    assert told.split() == ["32", "0"]
+        stdout, _ = other.communicate(timeout=30)
+    assert stdout.split() == ["32", "0"]

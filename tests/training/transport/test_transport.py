@@ -23,11 +23,11 @@ def server() -> Iterator[PsServer]:
     server.close()
 
 
-def test_requests_go_out_and_replies_come_back_in_order(server: PsServer) -> None:
+def test_replies_arrive_in_the_order_of_requests(server: PsServer) -> None:
     transport = pickle.loads(pickle.dumps(TcpTransport(TOKEN)))  # as workers get it
     link = transport.connect(Server(1, server.address), 1)
-    asked = [request(keys=range(n), tag=n, version=2, flags=WANT_DENSE) for n in (1, 2, 3)]
-    for each in asked:
+    requests = [request(keys=range(n), tag=n, version=2, flags=WANT_DENSE) for n in (1, 2, 3)]
+    for each in requests:
         link.send(each)
     for n in (1, 2, 3):
         head = link.wait()
@@ -35,14 +35,14 @@ def test_requests_go_out_and_replies_come_back_in_order(server: PsServer) -> Non
         rows = np.empty((n, 2), np.float32)
         link.read(rows, np.empty(3, np.float32))
         np.testing.assert_array_equal(rows, server._ps.store.read(np.arange(n)))
-    assert link.sent_bytes == sum(map(request_bytes, asked))
+    assert link.sent_bytes == sum(map(request_bytes, requests))
     assert link.received_bytes == sum(reply_bytes(n, 3, 2) for n in (1, 2, 3))
     link.send(request(keys=[1], version=1))
     assert link.wait() == (STALE, 0, 0)
     link.close()
 
 
-def test_a_worker_is_known_by_its_number(server: PsServer) -> None:
+def test_worker_is_identified_by_its_number(server: PsServer) -> None:
     links = [TcpTransport(TOKEN).connect(Server(1, server.address), number) for number in (4, 7)]
     for link in links:
         link.send(request(version=2))
@@ -53,14 +53,14 @@ def test_a_worker_is_known_by_its_number(server: PsServer) -> None:
 
 
 @pytest.mark.parametrize("token", [TOKEN, bytes(32)])
-def test_a_server_that_has_gone_or_refuses_raises(server: PsServer, token: bytes) -> None:
+def test_lost_or_refusing_server_raises(server: PsServer, token: bytes) -> None:
     if token == TOKEN:
         server.close()
     with pytest.raises(OSError):  # noqa: PT011 (refused or closed, as it happens)
         TcpTransport(token).connect(Server(1, server.address), 1)
 
 
-def test_closing_wakes_who_waits_and_a_closed_link_raises(server: PsServer) -> None:
+def test_close_wakes_waiters_and_a_closed_link_raises(server: PsServer) -> None:
     link = TcpTransport(TOKEN).connect(Server(1, server.address), 1)
     link.send(request(version=9))  # of the future: the server keeps it waiting
     faults: list[OSError] = []

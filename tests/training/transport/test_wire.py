@@ -22,48 +22,48 @@ def test_arrays_arrive_as_sent(shapes: list[tuple[int, int]], strided: bool) -> 
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     if strided:
         arrays = [np.ascontiguousarray(array.T).T for array in arrays]
-    left, right = socket.socketpair()
-    with left, right:
+    left, receiver = socket.socketpair()
+    with left, receiver:
         sent: list[int] = []
         sender = threading.Thread(target=lambda: sent.append(send_arrays(left, b"head", *arrays)))
         sender.start()
-        assert receive_bytes(right, 4) == b"head"
+        assert receive_bytes(receiver, 4) == b"head"
         for array in arrays:
             got = np.empty(array.shape, np.float32)
-            assert receive_into(right, got)
+            assert receive_into(receiver, got)
             np.testing.assert_array_equal(got, array)
         sender.join(20)
     assert sent == [4 + sum(array.nbytes for array in arrays)]
 
 
-def test_the_end_of_a_connection_is_told() -> None:
-    left, right = socket.socketpair()
-    with right:
-        left.sendall(b"123")
-        left.close()
-        assert receive_bytes(right, 2) == b"12"
-        assert receive_bytes(right, 2) is None
-        assert not receive_into(right, np.empty(2, np.float32))
-        assert receive_into(right, np.empty(0, np.float32))
+def test_end_of_a_connection_is_detected() -> None:
+    sender, receiver = socket.socketpair()
+    with receiver:
+        sender.sendall(b"123")
+        sender.close()
+        assert receive_bytes(receiver, 2) == b"12"
+        assert receive_bytes(receiver, 2) is None
+        assert not receive_into(receiver, np.empty(2, np.float32))
+        assert receive_into(receiver, np.empty(0, np.float32))
 
 
-def test_dropping_wakes_who_waits() -> None:
-    left, right = socket.socketpair()
-    told: list[object] = []
+def test_drop_wakes_waiters() -> None:
+    sender, receiver = socket.socketpair()
+    results: list[object] = []
 
     def wait() -> None:
         try:
-            told.append(receive_bytes(right, 1))
+            results.append(receive_bytes(receiver, 1))
         except OSError:
-            told.append(None)
+            results.append(None)
 
     waiting = threading.Thread(target=wait)
-    with left:
+    with sender:
         waiting.start()
-        drop(right)
+        drop(receiver)
         waiting.join(10)
-        assert told == [None]
-        drop(right)  # again is fine
+        assert results == [None]
+        drop(receiver)  # again is fine
 
 
 def handshake(shown: bytes, hello: Hello = HELLO, known: bytes = TOKEN) -> tuple[list[Hello], list[object]]:
@@ -80,7 +80,7 @@ def handshake(shown: bytes, hello: Hello = HELLO, known: bytes = TOKEN) -> tuple
 
 
 @pytest.mark.parametrize("hello", [HELLO, Hello(Caller.peer, 2**32 - 1)])
-def test_the_right_token_is_let_in_and_says_who_it_is(hello: Hello) -> None:
+def test_right_token_is_accepted_with_its_identity(hello: Hello) -> None:
     met, (link,) = handshake(TOKEN, hello)
     assert met == [hello]
     assert isinstance(link, socket.socket)
@@ -99,7 +99,7 @@ def test_the_right_token_is_let_in_and_says_who_it_is(hello: Hello) -> None:
         (TOKEN, Hello(9, 1)),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_token_or_an_unknown_caller_is_refused(shown: bytes, hello: Hello) -> None:
+def test_wrong_token_or_unknown_caller_is_refused(shown: bytes, hello: Hello) -> None:
     met, (error,) = handshake(shown, hello)
     assert met == []
     assert isinstance(error, ConnectionError)

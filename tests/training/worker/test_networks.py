@@ -18,7 +18,7 @@ def inputs(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_one_logit_a_sample_and_gradients_everywhere(family: str) -> None:
+def test_network_gives_one_logit_per_sample_and_all_gradients(family: str) -> None:
     model = small_job(family=family).model
     network = make_network(model)
     dense, embedded = inputs(model)
@@ -43,14 +43,14 @@ def test_samples_do_not_mix(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("widths", [(), (7,), (9, 5, 3)])
 @pytest.mark.parametrize("cin", [(4,), (6, 3, 5)])
-def test_the_memory_model_counts_the_dense_weights(family: str, widths: tuple[int, ...], cin: tuple[int, ...]) -> None:
+def test_dense_weights_match_the_memory_model(family: str, widths: tuple[int, ...], cin: tuple[int, ...]) -> None:
     tables = Tables(count=5, rows=10, dim=3)
     model = Model(family=family, dense_features=4, tables=tables, bottom_mlp=widths, top_mlp=widths, cin=cin)
     assert sum(p.numel() for p in make_network(model).parameters()) == dense_floats(Job(model=model))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_seed_fixes_the_weights_and_leaves_torchs_own_alone(family: str) -> None:
+def test_seed_fixes_the_weights_without_touching_torchs_generator(family: str) -> None:
     model = small_job(family=family).model
     torch.manual_seed(5)
     expected = torch.rand(3)

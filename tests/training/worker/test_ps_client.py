@@ -75,9 +75,9 @@ class World:
 
     def change(self, count: int, *, undone: bool = False) -> None:
         """A move while nobody asks, so that nobody has to wait."""
-        kept = self.routing.servers[1 : 1 + max(0, count - 1)]
-        new = [self._new(0, 0) for _ in range(count - len(kept))]
-        target = self.routing.with_servers((*kept, *new))
+        remaining = self.routing.servers[1 : 1 + max(0, count - 1)]
+        new = [self._new(0, 0) for _ in range(count - len(remaining))]
+        target = self.routing.with_servers((*remaining, *new))
         self.router.announce(target)
         sources = {server.id for server in self.routing.servers}
         for server in target.servers:
@@ -114,16 +114,16 @@ class World:
 
     def values(self) -> tuple[Floats, Floats, list[int]]:
         """All rows by key, all dense weights, and how often each key is held."""
-        rows, held = np.zeros(31, np.float32), [0] * 31
+        rows, copies = np.zeros(31, np.float32), [0] * 31
         dense = np.full(DENSE, np.nan, np.float32)
         for server in self.routing.servers:
             ps = self.servers[server.id]
             slots, keys = ps.store.slots(0, ps.store.top)
             rows[keys] = ps.store.read(slots)[:, 0]
             for key in keys.tolist():
-                held[key] += 1
+                copies[key] += 1
             dense[ps.dense.start : ps.dense.end] = ps.dense.copy()
-        return rows, dense, held
+        return rows, dense, copies
 
     def _new(self, version: int, dense: int) -> Server:
         number = len(self.servers) + 1
@@ -183,7 +183,7 @@ FATES = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(servers=st.integers(1, 4), steps=st.lists(KEYS, min_size=1, max_size=8), fates=FATES, every=st.integers(1, 2))
-def test_whatever_the_routing_does_each_push_is_applied_exactly_once(
+def test_push_is_applied_once_under_any_routing_changes(
     servers: int, steps: list[list[int]], fates: list[object], every: int
 ) -> None:
     """Rows grow by 1 with each push that holds them, dense weights by 1 with each that has gradients for them.
@@ -198,13 +198,13 @@ def test_whatever_the_routing_does_each_push_is_applied_exactly_once(
         if keys is not None:
             lookup = router.routing.lookup(np.array(keys, np.int64))
             pull, version = Pull(tag, lookup), router.routing.version
-        wanted = WANT_DENSE if tag % every == 0 else 0
+        flags = WANT_DENSE if tag % every == 0 else 0
         dense_push = DensePush()
-        if before and wanted:
+        if before and flags:
             dense_push = DensePush(np.full(DENSE, -1, np.float32), np.array([(before.start, before.end)]))
         rows = np.full((len(pull.lookup.keys) if pull else 0, 1), np.nan, np.float32)
         weights = np.full(DENSE, np.nan, np.float32)
-        router.send(before, pull, dense_push, wanted | (LEAVE if pull is None else 0))
+        router.send(before, pull, dense_push, flags | (LEAVE if pull is None else 0))
         router.receive(rows, weights)
         if before:
             counts[before.lookup.keys] += 1
@@ -214,12 +214,12 @@ def test_whatever_the_routing_does_each_push_is_applied_exactly_once(
             before = OutgoingPush(
                 tag, version, pull.lookup, np.full((len(keys or ()), 1), -1, np.float32), tag, tag + 1
             )
-        if wanted:
+        if flags:
             np.testing.assert_array_equal(weights, dense)
-    values, found, held = world.values()
+    values, found, copies = world.values()
     np.testing.assert_array_equal(values, counts)
     np.testing.assert_array_equal(found, dense)
-    assert max(held) <= 1
+    assert max(copies) <= 1
     assert all(not world.servers[server.id].sync.members for server in world.routing.servers)
 
 
@@ -237,7 +237,7 @@ def exchange(
     return OutgoingPush(tag, version, lookup, np.full((len(keys), 1), -1, np.float32), tag, tag + 1), weights
 
 
-def test_a_slice_that_was_pushed_is_not_pushed_again_when_two_changes_follow() -> None:
+def test_pushed_slice_is_not_repeated_after_two_changes() -> None:
     """The first server takes its part; the second refuses, and so does the one that holds both parts next."""
     world = World(2, iter([None, None, None, 1, 1]))
     push, _ = exchange(world, list(range(31)))
@@ -247,7 +247,7 @@ def test_a_slice_that_was_pushed_is_not_pushed_again_when_two_changes_follow() -
     assert world.values()[0].tolist() == [1] * 31
 
 
-def test_bytes_of_links_that_have_gone_are_counted_on() -> None:
+def test_bytes_of_closed_links_stay_counted() -> None:
     world = World(3, iter(()))
     exchange(world, list(range(31)))
     sent, received = world.router.sent_bytes, world.router.received_bytes
@@ -259,7 +259,7 @@ def test_bytes_of_links_that_have_gone_are_counted_on() -> None:
 
 
 @pytest.mark.parametrize("how", ["patience", "close"])
-def test_without_news_the_wait_ends_with_an_error(how: str) -> None:
+def test_wait_for_a_new_routing_times_out(how: str) -> None:
     world = World(2, iter(()))
     world.router._patience_s = 0.05 if how == "patience" else 60
     world.router._links[1].close()
@@ -279,7 +279,7 @@ def test_without_news_the_wait_ends_with_an_error(how: str) -> None:
             exchange(world, [1])
 
 
-def test_only_a_later_routing_is_news_and_gone_servers_are_cut() -> None:
+def test_only_a_later_routing_is_adopted_and_removed_servers_are_disconnected() -> None:
     world = World(2, iter(()))
     old = world.routing
     world.router.announce(old._replace(version=0))
@@ -294,7 +294,7 @@ def test_only_a_later_routing_is_news_and_gone_servers_are_cut() -> None:
     assert world.router.routing is world.routing
 
 
-def test_a_server_that_leaves_and_comes_back_was_not_cut_off() -> None:
+def test_server_that_returns_does_not_count_as_cut_off() -> None:
     world = World(2, iter(()))
     both = world.routing
     world.router._adopt(both.with_servers(both.servers[:1]))

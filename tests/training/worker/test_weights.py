@@ -11,7 +11,7 @@ from tests.helpers.training_parts import small_job
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_flat_weights_are_the_networks_own(family: str) -> None:
+def test_flat_weights_share_memory_with_the_network(family: str) -> None:
     network = make_network(small_job(family=family).model)
     before = [p.detach().clone() for p in network.parameters()]
     flat = FlatWeights(network)
@@ -43,12 +43,12 @@ def check(device: str) -> None:
     assert not flat.take_grads().any()
 
 
-def test_gradients_add_up_as_torchs_do_until_they_are_taken() -> None:
+def test_gradients_accumulate_like_torch_until_taken() -> None:
     check("cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this host has no GPU")
-def test_gradients_of_a_network_on_a_gpu() -> None:
+def test_gpu_gradients_accumulate_like_torch() -> None:
     check("cuda")
     network = make_network(small_job().model).to("cuda")
     flat = FlatWeights(network)
@@ -57,7 +57,7 @@ def test_gradients_of_a_network_on_a_gpu() -> None:
     assert all((p.cpu() == 0.25).all() for p in network.parameters())
 
 
-def test_gradients_that_were_taken_stay_while_new_ones_gather() -> None:
+def test_taken_gradients_are_unaffected_by_new_ones() -> None:
     network = make_network(small_job().model)
     flat = FlatWeights(network)
     backward(network, 1)
@@ -68,7 +68,7 @@ def test_gradients_that_were_taken_stay_while_new_ones_gather() -> None:
     assert before.any()
 
 
-def test_a_network_without_weights() -> None:
+def test_network_without_weights_is_supported() -> None:
     flat = FlatWeights(nn.Identity())
     assert flat.weights.size == flat.take_grads().size == 0
     flat.put_weights()

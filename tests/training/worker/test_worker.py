@@ -15,7 +15,7 @@ from sizewright.training.worker.networks import FAMILIES, make_network
 from sizewright.training.worker.worker import Worker
 from tests.helpers.training_parts import (
     Cluster,
-    ListFeed,
+    ListSource,
     held_out,
     in_threads,
     serving,
@@ -36,7 +36,7 @@ def workers_of(job: Job, cluster: Cluster, workers: int, count: int | None = Non
     """Each with every `workers`-th batch, and all of them members of all rounds from the start."""
     for server in cluster.running:
         server._ps.join(set(range(1, workers + 1)))
-    return [cluster.worker(ListFeed(stream(job, i, workers, count)), i + 1) for i in range(workers)]
+    return [cluster.worker(ListSource(stream(job, i, workers, count)), i + 1) for i in range(workers)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,7 +70,7 @@ def test_several_workers_learn_together(sync: str, bound: int | None, servers: i
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_dense_weights_may_travel_every_few_steps(sync: str) -> None:
+def test_dense_weights_may_be_exchanged_every_few_steps(sync: str) -> None:
     """Each exchange of them carries 4 bytes a weight; what gathers meanwhile goes with the next."""
     often, seldom = (small_job(sync=sync, dense_sync_steps=steps) for steps in (1, 5))
     sent, received = [], []
@@ -121,7 +121,7 @@ def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int) -> None
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_it_counts_what_it_did(sync: str) -> None:
+def test_worker_counts_its_steps_and_transfers(sync: str) -> None:
     job = small_job(sync=sync, batch_size=32)
     steps, width = 6, job.model.row_width
     with serving(job, 2) as cluster:
@@ -135,31 +135,31 @@ def test_it_counts_what_it_did(sync: str) -> None:
         assert (counters.steps, counters.samples, len(worker.step_times)) == (steps, 32 * steps, steps)
         assert counters.unique_rows == sum(rows)
         # dense gradients, and the samples that they are of, go with each push
-        asked = (
+        requested = (
             exchanges * 2 * REQUEST_BYTES
             + 8 * sum(rows)
             + 4 * width * sum(rows[:pushes])
             + (4 * dense + 2 * 16) * pushes
         )
-        assert counters.bytes_sent == asked
+        assert counters.bytes_sent == requested
         assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * width * sum(rows)
         for name in ("data_s", "pull_s", "compute_s", "push_s", "wait_s", "loss", "last_step_at_s"):
             assert getattr(counters, name) > 0, name
-        assert counters.reading()["bytes_sent"] == asked
-        assert sum(server.received_bytes for server in cluster.running) == asked
+        assert counters.reading()["bytes_sent"] == requested
+        assert sum(server.received_bytes for server in cluster.running) == requested
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
 @pytest.mark.parametrize("servers", [1, 2])
-def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: str, servers: int) -> None:
+def test_batches_are_reported_in_order_after_their_push(sync: str, servers: int) -> None:
     job = small_job(sync=sync, batch_size=16)
     with serving(job, servers) as cluster:
-        feed = ListFeed(stream(job, count=5))
+        feed = ListSource(stream(job, count=5))
         worker = cluster.worker(feed)
         while worker.step():
             pushes = {server._ps.counters.pushes for server in cluster.running}
-            assert pushes == {len(feed.told)}
-        assert feed.told == [1, 2, 3, 4, 5]
+            assert pushes == {len(feed.reported)}
+        assert feed.reported == [1, 2, 3, 4, 5]
         assert feed.handed_back == 1
         assert worker.counters.steps == 5
         for server in cluster.running:
@@ -169,29 +169,29 @@ def test_batches_are_reported_in_order_once_their_push_is_at_every_server(sync: 
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_a_pause_of_data_pushes_everything_and_training_goes_on_afterwards(sync: str) -> None:
+def test_pause_of_data_pushes_everything_before_training_resumes(sync: str) -> None:
     """Without data a worker leaves the rounds, so that others need not wait; with data it is back."""
     job = small_job(sync=sync, batch_size=16)
     batches = list(stream(job, count=4))
     with serving(job, 2) as cluster:
-        feed = ListFeed([*batches[:2], None, None, None, *batches[2:]])
+        feed = ListSource([*batches[:2], None, None, None, *batches[2:]])
         worker = cluster.worker(feed)
         outcomes = [worker.step() for _ in range(9)]
         assert outcomes.count(True) == 4
-        assert feed.told == [1, 2, 3, 4]
+        assert feed.reported == [1, 2, 3, 4]
         assert feed.handed_back == outcomes.count(False)
         for server in cluster.running:
             assert server._ps.counters.pushes == 4
 
 
-def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
+def test_leaving_worker_hands_back_untrained_batches() -> None:
     job = small_job(batch_size=16, dense_sync_steps=50)
     with serving(job, 1) as cluster:
-        feed = ListFeed(stream(job))
+        feed = ListSource(stream(job))
         worker = cluster.worker(feed)
         train([worker], 3)
         worker.leave()
-        assert feed.told == [1, 2, 3]  # the fourth batch was pulled only
+        assert feed.reported == [1, 2, 3]  # the fourth batch was pulled only
         assert feed.handed_back == 1
         dense = cluster.running[0]._ps.dense
         weights = dense.copy()
@@ -203,13 +203,13 @@ def test_leaving_hands_back_what_was_asked_for_but_not_trained() -> None:
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_a_leaver_pushes_the_dense_gradients_that_it_has_gathered(sync: str) -> None:
+def test_leaving_worker_pushes_its_accumulated_dense_gradients(sync: str) -> None:
     """With SGD the weights move by all gradients, whether they go every step, or with the last one."""
     moved = []
     for every in (1, 50):
         job = small_job(sync=sync, batch_size=16, optimizer="sgd", rate=1e-4, dense_sync_steps=every)
         with serving(job, 2) as cluster:
-            worker = cluster.worker(ListFeed(stream(job, count=6)))
+            worker = cluster.worker(ListSource(stream(job, count=6)))
             while worker.step():
                 pass
             after = np.concatenate([server._ps.dense.copy() for server in cluster.running])
@@ -233,7 +233,7 @@ def test_one_worker_without_overlap_pulls_its_own_writes() -> None:
 
 
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_a_server_that_goes_and_is_not_replaced_ends_the_step(sync: str) -> None:
+def test_lost_server_without_replacement_ends_the_step(sync: str) -> None:
     job = small_job(sync=sync)
     with serving(job, 2) as cluster:
         (worker,) = workers_of(job, cluster, 1)
@@ -244,7 +244,7 @@ def test_a_server_that_goes_and_is_not_replaced_ends_the_step(sync: str) -> None
             train([worker], 3)
 
 
-def test_closing_the_router_ends_a_step_that_waits_for_another_worker() -> None:
+def test_closing_the_client_ends_a_waiting_step() -> None:
     job = small_job(sync="sync")
     with serving(job, 1) as cluster:
         lonely, _ = workers_of(job, cluster, 2)

@@ -1,4 +1,4 @@
-"""What users may rely on: the names of the public modules, with the signatures of functions and classes, as text."""
+"""The public interface as text: the names of the public modules with the signatures of functions and classes."""
 
 from __future__ import annotations
 
@@ -33,43 +33,46 @@ MODULES = (
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Every public name in full, with what it is."""
+    """Yield every public name in full with its object."""
     for name in MODULES:
         module = importlib.import_module(name)
         yield from ((f"{name}.{each}", getattr(module, each)) for each in module.__all__)
 
 
 def functions() -> Iterator[tuple[str, Any, type | None]]:
-    """Public functions, and what public classes do when made or called, and their public methods and properties, each
-    once, with its class."""
-    seen = set()
+    """Yield public functions and the constructors, methods and properties of public classes, once each."""
+    done = set()
     for name, thing in public():
-        if id(thing) in seen:
+        if id(thing) in done:
             continue
-        seen.add(id(thing))
+        done.add(id(thing))
         if inspect.isfunction(thing):
             yield name, thing, None
         elif inspect.isclass(thing):
             makers = ((each, vars(thing).get(each)) for each in ("__init__", "__post_init__", "__call__"))
-            own = ((each, made) for each, made in makers if made and "<string>" not in made.__code__.co_filename)
-            yield from ((f"{name}.{each}", made, thing) for each, made in (*own, *methods(thing)))
+            defined = (
+                (each, function)
+                for each, function in makers
+                if function and "<string>" not in function.__code__.co_filename
+            )
+            yield from ((f"{name}.{each}", function, thing) for each, function in (*defined, *methods(thing)))
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Its public methods and properties that Sizewright defines, as functions; those it inherits within it too."""
+    """Yield the public methods and properties that Sizewright defines, including inherited ones, as functions."""
     for name in sorted({name for base in kind.__mro__ if _ours(base) for name in vars(base)} - vars(BaseModel).keys()):
-        held = inspect.getattr_static(kind, name)
-        made = getattr(held, "fget", None) or getattr(held, "func", None) or getattr(held, "__func__", held)
-        if not name.startswith("_") and inspect.isfunction(made) and made.__module__.startswith("sizewright"):
-            yield name, made
+        static = inspect.getattr_static(kind, name)
+        function = getattr(static, "fget", None) or getattr(static, "func", None) or getattr(static, "__func__", static)
+        if not name.startswith("_") and inspect.isfunction(function) and function.__module__.startswith("sizewright"):
+            yield name, function
 
 
 def fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Of a record, a dataclass, a named tuple or a typed dictionary: names, types, and what is said of each."""
+    """Yield name, type and description of each field of a record, dataclass, named tuple or typed dictionary."""
     if not (issubclass(kind, (BaseModel, dict, tuple)) or is_dataclass(kind)):
         return
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-    said = {
+    docstrings = {
         one.target.id: after.value.value
         for one, after in pairwise(body)
         if isinstance(one, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
@@ -77,11 +80,11 @@ def fields(kind: type) -> Iterator[tuple[str, str, str]]:
     described = {name: field.description for name, field in getattr(kind, "model_fields", {}).items()}
     for name, text in inspect.get_annotations(kind).items():
         if not name.startswith("_"):
-            yield name, _text(text), described.get(name) or said.get(name) or ""
+            yield name, _text(text), described.get(name) or docstrings.get(name) or ""
 
 
-def face() -> str:
-    """A line for each name; under a class one for each argument that makes it, and for each of its methods."""
+def listing() -> str:
+    """Return one line per name, and below a class one line per constructor argument and method."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -105,25 +108,27 @@ def _ours(kind: type) -> bool:
     return kind.__module__.startswith("sizewright")
 
 
-def _method(kind: type, name: str, made: Any) -> str:
-    held = inspect.getattr_static(kind, name)
-    if isinstance(held, property) or hasattr(held, "func"):
-        return f" -> {_text(inspect.signature(made).return_annotation)}"
-    return _signature(made)
+def _method(kind: type, name: str, function: Any) -> str:
+    static = inspect.getattr_static(kind, name)
+    if isinstance(static, property) or hasattr(static, "func"):
+        return f" -> {_text(inspect.signature(function).return_annotation)}"
+    return _signature(function)
 
 
-def _signature(made: Any) -> str:
-    told = inspect.signature(made)
-    back = "" if told.return_annotation is told.empty else f" -> {_text(told.return_annotation)}"
-    return f"({', '.join(_parameters(told))}){back}"
+def _signature(function: Any) -> str:
+    signature = inspect.signature(function)
+    back = "" if signature.return_annotation is signature.empty else f" -> {_text(signature.return_annotation)}"
+    return f"({', '.join(_parameters(signature))}){back}"
 
 
 def _arguments(kind: type) -> list[str]:
-    """Of its constructor; records, typed dictionaries and named tuples tell theirs by their fields."""
+    """Return the arguments of the constructor; for records, typed dictionaries and named tuples, the fields."""
     if issubclass(kind, BaseModel):
-        told = {name: text for base in reversed(kind.__mro__) for name, text in inspect.get_annotations(base).items()}
+        annotations = {
+            name: text for base in reversed(kind.__mro__) for name, text in inspect.get_annotations(base).items()
+        }
         return [
-            f"{name}: {_text(told[name])}{'' if field.is_required() else f' = {_default(field.default)}'}"
+            f"{name}: {_text(annotations[name])}{'' if field.is_required() else f' = {_default(field.default)}'}"
             for name, field in kind.model_fields.items()
         ]
     if issubclass(kind, (dict, tuple)):
@@ -132,9 +137,9 @@ def _arguments(kind: type) -> list[str]:
             f"{name}: {_text(text)}{f' = {_default(defaults[name])}' if name in defaults else ''}"
             for name, text in inspect.get_annotations(kind).items()
         ]
-    makes = kind.__init__  # type: ignore[misc]
-    own = inspect.isfunction(makes) and (makes.__module__.startswith("sizewright") or is_dataclass(kind))
-    return list(_parameters(inspect.signature(kind))) if own else []
+    constructor = kind.__init__  # type: ignore[misc]
+    listed = inspect.isfunction(constructor) and (constructor.__module__.startswith("sizewright") or is_dataclass(kind))
+    return list(_parameters(inspect.signature(kind))) if listed else []
 
 
 def _parameters(signature: inspect.Signature) -> Iterator[str]:
@@ -159,7 +164,7 @@ def _text(annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    """Plain values as they are; others may be written in another way by another Python."""
+    """Return a plain value as text, and "..." for others, whose text depends on the Python version."""
     plain = isinstance(value, (int, float, str)) or value is None
     return repr(value) if plain or (isinstance(value, tuple) and all(map(_plain, value))) else "..."
 

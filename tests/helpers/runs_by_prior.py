@@ -1,4 +1,4 @@
-"""Finished jobs that went so many times as fast as a prior foretells."""
+"""Finished jobs whose throughput is a multiple of the prediction of a prior."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sizewright.spec import Allocation, Failure, Job, Outcome
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 
 
-def like(job: Job, times: float) -> Job:
-    """The same with so many times its batch."""
+def scaled_job(job: Job, times: float) -> Job:
+    """Return the job with a multiple of its batch size."""
     return job.model_copy(update={"name": f"like-{times:g}"}).with_batch_size(round(times * job.training.batch_size))
 
 
@@ -22,9 +22,12 @@ def run(
     of: Job, prior: LearnedPrior, factor: float = 1.0, days: float = 1.0, workers: int = 2,
     peaks: tuple[int, int] | None = None, oom: str = "",
 ) -> FinishedJob:  # fmt: skip
-    """With peaks of a worker and a PS in bytes, and the replica that memory ended, if any."""
-    place = {"workers": float(workers), "ps": 1.0, "worker_cpu": 0.5, "ps_cpu": 0.3}
-    rate = factor * float(np.exp(prior.curve(of).log_rates([place])[0]))
+    """Return a finished job at `factor` times the predicted rate.
+
+    `peaks` are the memory peaks of a worker and a PS in bytes; `oom` names the replica that ran out of memory.
+    """
+    size = {"workers": float(workers), "ps": 1.0, "worker_cpu": 0.5, "ps_cpu": 0.3}
+    rate = factor * float(np.exp(prior.curve(of).log_rates([size])[0]))
     allocation = Allocation.of(workers, 1, 0.5, 0.3, of.training.batch_size)
     worker, ps = (JobUsage(memory_peak_bytes=peak) for peak in peaks or (None, None))
     return FinishedJob(

@@ -1,4 +1,4 @@
-"""A Slurm of its own for long tests: munged, slurmctld and two slurmd under two node names and ports of one host."""
+"""A Slurm cluster for long tests: munged, slurmctld and two slurmd under two node names and ports of one host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.real_servers import free_port, started
 
 NODES = ("n1", "n2")
 CPUS, MEMORY_MIB = 8, 4096
-"""Of each node, whatever the host has."""
+"""Configured size of each node, regardless of the host."""
 _CONF = """
 ClusterName=bed
 SlurmctldHost={host}(127.0.0.1)
@@ -52,7 +52,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP DefMemPerCPU=6
 
 @contextlib.contextmanager
 def slurm(seconds_to_come_up: int = 60) -> Iterator[dict[str, str]]:
-    """What the environment needs so that Slurm's commands find it. Skips where Slurm is not installed."""
+    """Yield the environment variables by which Slurm's commands find the cluster; skip without Slurm."""
     programs = {name: _program(name) for name in ("munged", "slurmctld", "slurmd", "sinfo", "sbatch")}
     if missing := [name for name, path in programs.items() if path is None]:
         pytest.skip(f"Debian's slurm-wlm is not installed: no {', '.join(missing)}")
@@ -69,8 +69,8 @@ def slurm(seconds_to_come_up: int = 60) -> Iterator[dict[str, str]]:
         munged += [f"--key-file={folder}/munge.key", f"--pid-file={folder}/munged.pid"]
         munged += [f"--seed-file={folder}/munged.seed", f"--log-file={folder}/munged.log"]
         with contextlib.ExitStack() as stack:
-            socket_there = (folder / "munge.socket").exists
-            stack.enter_context(started(munged, socket_there, folder / "munged.out", env=env))
+            socket_exists = (folder / "munge.socket").exists
+            stack.enter_context(started(munged, socket_exists, folder / "munged.out", env=env))
             control = [programs["slurmctld"], "-D", "-i", "-f", conf]
             stack.enter_context(started(control, lambda: bool(_nodes(env)), folder / "slurmctld.out", env=env))
             for node in NODES:
@@ -96,16 +96,16 @@ def _program(name: str) -> str | None:
 
 
 def _nodes(env: dict[str, str]) -> dict[str, str]:
-    """State by name, once slurmctld answers."""
-    told = subprocess.run(["sinfo", "-h", "-N", "-o", "%N %T"], env=env, capture_output=True, text=True, timeout=30)
-    return dict(line.split() for line in told.stdout.splitlines() if len(line.split()) == 2)
+    """Return the state of each node by name, once slurmctld answers."""
+    done = subprocess.run(["sinfo", "-h", "-N", "-o", "%N %T"], env=env, capture_output=True, text=True, timeout=30)
+    return dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
 
 
 def _end_all_jobs(env: dict[str, str]) -> None:
-    """Their daemons end them; slurmd alone would leave their processes."""
+    """Cancel all jobs, so that no processes remain; slurmd alone would leave them."""
     subprocess.run(["scancel", "--me"], env=env, capture_output=True, timeout=30)
     for _ in range(60):
-        told = subprocess.run(["squeue", "-h"], env=env, capture_output=True, text=True, timeout=30)
-        if not told.stdout.strip():
+        done = subprocess.run(["squeue", "-h"], env=env, capture_output=True, text=True, timeout=30)
+        if not done.stdout.strip():
             return
         subprocess.run(["sleep", "0.5"], check=False)

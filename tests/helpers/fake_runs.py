@@ -1,4 +1,4 @@
-"""Runs of an executor in memory that go on in a thread of the test, as another process would have them."""
+"""Runs of the fake executor, also in a background thread that stands for another process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def rate(allocation: Allocation) -> float:
 
 
 def trials() -> list[Trial]:
-    told = {"worker_cpu": 1.0, "ps_cpu": 1.0, "batch_size": 512, "job_hash": JOB.hash}
-    places = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 4), (6, 3), (1, 4)]
-    return [Trial(workers=w, ps=p, throughput=rate(Allocation.of(w, p, 1, 1, 512)), **told) for w, p in places]
+    columns = {"worker_cpu": 1.0, "ps_cpu": 1.0, "batch_size": 512, "job_hash": JOB.hash}
+    sizes = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 4), (6, 3), (1, 4)]
+    return [Trial(workers=w, ps=p, throughput=rate(Allocation.of(w, p, 1, 1, 512)), **columns) for w, p in sizes]
 
 
 def tuner_of(fake: FakeExecutor) -> Callable[[Handle, Allocation], Controller]:
@@ -41,21 +41,21 @@ def tuner_of(fake: FakeExecutor) -> Callable[[Handle, Allocation], Controller]:
     return lambda handle, at: Controller(JOB, fake, handle, at, AutoScaler(JOB, trials()), clock=fake.clock, now=now)
 
 
-def run_with(companions: Sequence[Observer], *, tuned: bool = False) -> Outcome:
-    """To its end, of a part of its samples."""
+def run_with(observers: Sequence[Observer], *, tuned: bool = False) -> Outcome:
+    """Run a tenth of the samples of the job to the end."""
     fake = FakeExecutor(throughput=rate, samples=100_000)
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     tune = tuner_of(fake) if tuned else None
-    return run_plan(fake, plan, tune=tune, companions=companions, every_s=1, clock=fake.clock)
+    return run_plan(fake, plan, tune=tune, companions=observers, every_s=1, clock=fake.clock)
 
 
-class Stalled:
-    """A clock that stands still until it is let go; whoever waits for it sleeps a little."""
+class PausedClock:
+    """A clock that stands still until `step_s` is set; `sleep` advances it by that step."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
         self.step_s = 0.0
-        """By how much it goes on with each sleep."""
+        """Seconds by which each sleep advances the clock."""
 
     def __call__(self) -> float:
         return self.at_s
@@ -66,23 +66,23 @@ class Stalled:
 
 
 @contextmanager
-def running_job(*, tuned: bool = False, companions: Sequence[Observer] = ()) -> Iterator[FakeExecutor]:
-    """A run that others can reach; it is let go on to its end when the context is left."""
-    clock = Stalled()
+def running_job(*, tuned: bool = False, observers: Sequence[Observer] = ()) -> Iterator[FakeExecutor]:
+    """Start a run that others can reach; leaving the context lets it finish."""
+    clock = PausedClock()
     fake = FakeExecutor(throughput=rate, clock=clock)
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
-    began, outcomes = threading.Event(), list[Outcome]()
+    started, outcomes = threading.Event(), list[Outcome]()
 
     def run() -> None:
-        with ControlSocket() as reached:
-            beside = [reached.beside, *companions, lambda _: lambda _: began.set()]
+        with ControlSocket() as control:
+            all_observers = [control.beside, *observers, lambda _: lambda _: started.set()]
             tune = tuner_of(fake) if tuned else None
-            outcomes.append(run_plan(fake, plan, tune=tune, companions=beside, every_s=1, clock=clock))
+            outcomes.append(run_plan(fake, plan, tune=tune, companions=all_observers, every_s=1, clock=clock))
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert began.wait(30)
+        assert started.wait(30)
         yield fake
     finally:
         clock.step_s = 10_000.0
@@ -91,7 +91,7 @@ def running_job(*, tuned: bool = False, companions: Sequence[Observer] = ()) -> 
 
 
 def recorded_in(folder: Path) -> Path:
-    """The metrics of a whole run, as `run --metrics` keeps them."""
+    """Record the metrics of a run, as `run --metrics` does, and return the file."""
     log = MetricsLog(folder / "m.jsonl")
     run_with([log.beside])
     return log.path
