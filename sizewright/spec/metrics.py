@@ -97,8 +97,6 @@ class Metrics(Record):
         return tuple(replica for replica in self.replicas if replica.role == role)
 
 
-_SUMMED = (
-    "cpu_s", "throttled_s", "runqueue_s", "memory_peak_bytes", "steps", "samples", "data_s", "pull_s", "compute_s",
-    "push_s", "wait_s", "unique_rows", "bytes_sent", "bytes_received", "device_memory_bytes", "loss", "exchanges",
-    "pushes", "busy_s", "lookups", "rows", "embedding_bytes", "index_bytes",
-)  # fmt: skip
+# Times and settings; all other numbers of a replica are summed.
+_NOT_SUMMED = {"role", "index", "at_s", "last_step_at_s", "limited_by", "cfs_period_ms"}
+_SUMMED = tuple(name for name in ReplicaMetrics.model_fields if name not in _NOT_SUMMED)

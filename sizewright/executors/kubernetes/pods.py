@@ -17,7 +17,7 @@ from sizewright.progress import ProgressLine, Reading, read_line
 from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaMetrics, Role
 from sizewright.spec.command import Progress
 from sizewright.spec.units import is_count, read_bytes, read_cores
-from sizewright.training.command.reports import Reports, add_up
+from sizewright.training.command.reports import Reports, add_up, counters
 
 TAIL_LINES = 400
 _GROUP_STEP = 10_000
@@ -141,7 +141,6 @@ class Pods:
         return _PodState(role, (group - 1) * _GROUP_STEP + number, Reading())
 
     def _metrics(self, state: _PodState) -> ReplicaMetrics:
-        reading = state.reading
         return ReplicaMetrics(
             role=state.role,
             index=state.number,
@@ -150,13 +149,8 @@ class Pods:
             throttled_s=0.0,
             memory_peak_bytes=state.memory_bytes,
             limited_by="cgroup",
-            steps=reading.steps,
-            samples=state.samples,
             last_step_at_s=state.last_progress_at_s,
-            data_s=reading.data_s,
-            pull_s=reading.pull_s,
-            compute_s=reading.compute_s,
-            push_s=reading.push_s,
+            **counters(state.reading, samples=state.samples),
         )
 
     def _allocation(self, running: Sequence[dict[str, Any]]) -> Allocation | None:

@@ -14,7 +14,7 @@ from sizewright.spec import Allocation, Group, Metrics, Plan, ReplicaMetrics, Ro
 from sizewright.spec._json import loads
 from sizewright.spec.metrics import LimitedBy
 from sizewright.spec.units import is_count
-from sizewright.training.command.reports import Reports
+from sizewright.training.command.reports import Reports, counters
 
 _CHUNK_BYTES = 1 << 20
 _MAX_MESSAGE = 300
@@ -90,13 +90,8 @@ class SlurmReplicas:
             throttled_s=0.0,
             memory_peak_bytes=usage.memory_bytes,
             limited_by=_limited_by(replica.folder),
-            steps=reading.steps,
-            samples=reading.samples,
             last_step_at_s=self._progress[replica.folder].reported_at_s,
-            data_s=reading.data_s,
-            pull_s=reading.pull_s,
-            compute_s=reading.compute_s,
-            push_s=reading.push_s,
+            **counters(reading),
         )
 
     def _allocation(self, running: list[_Replica]) -> Allocation | None:

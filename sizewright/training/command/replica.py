@@ -22,7 +22,7 @@ from sizewright.spec import Job, LimitedBy, ReplicaMetrics
 from sizewright.training.command.logs import Log
 from sizewright.training.command.orphan_guard import Guard
 from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
-from sizewright.training.command.reports import Report, Reports
+from sizewright.training.command.reports import Report, Reports, counters
 from sizewright.training.host.capacity import runqueue_s
 from sizewright.training.host.cgroups import PERIOD_US, CgroupTree
 from sizewright.training.host.limits import pin_process
@@ -127,13 +127,8 @@ class CommandReplica:
             memory_peak_bytes=self._memory_peak(processes),
             limited_by=self._limited_by,
             cfs_period_ms=PERIOD_US / 1000 if self._limited_by == "cgroup" else None,
-            steps=last.steps,
-            samples=last.samples,
             last_step_at_s=last.at_s,
-            data_s=last.data_s,
-            pull_s=last.pull_s,
-            compute_s=last.compute_s,
-            push_s=last.push_s,
+            **counters(last),
         )
         exit_code = self._process.poll() if self._process else None
         return Look(

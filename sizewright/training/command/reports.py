@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizewright.progress import Reading, read_progress
 from sizewright.spec.command import Progress
@@ -30,6 +30,13 @@ def add_up(readings: Sequence[Reading]) -> Reading:
     phases = (sum(column) for column in zip(*(reading[3:] for reading in readings), strict=True))
     samples, steps = sum(r.samples for r in readings), sum(r.steps for r in readings)
     return Reading(samples, steps, max(r.at_s for r in readings), *phases)
+
+
+def counters(reading: Reading, *, samples: int | None = None) -> dict[str, Any]:
+    """Return the counters of a reading as fields of ReplicaMetrics; `samples` replaces those of the reading."""
+    counted = reading._asdict()
+    del counted["at_s"]  # a time, by whichever clock the caller has
+    return counted if samples is None else counted | {"samples": samples}
 
 
 class Report(NamedTuple):
