@@ -38,12 +38,14 @@ _numbers = itertools.count()
 
 def parse_rate(text: str) -> float:
     """Return a rate such as "200mbit" in bits/s; raise InputError if it is invalid or 0."""
-    return _parse(text, _RATE, _BITS, 'rate "{}" is not one such as "200mbit" (kbit, mbit or gbit, above 0)', least=1.0)
+    return _parse(
+        text, _RATE, _BITS, 'rate "{}" is not one such as "200mbit" (kbit, mbit or gbit, above 0)', minimum=1.0
+    )
 
 
 def parse_delay(text: str) -> float:
     """Return a delay such as "1ms" in seconds; raise InputError if it is invalid."""
-    return _parse(text, _DELAY, _SECONDS, 'delay "{}" is not one such as "1ms" (us, ms or s)', least=0.0)
+    return _parse(text, _DELAY, _SECONDS, 'delay "{}" is not one such as "1ms" (us, ms or s)', minimum=0.0)
 
 
 def _parse(text: str, form: re.Pattern[str], units: dict[str, float], complaint: str, *, minimum: float) -> float:

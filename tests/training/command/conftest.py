@@ -14,7 +14,7 @@ MakeSession = Callable[..., CommandSession]
 
 @pytest.fixture
 def command_session(tmp_path: Path) -> Iterator[MakeSession]:
-    """Makes sessions of a Python program; they are stopped in the end."""
+    """Yield a factory of sessions that run a Python program; all are stopped at the end."""
     opened: list[CommandSession] = []
 
     def make(program: str, *, trial: bool = False, samples: int = 10**9, **command: object) -> CommandSession:

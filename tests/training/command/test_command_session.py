@@ -1,4 +1,4 @@
-"""Real processes of programs that behave, and of many that do not."""
+"""Command sessions run real processes of programs, including many faulty ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]
 
 
 def child_pids() -> set[int]:
-    """Processes below this one that have not ended."""
+    """Return the ids of living child processes."""
     children = psutil.Process().children(recursive=True)
     return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
 

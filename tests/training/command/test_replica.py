@@ -1,4 +1,4 @@
-"""A replica where the host lets nobody make control groups: pinned to whole cores, measured by its processes."""
+"""A replica on a host without writable control groups is pinned to whole cores and measured by its processes."""
 
 from __future__ import annotations
 

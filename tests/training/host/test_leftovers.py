@@ -1,4 +1,4 @@
-"""What is removed of runs that were killed, and what stays."""
+"""The remains of killed runs are removed; those of running ones and of other users stay."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ HeldLeases = dict[int, dict[int, Lease]]  # by worker and lease id
 
 
 class SimulatedWorkers:
-    """Honest workers: what each holds, and how often each sample was trained and reported."""
+    """Simulated workers with their leases, and the number of times that each sample was trained and reported."""
 
     def __init__(self, book: SampleLeases) -> None:
         self.book, self.now, self.counts = book, 0.0, Counter[int]()

@@ -14,7 +14,7 @@ def counted(keys: np.ndarray, times: int) -> np.ndarray:
 
 
 def after(earlier: int, later: int = 0) -> np.ndarray:
-    """So many pulls of each."""
+    """Pull each set of keys a given number of times."""
     recent = AccessCounts()
     for keys, pulls in ((EARLIER, earlier), (LATER, later)):
         for _ in range(pulls):

@@ -28,7 +28,7 @@ def whole(name: str) -> DenseSlice:
 
 
 def cut(parts: list[DenseSlice], cuts: list[int]) -> list[DenseSlice]:
-    """The same weights and state, divided anew."""
+    """Return the same weights and state in other slices."""
     new = [parts[0].like(a, b) for a, b in pairwise(cuts)]
     for target in new:
         for part in parts:

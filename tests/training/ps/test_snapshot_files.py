@@ -1,4 +1,4 @@
-"""Snapshots on disk: what was written comes back, and whatever has changed since is named."""
+"""Snapshots on disk are read back unchanged, and any damage is named."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_damage_is_detected_or_harmless(tmp_path: Path, seed: int) -> None
 
 
 def outcome(folder: Path, arrays: dict[str, NDArray[Any]]) -> str:
-    """What reading it comes to."""
+    """Return the result of reading the snapshot."""
     try:
         info, contents = read_snapshot(folder, JOB)
     except JobError as error:
@@ -155,7 +155,7 @@ def test_older_formats_are_read_with_a_warning(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_samples_are_classified_by_the_parts_that_applied_them(tmp_path: Path) -> None:
-    """What all have is trained, what some have is trained by the others, what none has is to go."""
+    """Samples that all parts applied are trained; those of some parts are completed by the others."""
     arrays = some_arrays()
     ranges = ([(0, 100), (200, 300)], [(0, 90), (250, 320)])
     groups = [AppliedGroup(np.arange(PARTS)[i::2], SampleRanges(ranges[i])) for i in (0, 1)]

@@ -1,4 +1,4 @@
-"""A session on a Ray cluster of three machines: placement, live changes, a lost machine, what is left behind."""
+"""A session runs on a Ray cluster of three machines through live changes and the loss of a machine."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Driver:
         self.pid = self.next()["pid"]
 
     def next(self) -> Any:
-        """What it says next."""
+        """Return the next line of the driver."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._process.communicate(timeout=60)[1][-3000:]
         return json.loads(line)
 
     def tell(self) -> None:
-        """Let it go on."""
+        """Let the driver continue."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()

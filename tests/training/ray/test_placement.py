@@ -1,4 +1,4 @@
-"""Which node a replica goes to, and what is held of the cluster."""
+"""Replicas are placed on nodes and reserve their resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that trains while its replicas change, counted at the servers."""
+"""A job trains while its replicas change, and the servers count its updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked, who counts as silent, and what is not held against anybody."""
+"""Heartbeats detect silent replicas without false alarms."""
 
 from __future__ import annotations
 

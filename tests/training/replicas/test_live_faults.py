@@ -1,4 +1,4 @@
-"""Faults of live sessions, counted at the servers: what is lost or repeated is told, or nothing is."""
+"""Faults of live sessions: all lost or repeated samples are reported, as the servers' counts show."""
 
 from __future__ import annotations
 

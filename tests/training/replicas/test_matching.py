@@ -30,7 +30,7 @@ def allowed(has: Resources, requested: Resources, role: str) -> bool:
 
 
 def largest_match(present: list[Resources], requested: list[Resources], role: str) -> int:
-    """By trying everything."""
+    """Return the best match by exhaustive search."""
     longer, shorter = (present, requested) if len(present) >= len(requested) else (requested, present)
     best = 0
     for chosen in itertools.permutations(range(len(longer)), len(shorter)):

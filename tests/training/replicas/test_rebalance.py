@@ -1,4 +1,4 @@
-"""A job most of whose look-ups one PS gets, until they are evened out."""
+"""A rebalance evens out the lookups of a job that mostly reach one PS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def shares(session: Session, steps: int = 60) -> np.ndarray:
-    """Of the look-ups of so many further steps, PS by PS."""
+    """Return each PS's share of the lookups over further steps."""
     before = session.observe()
     deadline = time.monotonic() + 60
     while True:

@@ -1,4 +1,4 @@
-"""The engine under a seeded scheduler: what servers counted is what the session says, and training ends."""
+"""The engine under a seeded scheduler: server counts match the outcome, and training ends."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
     ),
     "the account does not move with the rows": (Incoming, "put_applied", lambda self, parts, samples: None, range(30)),
     "dense gradients that come again are applied again": (AppliedSamples, "covered", _dense_again, range(60)),
-    "more updates are told as lost than were": (Account, "_updates", lambda self, samples: 1_000, range(60)),
+    "more updates are reported as lost than were": (Account, "_updates", lambda self, samples: 1_000, range(60)),
     "losses are not counted": (Account, "settle", lambda self: {}, range(30)),
     "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, range(15, 700)),
-    "failures are not told": (Recovery, "_note", lambda self, failures, at_s, start: None, range(60)),
+    "failures are not reported": (Recovery, "_note", lambda self, failures, at_s, start: None, range(60)),
     "no snapshots are taken": (Snapshots, "_run", lambda self, ready: None, range(300)),
     "workers whose change failed keep their leases": (
         WorkerGroup,

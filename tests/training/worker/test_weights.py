@@ -30,7 +30,7 @@ def backward(network: nn.Module, seed: int) -> None:
 
 
 def check(device: str) -> None:
-    """Gradients gather as torch's do, and begin anew once they are taken."""
+    """Gradients gather as torch's do, and restart at zero once they are taken."""
     ours, theirs = (make_network(small_job().model) for _ in range(2))
     flat = FlatWeights(ours.to(device))
     for round_ in range(2):
