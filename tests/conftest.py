@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share."""
+"""Fixtures that several test folders share."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What names no store writes none beside the tests, and their runs are not found by others."""
+    """Keep default stores away from the project folder, and give each test its own folder of runs."""
     monkeypatch.setenv("SIZEWRIGHT_STORE", str(tmp_path / "sizewright.db"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("SIZEWRIGHT_SERIES_LOCK", f"sizewright-tests-{os.getpid()}")  # others may profile meanwhile
+    monkeypatch.setenv("SIZEWRIGHT_SERIES_LOCK", f"sizewright-tests-{os.getpid()}")  # other profiles may run
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def example() -> Path:
 
 @pytest.fixture
 def shared() -> Path:
-    """Data and schemas that others published; tests that read them skip where they are not at hand."""
+    """Return the folder with data and schemas of others; tests that need it are skipped without it."""
     folder = Path(os.environ.get("SIZEWRIGHT_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
         pytest.skip("the published data is not at hand (set SIZEWRIGHT_SHARED)")
@@ -47,7 +47,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, example: Path) -> str:
-    """A store with enough trials of the example."""
+    """Return a store with enough trials of the example."""
     path = str(tmp_path / "trials.db")
     with TrialStore(path) as opened:
         for trial in formula_trials(Job.load(example)):
@@ -57,7 +57,7 @@ def store(tmp_path: Path, example: Path) -> str:
 
 @pytest.fixture(scope="session")
 def made_bank() -> Bank:
-    """A bank whose trials follow the prior's own equations: each job strays from them by 5 %, each trial by 4 %."""
+    """Return a bank made from the prior's equations, with random errors of 5 % for each job and 4 % for each trial."""
     rng = np.random.default_rng(0)
     jobs = {b.job.hash: b for b in bank_jobs()[:36]}
     trials = []

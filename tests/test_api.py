@@ -36,7 +36,7 @@ def test_the_public_names_are_sorted_complete_and_loadable() -> None:
         assert getattr(sw, name).__doc__
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'recomend'"):
         sw.recomend  # noqa: B018
 
@@ -63,9 +63,9 @@ def test_the_store_is_also_found_by_its_variable(
 
 
 def test_only_trials_of_the_same_job_count(example: Path, store: str) -> None:
-    other = sw.load_job(example).with_batch_size(64)
-    assert api.job_hash(other) != api.job_hash(example)
-    assert sw.recommend(other, store=store).status == "not_enough_data"
+    other_job = sw.load_job(example).with_batch_size(64)
+    assert api.job_hash(other_job) != api.job_hash(example)
+    assert sw.recommend(other_job, store=store).status == "not_enough_data"
     renamed = sw.load_job(example).model_copy(update={"name": "another-name"})
     assert sw.recommend(renamed, store=store).status == "ok"
 
@@ -99,7 +99,7 @@ def test_the_plan_launches_the_target(example: Path, trials: list[sw.Trial]) -> 
     assert sw.Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
-def test_the_plan_changes_what_runs(example: Path, trials: list[sw.Trial]) -> None:
+def test_plan_adjusts_the_running_allocation(example: Path, trials: list[sw.Trial]) -> None:
     answer, now = sw.recommend(example, trials=trials), sw.Allocation.of(1, 1, 0.5, 0.5, 512)
     plan = sw.plan(example, answer, current=now)
     assert (plan.kind, plan.current, plan.target) == ("adjust", now, answer.target)
@@ -127,9 +127,9 @@ def test_without_a_target_there_is_no_plan(
 
 def test_memory_of_known_tables(example: Path) -> None:
     job = sw.load_job(example)
-    told = sw.memory(job)
-    assert [t.rows for t in told.tables] == list(job.model.tables.sizes())
-    assert told.least_ps is not None
+    report = sw.memory(job)
+    assert [t.rows for t in report.tables] == list(job.model.tables.sizes())
+    assert report.least_ps is not None
 
 
 def test_tables_to_be_counted_are_counted_in_the_log(tmp_path: Path) -> None:
@@ -139,38 +139,38 @@ def test_tables_to_be_counted_are_counted_in_the_log(tmp_path: Path) -> None:
     job = sw.Job.model_validate(
         {"model": {"tables": {"rows": "from-data"}}, "data": {"format": "criteo", "path": str(log)}}
     )
-    told = sw.memory(job)
-    assert all(t.rows_lower <= t.rows <= t.rows_upper for t in told.tables)
-    assert [t.rows for t in told.tables] == sorted(t.rows for t in told.tables)
-    assert told.tables[25].rows >= 26 > told.tables[0].rows
+    report = sw.memory(job)
+    assert all(t.rows_lower <= t.rows <= t.rows_upper for t in report.tables)
+    assert [t.rows for t in report.tables] == sorted(t.rows for t in report.tables)
+    assert report.tables[25].rows >= 26 > report.tables[0].rows
     assert sw.recommend(job, trials=[]).status == "not_enough_data"
 
 
-def test_rows_that_keep_coming_widen_what_memory_may_be_needed(tmp_path: Path) -> None:
-    """Of one table all rows have come early in the log, of the other a new one comes each time."""
+def test_growing_tables_widen_the_memory_interval(tmp_path: Path) -> None:
+    """New rows of one table appear only early in the log, those of the other all the time."""
     log = tmp_path / "clicks.tsv"
     rng = random.Random(0)
     log.write_text("".join(f"0\t1\t{rng.randrange(300):x}\t{i:x}\n" for i in range(4000)))
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "model": {"dense_features": 1, "tables": {"count": 2, "rows": "from-data"}},
         "data": {"format": "criteo", "path": str(log)},
     }
-    report = sw.memory(sw.Job.model_validate(told | {"training": {"samples": 40_000}}))
+    report = sw.memory(sw.Job.model_validate(description | {"training": {"samples": 40_000}}))
     still, growing = report.tables
     assert still.rows_upper < 1.2 * 300
     assert growing.rows_upper > 30_000
     assert all(option.oom_probability is not None for option in report.servers)
-    exact = sw.memory(sw.Job.model_validate(told | {"training": {"samples": 4000}}))
+    exact = sw.memory(sw.Job.model_validate(description | {"training": {"samples": 4000}}))
     assert all(option.oom_probability is None for option in exact.servers)
 
 
 @pytest.mark.parametrize("ask", [sw.recommend, sw.memory, sw.load_job, sw.profile])
-def test_a_job_file_that_is_missing(ask: Callable[[Any], Any], tmp_path: Path) -> None:
+def test_missing_job_file_is_refused(ask: Callable[[Any], Any], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="No job file at"):
         ask(tmp_path / "none.yaml")
 
 
-def test_runs_in_the_store_of_jobs_like_it_are_used_with_a_prior(example: Path, tmp_path: Path) -> None:
+def test_runs_of_similar_jobs_in_the_store_are_used_with_a_prior(example: Path, tmp_path: Path) -> None:
     job = sw.load_job(example)
     alike = job.model_copy(update={"name": "alike"}).with_batch_size(2 * job.training.batch_size)
     place = {"workers": 2.0, "ps": 1.0, "worker_cpu": 0.5, "ps_cpu": 0.3}

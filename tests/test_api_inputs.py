@@ -1,4 +1,4 @@
-"""What the public functions take: files, mappings, data frames and records, and what they say of anything else."""
+"""Inputs of the public functions: files, mappings, data frames and records, and the errors for anything else."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ FORMS: dict[str, Callable[[Trials, Path], Any]] = {
     "nullable frame": lambda trials, _: trials.to_frame().convert_dtypes(),
     "arrow": lambda trials, _: pa.Table.from_pylist([trial.model_dump() for trial in trials]),
     "columns": lambda trials, _: trials.to_frame().to_dict("list"),
-    "csv": lambda trials, folder: written(trials, folder / "t.csv"),
-    "parquet": lambda trials, folder: str(written(trials, folder / "t.parquet")),
+    "csv": lambda trials, folder: write_trials(trials, folder / "t.csv"),
+    "parquet": lambda trials, folder: str(write_trials(trials, folder / "t.parquet")),
 }
 
 
-def written(trials: Trials, path: Path) -> Path:
+def write_trials(trials: Trials, path: Path) -> Path:
     export_trials(trials, path)
     return path
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_trials_in_any_form_give_the_same_answer(trials: Trials, example: Path, tmp_path: Path, form: str) -> None:
-    told = FORMS[form](trials, tmp_path)
-    found = as_trials(told)
-    assert isinstance(found, Trials)
-    assert list(found) == list(trials)
+    value = FORMS[form](trials, tmp_path)
+    converted = as_trials(value)
+    assert isinstance(converted, Trials)
+    assert list(converted) == list(trials)
     if form != "generator":
-        assert sw.recommend(example, trials=told) == sw.recommend(example, trials=trials)
+        assert sw.recommend(example, trials=value) == sw.recommend(example, trials=trials)
 
 
-def test_a_single_trial_is_one() -> None:
+def test_single_trial_is_accepted() -> None:
     trial = sw.Trial(workers=1, ps=1, throughput=5.0)
     assert as_trials(trial) == as_trials({"workers": 1, "ps": 1, "throughput": 5.0}) == [trial]
     assert as_trials(pd.DataFrame([{"workers": 1, "ps": 1, "throughput": 5.0, "batch_size": np.nan}])) == [trial]
@@ -75,7 +75,7 @@ def test_a_single_trial_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("value", "message"),
     [
         (5, "Trials cannot be of type int"),
         ([1, 2], "Trials cannot be of type list of int"),
@@ -90,9 +90,9 @@ def test_a_single_trial_is_one() -> None:
         (pd.DataFrame({"workers": [1], "zzzzz": [1]}), "zzzzz"),
     ],
 )
-def test_what_are_no_trials_is_said_in_one_sentence(example: Path, told: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        sw.recommend(example, trials=told)
+def test_invalid_trials_are_refused_in_one_sentence(example: Path, value: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        sw.recommend(example, trials=value)
     assert "\n" not in str(caught.value)
     assert "/tmp" not in str(caught.value)
 
@@ -103,24 +103,24 @@ def test_what_are_no_trials_is_said_in_one_sentence(example: Path, told: Any, sa
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     )
 )
-def test_whatever_is_given_ends_as_trials_or_in_an_error_of_ours(told: Any) -> None:
+def test_any_value_gives_trials_or_a_sizewright_error(value: Any) -> None:
     with suppress(SizewrightError):
-        assert all(isinstance(trial, sw.Trial) for trial in as_trials(told))
+        assert all(isinstance(trial, sw.Trial) for trial in as_trials(value))
 
 
 def test_a_job_may_be_a_dict(example: Path, trials: Trials) -> None:
     job = sw.load_job(example)
-    for told in (job.model_dump(), job.model_dump(mode="json", by_alias=True)):
-        assert sw.load_job(told) == job
-        assert sw.recommend(told, trials=trials) == sw.recommend(example, trials=trials)
-        assert sw.memory(told) == sw.memory(example)
+    for value in (job.model_dump(), job.model_dump(mode="json", by_alias=True)):
+        assert sw.load_job(value) == job
+        assert sw.recommend(value, trials=trials) == sw.recommend(example, trials=trials)
+        assert sw.memory(value) == sw.memory(example)
     with pytest.raises(JobError, match=r"The job: unknown key 'nmae' \(did you mean 'name'\?\)"):
         sw.recommend({"nmae": "x"}, trials=trials)
 
 
 @pytest.mark.parametrize("ask", [sw.recommend, sw.memory, sw.load_job, sw.profile, sw.run, api.job_hash])
 @pytest.mark.parametrize("job", [5, None, ["a"], object()])
-def test_what_is_no_job_is_an_error_of_ours(ask: Callable[[Any], Any], job: Any) -> None:
+def test_invalid_job_raises_a_sizewright_error(ask: Callable[[Any], Any], job: Any) -> None:
     with pytest.raises(SizewrightError, match=r"is of type .*\. Pass the path of its file, a dict, or a Job"):
         ask(job)
 
@@ -134,8 +134,8 @@ def test_clusters_plans_and_recommendations_may_be_dicts_and_files(
     (tmp_path / "answer.json").write_text(capped.to_json())
     (tmp_path / "answer.yaml").write_text(capped.to_yaml())
     targets = {
-        sw.plan(example, told).target
-        for told in (capped, capped.to_dict(), tmp_path / "answer.json", str(tmp_path / "answer.yaml"))
+        sw.plan(example, value).target
+        for value in (capped, capped.to_dict(), tmp_path / "answer.json", str(tmp_path / "answer.yaml"))
     }  # fmt: skip
     assert targets == {capped.target}
     now = Allocation.of(1, 1, 0.5, 0.5, 512)
@@ -167,24 +167,24 @@ def test_the_words_of_the_command_line_are_words_of_the_functions(
     assert fast.predicted.completion_time_s.value < cheap.predicted.completion_time_s.value
     late = sw.recommend(example, trials=trials, deadline="100d")
     assert late == sw.recommend(example, trials=trials, objective="deadline", deadline=100 * 86400.0)
-    few = sw.recommend(example, trials=trials, objective="time", samples=1000)
-    assert few.predicted is not None
-    assert few.predicted.completion_time_s.value < 1
-    assert sw.plan(example, few, samples=1000).job.training.samples == 1000
+    short = sw.recommend(example, trials=trials, objective="time", samples=1000)
+    assert short.predicted is not None
+    assert short.predicted.completion_time_s.value < 1
+    assert sw.plan(example, short, samples=1000).job.training.samples == 1000
     log = tmp_path / "log.tsv"
     log.write_text("\t".join(["1", *["2"] * 13, *["0a"] * 26]) + "\n")
-    assert sw.plan(example, few, data=log).job.data.path == str(log)
+    assert sw.plan(example, short, data=log).job.data.path == str(log)
     assert sw.memory(example, data=str(log)).job == "criteo-dlrm"
     for wrong in ({"objective": "fastest"}, {"deadline": "soon"}, {"samples": 0}, {"samples": 1.5}, {"data": "no.tsv"}):
         with pytest.raises(InputError):
             sw.recommend(example, trials=trials, **wrong)  # type: ignore[arg-type]
-    own = {"command": {"run": "python t.py"}}
+    command = {"command": {"run": "python t.py"}}
     with pytest.raises(JobError, match="runs a command, which reads its own data"):
-        sw.recommend(own, trials=trials, data=log)
+        sw.recommend(command, trials=trials, data=log)
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: sw.Job(name="a b"), "Job: 'name'"),
         (lambda: sw.Job(training={"batch_size": 0}), "Job: 'training.batch_size'"),  # type: ignore[arg-type]
@@ -197,10 +197,10 @@ def test_the_words_of_the_command_line_are_words_of_the_functions(
         (lambda: Prices(core_hour=-1), "Prices: 'core_hour'"),
     ],
 )
-def test_a_record_of_impossible_values_is_an_error_of_ours_and_a_value_error(
-    make: Callable[[], object], says: str
+def test_invalid_record_raises_a_sizewright_error_that_is_a_value_error(
+    make: Callable[[], object], message: str
 ) -> None:
-    with pytest.raises(RecordError, match=says) as caught:
+    with pytest.raises(RecordError, match=message) as caught:
         make()
     assert isinstance(caught.value, JobError)
     assert isinstance(caught.value, ValueError)
@@ -208,7 +208,7 @@ def test_a_record_of_impossible_values_is_an_error_of_ours_and_a_value_error(
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_records_within_records_are_still_told_by_their_place(tmp_path: Path) -> None:
+def test_error_in_a_nested_record_names_its_place(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("training: {batch_size: 0}")
     with pytest.raises(JobError, match=r"job\.yaml: 'training.batch_size'"):
         sw.load_job(tmp_path / "job.yaml")
@@ -262,7 +262,7 @@ def test_trials_and_runs_of_a_store_convert(store: str, example: Path, trials: T
     assert "Finished jobs" in str(runs)
 
 
-def test_the_version_is_told() -> None:
+def test_version_is_the_installed_one() -> None:
     assert sw.__version__[0].isdigit()
     assert "__version__" not in sw.__all__
 
@@ -285,10 +285,10 @@ def test_a_trace_may_be_a_data_frame(tmp_path: Path) -> None:
     )
     frame.to_csv(tmp_path / "trace.csv", index=False)
     named = sw.simulate(tmp_path / "trace.csv", policies=["fifo"])
-    told = sw.simulate(frame, policies=["fifo"])
-    assert told.rows[0].figures["jct_s"] == named.rows[0].figures["jct_s"]
-    assert told.to_frame().policy.tolist() == ["fifo"]
-    assert "fifo" in str(told)
+    answer = sw.simulate(frame, policies=["fifo"])
+    assert answer.rows[0].figures["jct_s"] == named.rows[0].figures["jct_s"]
+    assert answer.to_frame().policy.tolist() == ["fifo"]
+    assert "fifo" in str(answer)
     with pytest.raises(InputError, match="The trace is of type int"):
         sw.simulate(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="The trace") as caught:
@@ -342,7 +342,7 @@ def test_samples_are_read_as_files_have_them(example: Path, samples: Any) -> Non
 
 
 @pytest.mark.parametrize("samples", [0, -1, 1.5, True, "many", 1e19, float("nan")])
-def test_what_is_no_number_of_samples_is_refused(example: Path, samples: Any) -> None:
+def test_invalid_number_of_samples_is_refused(example: Path, samples: Any) -> None:
     with pytest.raises(JobError, match="samples"):
         sw.load_job(example, samples=samples)
 
@@ -365,7 +365,7 @@ def test_trials_of_a_job_without_servers_need_no_column_of_them(tmp_path: Path) 
         assert sw.recommend(job, trials=trials).target is not None
 
 
-def test_data_that_is_no_path_is_one_sentence(example: Path) -> None:
+def test_data_that_is_not_a_path_is_refused_in_one_sentence(example: Path) -> None:
     with pytest.raises(InputError, match="data is of type DataFrame"):
         sw.memory(example, data=pd.DataFrame({"a": [1]}))
 
@@ -383,13 +383,17 @@ def test_jobs_that_share_a_cluster_may_be_records_and_frames(example: Path, tria
         assert share.decision == "launch"
     (left_out,) = sw.allocate(CLUSTER, [sw.load_job(example)], store=tmp_path / "none.db").left_out
     assert "speed is unknown" in left_out.why
-    for wrong, says in (({"job": 5}, "'jobs.0..job'"), (5, "'jobs.0.'"), ({"jobb": 5}, "unknown key 'jobs.0..jobb'")):
-        with pytest.raises(JobError, match=says):
+    for wrong, message in (
+        ({"job": 5}, "'jobs.0..job'"),
+        (5, "'jobs.0.'"),
+        ({"jobb": 5}, "unknown key 'jobs.0..jobb'"),
+    ):
+        with pytest.raises(JobError, match=message):
             sw.allocate(CLUSTER, [wrong])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("form", ["rows", "frame", "parquet"])
-def test_times_and_durations_of_a_trace_may_be_pandas_own(form: str, tmp_path: Path) -> None:
+def test_trace_accepts_timestamps_and_timedeltas_of_pandas(form: str, tmp_path: Path) -> None:
     begun = pd.Timestamp("2024-01-01")
     rows = [
         {"job": f"j{i}", "arrived_s": begun + pd.Timedelta(minutes=i), "duration_s": pd.Timedelta(hours=1), "gpu": 1}
@@ -398,26 +402,26 @@ def test_times_and_durations_of_a_trace_may_be_pandas_own(form: str, tmp_path: P
     pd.DataFrame(rows).to_parquet(tmp_path / "trace.parquet")
     trace: Any = {"rows": rows, "frame": pd.DataFrame(rows), "parquet": tmp_path / "trace.parquet"}[form]
     plain = [row | {"arrived_s": 60.0 * i, "duration_s": 3600.0} for i, row in enumerate(rows)]
-    told, expected = (sw.simulate(each, policies=["fifo"]).rows[0].figures["jct_s"] for each in (trace, plain))
-    assert told == expected
+    times, expected = (sw.simulate(each, policies=["fifo"]).rows[0].figures["jct_s"] for each in (trace, plain))
+    assert times == expected
 
 
-def test_durations_of_trials_may_be_pandas_own(tmp_path: Path) -> None:
+def test_trials_accept_timedeltas_of_pandas(tmp_path: Path) -> None:
     frame = pd.DataFrame({"workers": [1], "ps": [1], "throughput": [5.0], "duration_s": [pd.Timedelta(minutes=2)]})
     frame.to_parquet(tmp_path / "trials.parquet")
-    for told in (frame, tmp_path / "trials.parquet"):
-        (trial,) = as_trials(told)
+    for value in (frame, tmp_path / "trials.parquet"):
+        (trial,) = as_trials(value)
         assert trial.duration_s == 120
 
 
 def test_jobs_of_cores_among_jobs_of_gpus_are_simulated() -> None:
     rows = [{"arrived_s": 9.0 * i, "duration_s": 50.0, "gpu": i % 2, "cpu": 4} for i in range(12)]
-    told = sw.simulate(rows, policies=["fifo", "default"], loads=[0.5])
-    assert [row.figures["unfinished"].value for row in told.rows] == [0, 0]
+    answer = sw.simulate(rows, policies=["fifo", "default"], loads=[0.5])
+    assert [row.figures["unfinished"].value for row in answer.rows] == [0, 0]
     assert sw.simulate({name: [row[name] for row in rows] for name in rows[0]}, policies=["fifo"]).rows
 
 
-def test_what_comes_twice_or_is_none_is_named(example: Path) -> None:
+def test_duplicate_and_unknown_names_are_named(example: Path) -> None:
     frame = pd.DataFrame({"workers": [1, 2], "ps": [1, 1], "throughput": [5.5, 9.5]})
     with pytest.raises(InputError, match="more than one column 'throughput'"):
         sw.recommend(example, trials=pd.concat([frame, frame[["throughput"]] * 10], axis=1))
@@ -432,7 +436,7 @@ def test_what_comes_twice_or_is_none_is_named(example: Path) -> None:
         sw.allocate(None, [example])  # type: ignore[arg-type]
 
 
-def test_what_is_beside_a_list_of_jobs_is_taken_too(example: Path) -> None:
+def test_settings_next_to_a_list_of_jobs_are_accepted(example: Path) -> None:
     rows = [{"workers": 2, "worker_cpu": 1, "ps": 1, "ps_cpu": 1, "throughput": 2000.0}]
     hosts: dict[str, object] = {"hosts": CLUSTER["hosts"]}
     for table in (rows, {name: [cell] for name, cell in rows[0].items()}):
@@ -440,15 +444,15 @@ def test_what_is_beside_a_list_of_jobs_is_taken_too(example: Path) -> None:
     plan = sw.Plan(
         id="p-1", kind="launch", job=sw.load_job(example), target=Allocation.of(2, 1, 1.0, 1.0, 512), reason="runs"
     )
-    told = sw.allocate(hosts, [{"job": plan.job, "table": pd.DataFrame(rows), "current": plan}])
-    assert told.shares[0].decision == "keep"
+    answer = sw.allocate(hosts, [{"job": plan.job, "table": pd.DataFrame(rows), "current": plan}])
+    assert answer.shares[0].decision == "keep"
     with pytest.raises(InputError, match="has table and candidates"):
         sw.allocate(hosts, [{"job": example, "table": pd.DataFrame(rows), "candidates": pd.DataFrame(rows)}])
     with pytest.raises(InputError, match="has no rows"):
         sw.allocate(hosts, [{"job": example, "table": pd.DataFrame()}])
 
 
-def test_trials_of_another_job_are_said_to_be(example: Path) -> None:
+def test_trials_of_another_job_are_reported(example: Path) -> None:
     trials = example.with_name("criteo-trials.csv")
     job = sw.load_job(example)
     assert not any("another job" in reason for reason in sw.recommend(job, trials=trials).reasons)

@@ -1,4 +1,4 @@
-"""What the control groups of a container tell; that they are real ones is tested where replicas are limited."""
+"""Limits and usage from the control groups of a container; other tests use real control groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION_2 = {
     "cpu.stat": "usage_usec 3000000\nthrottled_usec 2000000", "memory.max": f"{100 * MIB}",
     "memory.current": f"{30 * MIB}", "memory.peak": f"{40 * MIB}",
 }  # fmt: skip
-WHOLE = ContainerUsage(3.0, 2.0, 30 * MIB, 40 * MIB, 0.5, 100 * MIB, 70 * MIB)
+USAGE = ContainerUsage(3.0, 2.0, 30 * MIB, 40 * MIB, 0.5, 100 * MIB, 70 * MIB)
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -34,20 +34,24 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("files", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
-@pytest.mark.parametrize("told", ["", "4:memory:/kubepods/pod1\n3:cpu,cpuacct:/kubepods/pod1\n0::/kubepods/pod1\n"])
-def test_the_group_of_a_container_is_the_root_of_its_mounts(tmp_path: Path, files: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize(
+    "membership", ["", "4:memory:/kubepods/pod1\n3:cpu,cpuacct:/kubepods/pod1\n0::/kubepods/pod1\n"]
+)
+def test_the_group_of_a_container_is_the_root_of_its_mounts(
+    tmp_path: Path, files: dict[str, str], membership: str
+) -> None:
     write(tmp_path / "fs", files)
-    (tmp_path / "own").write_text(told)
-    assert container_usage(tmp_path / "fs", tmp_path / "own") == WHOLE
+    (tmp_path / "own").write_text(membership)
+    assert container_usage(tmp_path / "fs", tmp_path / "own") == USAGE
 
 
-def test_limits_around_a_group_hold_for_it(tmp_path: Path) -> None:
+def test_limits_of_parent_groups_apply(tmp_path: Path) -> None:
     around = {"cgroup.controllers": "", "pod/cpu.max": "200000 100000", "pod/memory.max": f"{50 * MIB}"}
     around |= {"pod/memory.current": f"{45 * MIB}"}
     write(tmp_path / "fs", around | {f"pod/main/{name}": text for name, text in VERSION_2.items()})
     (tmp_path / "own").write_text("0::/pod/main\n")
-    own = container_usage(tmp_path / "fs", tmp_path / "own")
-    assert own == WHOLE._replace(memory_limit_bytes=50 * MIB, memory_left_bytes=5 * MIB)
+    usage = container_usage(tmp_path / "fs", tmp_path / "own")
+    assert usage == USAGE._replace(memory_limit_bytes=50 * MIB, memory_left_bytes=5 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_limits_around_a_group_hold_for_it(tmp_path: Path) -> None:
         {"cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": "9223372036854771712"},
     ],
 )
-def test_no_limits_are_none(tmp_path: Path, files: dict[str, str]) -> None:
+def test_missing_limits_are_none(tmp_path: Path, files: dict[str, str]) -> None:
     write(tmp_path, files)
     assert container_usage(tmp_path, tmp_path / "nothing") == ContainerUsage()
 
@@ -74,22 +78,22 @@ print(repr(container_usage()._asdict()))
 """
 
 
-def test_it_tells_what_its_own_group_used_and_not_the_host() -> None:
+def test_container_usage_is_that_of_its_group_not_of_the_host() -> None:
     tree = find_cgroups(f"szwtest-{os.getpid()}-container")
     if tree is None:
         pytest.skip("this host lets nobody make control groups here")
     try:
         group = tree.child("leaf")
-        group.set_cpu(0.1)  # so little that a busy host grants it too
+        group.set_cpu(0.1)  # little enough for a busy host
         group.set_memory(512 * MIB)
-        words = [sys.executable, "-c", _PROGRAM]
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        args = [sys.executable, "-c", _PROGRAM]
+        with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             group.join(child.pid)
-            told, _ = child.communicate("go\n", timeout=200)
-        used = ContainerUsage(**ast.literal_eval(told))
+            printed, _ = child.communicate("go\n", timeout=200)
+        used = ContainerUsage(**ast.literal_eval(printed))
     finally:
         tree.remove(grace_s=0.0)
     assert (used.cpu_limit, used.memory_limit_bytes) == (pytest.approx(0.1), 512 * MIB)
     assert 0.2 < (used.cpu_s or 0) < 20.0
-    assert (used.throttled_s or 0) > 0.05, "at 0.1 cores it was held back"
+    assert (used.throttled_s or 0) > 0.05, "at 0.1 cores it was throttled"
     assert 64 * MIB < (used.memory_peak_bytes or 0) < 200 * MIB

@@ -1,4 +1,4 @@
-"""What is on its way out works on, and says so: shown on a small package that has an old name, option and field."""
+"""Deprecated names still work and warn: shown on a small package with an old name, option and field."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("going_out")
 
 
-def test_an_old_name_is_what_takes_its_place(package: Any) -> None:
+def test_old_name_is_the_new_object(package: Any) -> None:
     with pytest.warns(SizewrightDeprecationWarning, match=OLD_NAME) as caught:
         assert package.read_bytes("4Ki") == 4096
     assert [Path(each.filename).name for each in caught] == [Path(__file__).name]
@@ -111,20 +111,20 @@ def test_an_old_field_of_a_file_is_read(package: Any) -> None:
     assert box.model_dump() == {"memory_bytes": 2 * 1024**2}
 
 
-def test_the_release_in_which_it_goes_is_two_minor_ones_later() -> None:
+def test_removal_is_two_minor_releases_later() -> None:
     with pytest.warns(SizewrightDeprecationWarning, match="since 1.9 and will be removed in 1.11; use y"):
         warn_deprecated("x", since="1.9", instead="y")
     with pytest.raises(ValueError, match="unpack"):
         warn_deprecated("x", since="1", instead="y")
 
 
-def test_it_is_shown_unless_somebody_says_otherwise(package: Any, tmp_path: Path) -> None:
-    """Also where the code that uses it is imported, in which Python hides a DeprecationWarning."""
+def test_warning_is_shown_unless_filtered(package: Any, tmp_path: Path) -> None:
+    """Also in code that is imported, where Python hides a DeprecationWarning."""
     (tmp_path / "pipeline.py").write_text("import going_out\nprint(going_out.read_bytes('4Ki'))\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", "import pipeline"], capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
-    assert done.stdout == "4096\n"
-    assert "pipeline.py:2: SizewrightDeprecationWarning: going_out.read_bytes is deprecated" in done.stderr
+    assert completed.stdout == "4096\n"
+    assert "pipeline.py:2: SizewrightDeprecationWarning: going_out.read_bytes is deprecated" in completed.stderr

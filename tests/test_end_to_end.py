@@ -1,4 +1,4 @@
-"""The main job as a user runs it: real trials, a recommendation, a plan that runs. Minutes, so `make test-long`."""
+"""The main workflow with real trials, a recommendation and a plan that runs; `make test-long` runs it (minutes)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ COMMAND = [str(Path(sys.executable).parent / "sizewright")]
 
 @pytest.fixture
 def small_job(example: Path, tmp_path: Path) -> Path:
-    """The example with bounds that this host can run."""
-    told = yaml.safe_load(example.read_text())
-    told["bounds"] = {
+    """Return the example with bounds that this host can run."""
+    description = yaml.safe_load(example.read_text())
+    description["bounds"] = {
         "worker": {"replicas": [1, 2], "cpu": [0.2, 0.5], "memory": ["256Mi", "4Gi"]},
         "ps": {"replicas": [1, 2], "cpu": [0.1, 0.2], "memory": ["128Mi", "4Gi"]},
     }
     path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(description))
     return path
 
 
@@ -50,15 +50,15 @@ def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) ->
     assert scales == [1 / 16, 1 / 4, 1]
     assert all(t["status"] == "ok" for t in trials)
     assert all(t["phase_compute_s"] > 0 and t["worker_memory_bytes"] > 0 for t in trials)
-    answered = run("recommend", small_job, "--store", store, "--out", plan_file, "-o", "json")
-    assert answered.returncode == 0, answered.stderr
-    assert json.loads(answered.stdout)["evidence"]["trials"] == len(trials)
+    result = run("recommend", small_job, "--store", store, "--out", plan_file, "-o", "json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["evidence"]["trials"] == len(trials)
     plan = Plan.load(plan_file)
     with Session(plan.job) as session:
         session.scale(plan.target)
-        before = sum(w.samples for w in session.observe().of("worker"))
+        samples_before = sum(w.samples for w in session.observe().of("worker"))
         time.sleep(2)
-        assert sum(w.samples for w in session.observe().of("worker")) > before
+        assert sum(w.samples for w in session.observe().of("worker")) > samples_before
     assert groups_of(os.getpid()) == []
 
 
@@ -67,7 +67,7 @@ def test_an_interrupt_keeps_the_finished_trials_and_leaves_nothing_running(
     small_job: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     store = tmp_path / "t.db"
-    scratch = Path(tempfile.mkdtemp(prefix="e2e-"))  # short, since Ray's sockets lie in it
+    scratch = Path(tempfile.mkdtemp(prefix="e2e-"))  # short, because Ray puts its sockets there
     process = subprocess.Popen(
         [*COMMAND, "profile", str(small_job), "--store", str(store), "--accept-drift"],
         stderr=subprocess.PIPE,
@@ -80,31 +80,31 @@ def test_an_interrupt_keeps_the_finished_trials_and_leaves_nothing_running(
         time.sleep(0.2)
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "Traceback" not in told
-    assert "Finished trials are kept" in told
+    assert "Traceback" not in stderr
+    assert "Finished trials are kept" in stderr
     assert len(started) > 3
     assert psutil.wait_procs(started, timeout=10)[1] == []
     assert groups_of(process.pid) == []
     scratch.rmdir()  # fails unless it is empty
-    kept = _count(store)
-    assert kept >= 2
+    stored = _count(store)
+    assert stored >= 2
     if number == signal.SIGTERM:
         return
     assert run("profile", small_job, "--store", store, "--accept-drift").returncode == 0
     with TrialStore(str(store)) as opened:
         trials = opened.trials()
     assert len({t.series for t in trials}) == 1
-    assert 9 <= len(trials) <= 12  # it ends when another is not worth it
+    assert 9 <= len(trials) <= 12  # it ends when another trial is not worth its cost
 
 
-def test_a_real_click_log(example: Path, shared: Path, tmp_path: Path) -> None:
+def test_real_click_log_is_profiled_and_recommended(example: Path, shared: Path, tmp_path: Path) -> None:
     store, log = tmp_path / "t.db", shared / "data" / "criteo-sample" / "criteo_sample.txt"
     profiled = run("profile", example, "--data", log, "--store", store, "--trials", 8, "--accept-drift")
     assert profiled.returncode == 0, profiled.stderr
-    answered = run("recommend", example, "--data", log, "--store", store, "-o", "json")
-    assert json.loads(answered.stdout)["status"] == "ok"
+    result = run("recommend", example, "--data", log, "--store", store, "-o", "json")
+    assert json.loads(result.stdout)["status"] == "ok"
 
 
 def _count(store: Path) -> int:

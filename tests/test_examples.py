@@ -27,39 +27,41 @@ def test_the_fitted_curve_is_drawn(example: Path, store: str, tmp_path: Path) ->
 
 
 def test_the_nightly_script_retrains_where_runs_have_drifted(store: str, tmp_path: Path) -> None:
-    told = {
+    environment = {
         "STORE": store,
         "URI": f"sqlite:///{tmp_path}/models.db",
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
     }
     script = str(EXAMPLES / "nightly.sh")
-    done = subprocess.run([script], env=told, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "No retraining." in done.stdout
-    lost = told | {"PROMETHEUS": "http://127.0.0.1:9"}
-    done = subprocess.run([script], env=lost, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode != 0
-    assert "does not answer" in done.stderr
+    completed = subprocess.run([script], env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "No retraining." in completed.stdout
+    without_prometheus = environment | {"PROMETHEUS": "http://127.0.0.1:9"}
+    completed = subprocess.run(
+        [script], env=without_prometheus, capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert completed.returncode != 0
+    assert "does not answer" in completed.stderr
 
 
 def test_mistakes_in_the_pipeline_are_one_sentence(tmp_path: Path) -> None:
     script = [sys.executable, EXAMPLES / "pipeline.py"]
-    done = subprocess.run([*script, "no.yaml"], capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    assert "Traceback" not in done.stderr
-    done = subprocess.run([*script, "no.yaml", "--samples", "-5"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
+    completed = subprocess.run([*script, "no.yaml"], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("Error: ")
+    assert "Traceback" not in completed.stderr
+    completed = subprocess.run([*script, "no.yaml", "--samples", "-5"], capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 2
 
 
-def test_a_cluster_is_divided_and_its_trace_replayed(tmp_path: Path) -> None:
+def test_cluster_is_allocated_and_its_trace_replayed(tmp_path: Path) -> None:
     cluster, trace = EXAMPLES / "cluster", EXAMPLES / "cluster" / "trace.csv"
-    words = ["allocate", cluster / "cluster.yaml", cluster / "jobs.yaml", "--out", tmp_path]
-    told = subprocess.run([SIZEWRIGHT, *words], capture_output=True, text=True, timeout=120)
-    assert told.returncode == 0, told.stderr
+    args = ["allocate", cluster / "cluster.yaml", cluster / "jobs.yaml", "--out", tmp_path]
+    completed = subprocess.run([SIZEWRIGHT, *args], capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
     assert len(list(tmp_path.glob("*.yaml"))) == 3
-    words = ["simulate", trace, "--policy", "default,fifo", "-o", "json"]
-    told = subprocess.run([SIZEWRIGHT, *words], capture_output=True, text=True, timeout=120)
-    assert told.returncode == 0, told.stderr
-    default, fifo = json.loads(told.stdout)["rows"]
+    args = ["simulate", trace, "--policy", "default,fifo", "-o", "json"]
+    completed = subprocess.run([SIZEWRIGHT, *args], capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    default, fifo = json.loads(completed.stdout)["rows"]
     assert default["figures"]["jct_s"]["value"] < fifo["figures"]["jct_s"]["value"]

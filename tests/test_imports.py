@@ -1,4 +1,4 @@
-"""Importing stays cheap and rooms import one way: users feel it as start-up time, and torch stays optional."""
+"""Importing stays cheap, torch stays optional, and subpackages import in one direction."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REPORT = (
 
 
 def loaded(code: str) -> tuple[set[str], str]:
-    """The top-level modules that a fresh interpreter holds at its end, and what it wrote before."""
-    done = subprocess.run(
+    """Return the top-level modules of a fresh interpreter at its end, and its output."""
+    completed = subprocess.run(
         [sys.executable, "-c", f"{REPORT}\n{code}"], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    written, _, modules = done.stdout.rpartition("LOADED")
-    return set(modules.split()), written
+    printed, _, modules = completed.stdout.rpartition("LOADED")
+    return set(modules.split()), printed
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
@@ -37,9 +37,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_recommending_loads_no_engine_and_no_learning_library(store: str, example: Path, output: str) -> None:
-    words = ["recommend", str(example), "--store", store, "--output", output]
-    modules, written = loaded(RECOMMEND.format(words))
-    assert "criteo" in written
+    args = ["recommend", str(example), "--store", store, "--output", output]
+    modules, printed = loaded(RECOMMEND.format(args))
+    assert "criteo" in printed
     assert "numpy" in modules
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas", "matplotlib"}
 
@@ -48,15 +48,15 @@ def test_tuning_loads_no_engine(example: Path, tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "m.jsonl")
     metrics = Metrics(replicas=(), allocation=Allocation.of(1, 1, 1.0, 1.0, 512))
     log.append(Observed(at=datetime.now(timezone.utc), at_s=0.0, metrics=metrics))
-    modules, written = loaded(RECOMMEND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
-    assert "first observation" in written
+    modules, printed = loaded(RECOMMEND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
+    assert "first observation" in printed
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "prometheus_client"}
 
 
 @pytest.mark.parametrize(
     "room", ["models.forms.dlrover", "models.memory.report", "recommender.sizing.select", "api", "executors"]
 )
-def test_rooms_that_run_without_the_engine(room: str) -> None:
+def test_subpackages_outside_the_engine_load_without_it(room: str) -> None:
     modules, _ = loaded(f"import sizewright.{room}")
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas"}
 
@@ -72,8 +72,8 @@ for executor in [FakeExecutor(), *map(get_executor, ("dlrover", "local", "ray"))
 fake = FakeExecutor()
 fake.stop(fake.launch(plan))
 """
-    modules, written = loaded(code)
-    assert "ElasticJob" in written
+    modules, printed = loaded(code)
+    assert "ElasticJob" in printed
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "pandas", "pytest"}
 
 
@@ -81,6 +81,6 @@ def test_imports_go_one_way() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     if not lint.exists():
         pytest.skip("import-linter is not installed")
-    done = subprocess.run([lint, "--no-cache"], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout
-    assert " 0 broken" in done.stdout
+    completed = subprocess.run([lint, "--no-cache"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert completed.returncode == 0, completed.stdout
+    assert " 0 broken" in completed.stdout

@@ -69,8 +69,8 @@ def test_answer_with_a_prior_mentions_only_jobs_of_the_same_name(tmp_path: Path)
     assert answer.status == "ok"
     assert "2 trials of ctr" in answer.reasons[-1]
     assert "other" not in answer.reasons[-1]
-    again = sw.recommend(Job(name="third").with_batch_size(256), store=store, prior="shipped")
-    assert "The store holds" not in " ".join(again.reasons)
+    renamed = sw.recommend(Job(name="third").with_batch_size(256), store=store, prior="shipped")
+    assert "The store holds" not in " ".join(renamed.reasons)
 
 
 def test_passed_trials_are_not_compared_with_the_store(tmp_path: Path) -> None:

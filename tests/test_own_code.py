@@ -1,4 +1,4 @@
-"""The examples of own code as a user runs them: profiled, recommended, run and changed."""
+"""The examples of users' own code: profiled, recommended, run and changed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TENSORFLOW = "tensorflow-cpu==2.21.0"
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after `source .venv/bin/activate`, in the project's folder."""
+def activated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the path and folder as after `source .venv/bin/activate` in the project's folder."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("activated")
 def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/trials.db"
     trials = sw.profile(EXAMPLES / "prints_log.yaml", store=store, trials=6, accept_drift=True)
@@ -52,7 +52,7 @@ def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> No
     assert not (ROOT / "sizewright-logs").exists()
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("activated")
 @pytest.mark.long
 def test_a_trial_that_fails_stops_no_other_and_leaves_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(
@@ -74,7 +74,7 @@ while True:
             "bounds": {"worker": {"replicas": [1, 2], "cpu": [0.2, 0.8]}},
         }
     )
-    monkeypatch.chdir(tmp_path)  # where logs go
+    monkeypatch.chdir(tmp_path)  # the folder of logs
     trials = sw.profile(job, store=f"sqlite:///{tmp_path}/trials.db", trials=4, accept_drift=True)
     assert {trial.status for trial in trials if trial.workers == 1} == {"ok"}
     failed = [trial for trial in trials if trial.workers == 2]
@@ -88,36 +88,36 @@ while True:
         assert log.read_text() == "table users: out of range\n"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("activated")
 def test_torch_distributed_is_run_changed_and_priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sw.load_job(EXAMPLES / "torch_ddp.yaml").with_samples(10**9)
     assert job.command is not None
     command = job.command.model_copy(update={"run": (*job.command.run, "--checkpoint", f"{tmp_path}/model.pt")})
     job = job.model_copy(update={"command": command})
-    monkeypatch.chdir(tmp_path)  # where logs go
+    monkeypatch.chdir(tmp_path)  # the folder of logs
     local = get_executor("local")
-    two, one = Allocation.of(2, 0, 0.6, 1.0, 512), Allocation.of(1, 0, 0.6, 1.0, 512)
-    handle = local.launch(launch_plan(job, two))
-    adjust = launch_plan(job, one).model_copy(update={"kind": "adjust", "current": two})
-    before = local.change_cost(adjust)
+    large, small = Allocation.of(2, 0, 0.6, 1.0, 512), Allocation.of(1, 0, 0.6, 1.0, 512)
+    handle = local.launch(launch_plan(job, large))
+    adjust = launch_plan(job, small).model_copy(update={"kind": "adjust", "current": large})
+    cost_before = local.change_cost(adjust)
     assert not local.wait(handle, 2.0)
     trained = local.observe(handle).samples_trained
     assert trained > 0
     local.adjust(handle, adjust)
-    assert (tmp_path / "model.pt").exists()  # it was asked to end, and wrote it
+    assert (tmp_path / "model.pt").exists()  # written when it was asked to end
     assert local.observe(handle).samples_trained > trained
-    after = local.change_cost(adjust)
-    assert (before.changes, after.changes) == (0, 1)
+    cost_after = local.change_cost(adjust)
+    assert (cost_before.changes, cost_after.changes) == (0, 1)
     outcome = local.stop(handle)
     assert outcome.status == "stopped"
     assert [change.kind for change in outcome.changes] == ["restart"]
 
 
-@pytest.mark.usefixtures("here")
-def test_the_verbs_work_for_own_code_and_tell_mistakes(tmp_path: Path) -> None:
-    def sizewright(*words: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.usefixtures("activated")
+def test_verbs_work_for_own_code_and_report_mistakes(tmp_path: Path) -> None:
+    def sizewright(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "sizewright.cli.main", *words],
+            [sys.executable, "-m", "sizewright.cli.main", *args],
             capture_output=True,
             text=True,
             timeout=120,
@@ -135,9 +135,9 @@ for _ in range(100):
     )
     job = {"name": "own", "command": {"run": f"{sys.executable} train.py"}, "training": {"samples": 900}}
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    done = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5")
-    assert done.returncode == 0, done.stderr
-    assert "Finished: 900 samples" in done.stdout
+    completed = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5")
+    assert completed.returncode == 0, completed.stderr
+    assert "Finished: 900 samples" in completed.stdout
     (tmp_path / "train.py").write_text("print('no such table: users'); raise SystemExit(7)")
     failed = sizewright("run", "job.yaml", "--workers", "1", "--worker-cpu", "0.5")
     assert failed.returncode == 1
@@ -154,7 +154,7 @@ for _ in range(100):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("activated")
 def test_torch_distributed_is_profiled_and_sized(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/trials.db"
     trials = sw.profile(EXAMPLES / "torch_ddp.yaml", store=store, trials=6, accept_drift=True)
@@ -166,9 +166,9 @@ def test_torch_distributed_is_profiled_and_sized(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("activated")
 def test_tensorflows_parameter_servers_are_profiled_and_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment of its own, as users' code is."""
+    """It runs in a separate environment, as the code of users does."""
     venv.create(tmp_path / "tf", with_pip=True)
     python = tmp_path / "tf" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", TENSORFLOW], check=True, timeout=600)

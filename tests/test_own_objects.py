@@ -1,4 +1,4 @@
-"""Models and allocators of one's own, handed over as objects."""
+"""Models and allocators of the user, passed as objects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sizewright.models.table import as_columns
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "cluster"
 
 
-class Least(Allocator):
-    """Each job gets the least that it can have, in order of arrival; it counts how often it is asked."""
+class Smallest(Allocator):
+    """Give each job the smallest candidate, in order of arrival, and count the calls."""
 
     name = "least"
 
@@ -39,20 +39,20 @@ class Least(Allocator):
         return chosen(problem, self.name, choice)
 
 
-class Wrong(Least):
-    """What it gives is there twice, or nothing at all."""
+class Wrong(Smallest):
+    """Return an invalid choice: something twice, or nothing."""
 
     name = "wrong"
 
     def __init__(self, choice: Any) -> None:
-        self.told = choice
+        self.choice = choice
 
     def choose(self, problem: Problem, until: float) -> Solution:
-        return chosen(problem, self.name, np.full(len(problem.jobs), self.told))
+        return chosen(problem, self.name, np.full(len(problem.jobs), self.choice))
 
 
 class Odd(UslModel):
-    """Tells what cannot be."""
+    """Predict invalid values."""
 
     name = "odd"
 
@@ -64,7 +64,7 @@ class Odd(UslModel):
 
 
 class Keen(UslModel):
-    """Believes in many workers."""
+    """Predict that many workers are fast."""
 
     name = "keen"
 
@@ -76,7 +76,7 @@ class Keen(UslModel):
 
 
 class UpsideDown(Keen):
-    """Its upper bound is below its lower one."""
+    """Return an upper bound below the lower bound."""
 
     name = "upside-down"
 
@@ -85,13 +85,13 @@ class UpsideDown(Keen):
         return upper, lower
 
 
-def test_a_cluster_is_divided_by_an_object(tmp_path: Path) -> None:
-    division = sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Least())
+def test_cluster_is_allocated_by_an_object(tmp_path: Path) -> None:
+    division = sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Smallest())
     assert division.policy == "least"
     assert division.valued_by == "progress"
     assert all(share.decision in ("launch", "adjust", "keep") for share in division.shares)
     with pytest.raises(InputError, match=r"policy least defines its own values.*default, slope, hull"):
-        sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Least(), values="own")
+        sw.allocate(CLUSTER / "cluster.yaml", CLUSTER / "jobs.yaml", policy=Smallest(), values="own")
 
 
 @pytest.mark.parametrize("parallel", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -99,55 +99,55 @@ def test_a_trace_is_replayed_under_names_and_objects(parallel: bool) -> None:
     if parallel:
         pytest.importorskip("ray")
         pytest.importorskip("torch")
-    own = Least()
-    told = sw.simulate(CLUSTER / "trace.csv", policies=["fifo", own], jobs=40, parallel=parallel)
-    assert [row.policy for row in told.rows] == ["fifo", "least"]
-    assert told.rows[1].figures["unfinished"].value == 0
-    assert own.asked == 0, "each run has a copy"
+    policy = Smallest()
+    answer = sw.simulate(CLUSTER / "trace.csv", policies=["fifo", policy], jobs=40, parallel=parallel)
+    assert [row.policy for row in answer.rows] == ["fifo", "least"]
+    assert answer.rows[1].figures["unfinished"].value == 0
+    assert policy.asked == 0, "each run has a copy"
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "message"),
     [
-        (Least, "is not a policy"),
+        (Smallest, "is not a policy"),
         (get_allocator("fifo"), "Two policies are named 'fifo'"),
         (Wrong(1), "wrong exceeds the capacity or chooses a column that is not offered"),
         (Wrong(99), "wrong failed: IndexError: .*AllocatorContract"),
         (Wrong(threading.Lock()), "cannot be copied"),
     ],
 )
-def test_policies_that_cannot_be(policy: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_policies_are_refused(policy: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         sw.simulate(CLUSTER / "trace.csv", policies=["fifo", policy], jobs=40)
 
 
-def test_a_recommendation_rests_on_the_model_given(example: Path, store: str) -> None:
-    own = UslModel()
-    answer = sw.recommend(example, store=store, model=own)
+def test_recommendation_uses_the_passed_model(example: Path, store: str) -> None:
+    model = UslModel()
+    answer = sw.recommend(example, store=store, model=model)
     assert answer.status == "ok"
     assert answer.evidence.model == "usl"
     assert set(answer.evidence.parameters) == {"parallel", "serial", "coherence"}
     assert answer == sw.recommend(example, store=store, model="usl")
-    assert not hasattr(own, "fit_"), "a copy is fitted"
-    usual = sw.recommend(example, store=store)
-    assert usual.evidence.model == "default"
-    assert usual == sw.recommend(example, store=store, model="default")
-    assert answer.predicted.throughput != usual.predicted.throughput
+    assert not hasattr(model, "fit_"), "a copy is fitted"
+    default = sw.recommend(example, store=store)
+    assert default.evidence.model == "default"
+    assert default == sw.recommend(example, store=store, model="default")
+    assert answer.predicted.throughput != default.predicted.throughput
 
 
-def test_caps_hold_whatever_a_model_tells(example: Path, store: str) -> None:
+def test_caps_hold_for_any_prediction_of_a_model(example: Path, store: str) -> None:
     job = sw.load_job(example).with_objective("time", None)
     worker = job.bounds.worker.model_copy(update={"replicas": (1, 64)})
     job = job.model_copy(update={"bounds": job.bounds.model_copy(update={"worker": worker})})
     with TrialStore(store, create=False) as opened:
         trials = opened.trials()
-    most = 2 * max(trial.workers for trial in trials)
-    near = sw.recommend(job, trials=trials, model=Keen())
-    far = sw.recommend(job, trials=trials, model=Keen(), extrapolate=True)
-    assert near.target.replicas("worker") == most < far.target.replicas("worker") == 64
-    assert any(reason.startswith("The measured range cap ruled out") for reason in near.reasons)
-    assert (near.evidence.extrapolated, far.evidence.extrapolated) == (False, True)
-    rate = near.predicted.throughput
+    limit = 2 * max(trial.workers for trial in trials)
+    capped = sw.recommend(job, trials=trials, model=Keen())
+    uncapped = sw.recommend(job, trials=trials, model=Keen(), extrapolate=True)
+    assert capped.target.replicas("worker") == limit < uncapped.target.replicas("worker") == 64
+    assert any(reason.startswith("The measured range cap ruled out") for reason in capped.reasons)
+    assert (capped.evidence.extrapolated, uncapped.evidence.extrapolated) == (False, True)
+    rate = capped.predicted.throughput
     assert 0 < rate.lower < rate.value < rate.upper
 
 
@@ -156,12 +156,12 @@ def test_a_model_that_cannot_take_the_trials_says_so(example: Path, store: str) 
     assert answer.status == "not_enough_data"
     assert "have measured phases" in answer.reasons[0]
     with TrialStore(store, create=False) as opened:
-        few = opened.trials()[:2]
-    assert sw.recommend(example, trials=few, model="gp").status == "not_enough_data"
+        trials = opened.trials()[:2]
+    assert sw.recommend(example, trials=trials, model="gp").status == "not_enough_data"
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         (Odd(), "odd returned samples/s that are 0, negative or not finite"),
         (Odd(-1.0), "odd returned samples/s that are 0, negative or not finite"),
@@ -171,8 +171,8 @@ def test_a_model_that_cannot_take_the_trials_says_so(example: Path, store: str) 
         ("uls", "did you mean 'usl'"),
     ],
 )
-def test_models_that_cannot_be(model: Any, told: str, example: Path, store: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_models_are_refused(model: Any, message: str, example: Path, store: str) -> None:
+    with pytest.raises(InputError, match=message):
         sw.recommend(example, store=store, model=model)
 
 
@@ -181,7 +181,7 @@ def test_a_prior_is_for_the_default_model(example: Path, store: str) -> None:
         sw.recommend(example, store=store, model=get_model("usl"), prior="shipped")
 
 
-def test_a_report_shows_the_curves_of_the_model_given(example: Path, store: str, tmp_path: Path) -> None:
+def test_report_shows_the_curves_of_the_passed_model(example: Path, store: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (page,), _ = sw.report(example, store=store, model="usl", out=tmp_path / "report.html")
     assert "model usl" in page.read_text()

@@ -1,4 +1,4 @@
-"""Paths that a user writes: relative ones count from their folder or from the file that names them, `~` is home."""
+"""Paths of users: relative ones start at the working folder or at the file that names them, `~` is the home folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's home, and a working folder elsewhere."""
+    """Return the user's home, with a working folder elsewhere."""
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -39,18 +39,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_snapshots_of_a_run_are_in_the_folder_that_was_named_and_it_goes_on_from_there(
+def test_run_writes_snapshots_to_the_named_folder_and_resumes_from_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = launch_plan(Job.model_validate(TINY), Allocation.of(1, 1, 1.0, 1.0, 16))
     Path("plan.yaml").write_text(LocalExecutor().render(plan))
-    ended = sw.run("plan.yaml", folder="snapshots", snapshot_s=0.1, samples=1000, record=False)
-    assert ended.status == "finished"
+    outcome = sw.run("plan.yaml", folder="snapshots", snapshot_s=0.1, samples=1000, record=False)
+    assert outcome.status == "finished"
     assert list((home.parent / "work" / "snapshots").glob("*/*"))
     monkeypatch.chdir(home)
-    again = sw.run("../work/plan.yaml", resume="../work/snapshots", record=False)
-    assert (again.status, again.samples) == ("finished", 2000)
-    assert again.samples_resumed > 0
+    resumed = sw.run("../work/plan.yaml", resume="../work/snapshots", record=False)
+    assert (resumed.status, resumed.samples) == ("finished", 2000)
+    assert resumed.samples_resumed > 0
 
 
 def test_a_store_stays_where_it_was_when_the_working_folder_changes(
@@ -75,7 +75,7 @@ def test_the_home_folder_is_found_in_the_url_of_a_store(home: Path, url: str) ->
     assert api.inputs.store_path(url) == home / "s.db"
 
 
-def test_logs_that_grow_stay_where_they_began(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_logs_stay_at_their_first_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [
         AuditLog("ledger.jsonl"),
         DecisionLog("decisions.jsonl"),
@@ -86,8 +86,8 @@ def test_logs_that_grow_stay_where_they_began(home: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(home)
     for log in logs:
         log.check()
-    made = {str(path.relative_to(home.parent)) for path in home.parent.rglob("*.jsonl")}
-    assert made == {"work/ledger.jsonl", "work/decisions.jsonl", "work/metrics.jsonl", "home/mine.jsonl"}
+    created = {str(path.relative_to(home.parent)) for path in home.parent.rglob("*.jsonl")}
+    assert created == {"work/ledger.jsonl", "work/decisions.jsonl", "work/metrics.jsonl", "home/mine.jsonl"}
     assert (home.parent / "work" / "plans").is_dir()
 
 
@@ -118,7 +118,7 @@ def test_files_are_found_below_the_home_folder(home: Path, example: Path) -> Non
     assert files == [home / "r.html"]
 
 
-def test_paths_in_files_count_from_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_files_are_relative_to_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "own.yaml").write_text("command: {run: python train.py, folder: code}")
     (home / "jobs.yaml").write_text("jobs: [{job: own.yaml, table: ~/t.csv}]")
     (queued,) = Queue.load("../home/jobs.yaml").jobs
@@ -155,7 +155,7 @@ def test_a_command_runs_in_the_folder_of_its_job_file(home: Path) -> None:
         assert session.job.command.folder == str(home)
 
 
-def test_a_log_that_data_names_counts_from_the_working_folder(home: Path, example: Path) -> None:
+def test_data_option_is_relative_to_the_working_folder(home: Path, example: Path) -> None:
     row = "\t".join(["1", *["2"] * 13, *["0a"] * 26]) + "\n"
     (home / "day_1.tsv").write_text(row * 5)
     Path("day_2.tsv").write_text(row * 5)

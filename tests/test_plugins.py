@@ -1,4 +1,4 @@
-"""What other packages register: the examples, and some that are broken beside them."""
+"""Plugins of other packages: the examples, and some that are broken."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ ROOMS: dict[str, tuple[Callable[[], Any], Callable[[str], Any], str]] = {
 
 
 def register(folder: Path, group: str, name: str, value: str) -> None:
-    """As an installed package does."""
+    """Register a plugin as an installed package does."""
     about = folder / f"{group}_{name}-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {group}-{name}\nVersion: 0.1\n")
     (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
 
 
-def run(*words: object, path: Path, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(*args: object, path: Path, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), *sys.path])}
-    told = [sys.executable, *map(str, words)]
-    return subprocess.run(told, env=env, cwd=folder, capture_output=True, text=True, timeout=200)
+    command = [sys.executable, *map(str, args)]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=200)
 
 
-def sizewright(*words: object, path: Path) -> str:
-    done = run("-m", "sizewright.cli.main", *words, path=path)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def sizewright(*args: object, path: Path) -> str:
+    completed = run("-m", "sizewright.cli.main", *args, path=path)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder with all examples in it, as if they were installed there."""
+    """Return a folder with all examples, as if they were installed there."""
     folder = tmp_path / "installed"
     folder.mkdir()
     for room, (group, name, value) in EXAMPLES.items():
@@ -113,7 +113,7 @@ def test_invalid_plugin_is_refused_with_the_reason(
     names, get, noun = ROOMS[group]
     with pytest.raises(InputError, match=f"'odd' is not a valid {noun}: {fault}.*sizewright.testing"):
         get("odd")
-    if noun != "executor":  # one of these is known by what it makes
+    if noun != "executor":  # one of these is recognised by its result
         assert "odd" not in names()
 
 
@@ -146,39 +146,39 @@ def test_builtin_name_loads_no_plugin(tmp_path: Path, example: Path, store: str)
 
 def test_verbs_take_a_model_that_is_registered(installed: Path, example: Path, store: str, tmp_path: Path) -> None:
     table = ROOT / "benchmarks" / "tables" / "counts.csv"
-    words = ("--model", "power-law", "--seeds", 1)
-    assert "power-law" in sizewright("models", "compare", table, *words, path=installed)
+    options = ("--model", "power-law", "--seeds", 1)
+    assert "power-law" in sizewright("models", "compare", table, *options, path=installed)
     answer = sizewright("recommend", example, "--store", store, "--model", "power-law", path=installed)
     assert "model power-law" in answer
 
 
 def test_verbs_take_an_allocator_that_is_registered(installed: Path, tmp_path: Path) -> None:
     cluster = ROOT / "examples" / "cluster"
-    words = (cluster / "cluster.yaml", cluster / "jobs.yaml", "--policy", "afs-l")
-    assert "Policy afs-l, " in sizewright("allocate", *words, path=installed)
+    args = (cluster / "cluster.yaml", cluster / "jobs.yaml", "--policy", "afs-l")
+    assert "Policy afs-l, " in sizewright("allocate", *args, path=installed)
     trace = tmp_path / "trace.csv"
     trace.write_text("arrived_s,duration_s,gpu\n" + "".join(f"{60 * i},{600 + 100 * i},2\n" for i in range(20)))
     for policies in ("fifo,afs-l", "all"):
-        told = sizewright("simulate", trace, "--policy", policies, "-o", "json", path=installed)
-        names = [row["policy"] for row in json.loads(told)["rows"]]
+        output = sizewright("simulate", trace, "--policy", policies, "-o", "json", path=installed)
+        names = [row["policy"] for row in json.loads(output)["rows"]]
         assert names == (["fifo", "afs-l"] if policies != "all" else [*ALLOCATORS, "afs-l"])
 
 
 @pytest.mark.parametrize("room", EXAMPLES)
 def test_the_examples_keep_their_contracts(room: str) -> None:
     example = ROOT / "examples" / f"{room}_plugin"
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "test_contract.py")
-    done = run(*words, path=example, folder=example)
-    assert done.returncode == 0, done.stdout
-    assert "failed" not in done.stdout
+    args = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "test_contract.py")
+    completed = run(*args, path=example, folder=example)
+    assert completed.returncode == 0, completed.stdout
+    assert "failed" not in completed.stdout
 
 
 @pytest.mark.long
 def test_the_examples_install(tmp_path: Path) -> None:
     for room in EXAMPLES:
         source = shutil.copytree(ROOT / "examples" / f"{room}_plugin", tmp_path / room)  # building leaves files there
-        words = ("-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "site", source)
-        done = run(*words, path=tmp_path, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-    found = run("-c", _FIND, path=tmp_path / "site", folder=tmp_path)
-    assert found.stdout == "processes power-law afs-l\n", found.stderr
+        args = ("-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "site", source)
+        completed = run(*args, path=tmp_path, folder=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+    listing = run("-c", _FIND, path=tmp_path / "site", folder=tmp_path)
+    assert listing.stdout == "processes power-law afs-l\n", listing.stderr

@@ -1,4 +1,4 @@
-"""What holds a user's jobs and data is for that user alone."""
+"""Files with a user's jobs and data are readable for that user alone."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def snapshot(folder: Path) -> None:
 
 
 def log(folder: Path) -> None:
-    read, write = os.pipe()
-    os.write(write, b"a line\n")
-    os.close(write)
-    Log(io.FileIO(read), folder / "worker-0.log", lambda text, at_s: None).close()  # type: ignore[arg-type]
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"a line\n")
+    os.close(write_end)
+    Log(io.FileIO(read_end), folder / "worker-0.log", lambda text, at_s: None).close()  # type: ignore[arg-type]
 
 
 def ledger(folder: Path) -> None:
@@ -44,7 +44,7 @@ def ledger(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
-def test_it_is_readable_for_nobody_else(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_file_is_readable_only_for_its_owner(make: Callable[[Path], None], tmp_path: Path) -> None:
     os.umask(before := os.umask(0))
     try:
         os.umask(0)
@@ -58,11 +58,11 @@ def test_it_is_readable_for_nobody_else(make: Callable[[Path], None], tmp_path: 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
-def test_another_user_reads_none_of_it(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_another_user_can_read_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     make(tmp_path)
-    words = ["/bin/sh", "-c", 'for at; do ! test -r "$at" || echo "$at"; done', "sh"]
+    args = ["/bin/sh", "-c", 'for at; do ! test -r "$at" || echo "$at"; done', "sh"]
     files = [str(path) for path in tmp_path.rglob("*") if path.is_file()]
-    done = subprocess.run([*words, *files], user=65534, extra_groups=(), capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    completed = subprocess.run([*args, *files], user=65534, extra_groups=(), capture_output=True, text=True, check=True)
+    assert completed.stdout == ""

@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_logged_can_be_read_from_outside(folder: Path) -> None:
+def test_logged_samples_can_be_read_from_another_process(folder: Path) -> None:
     for _ in range(3):
         log_samples(100, data_s=0.5, compute_s=1.0)
     (reading,) = read_progress(folder).values()
@@ -25,7 +25,7 @@ def test_what_is_logged_can_be_read_from_outside(folder: Path) -> None:
     assert reading.at_s > 0
 
 
-def test_without_the_folder_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_samples_without_a_folder_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     log_samples(5)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gone"))
@@ -34,7 +34,7 @@ def test_without_the_folder_nothing_happens(tmp_path: Path, monkeypatch: pytest.
     assert read_progress(tmp_path / "gone") == {}
 
 
-def test_less_than_none_is_refused() -> None:
+def test_negative_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="below 0"):
         log_samples(-1)
 
@@ -46,9 +46,9 @@ def test_each_process_counts_for_itself(folder: Path) -> None:
         log_samples(5)
         os._exit(0)
     os.waitpid(child, 0)
-    found = read_progress(folder)
-    assert found[os.getpid()].samples == 7
-    assert found[child].samples == 5
+    samples = read_progress(folder)
+    assert samples[os.getpid()].samples == 7
+    assert samples[child].samples == 5
 
 
 def test_threads_lose_nothing(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_threads_lose_nothing(folder: Path) -> None:
     assert read_progress(folder)[os.getpid()].samples == 8000
 
 
-def test_it_needs_the_standard_library_alone() -> None:
+def test_log_samples_needs_only_the_standard_library() -> None:
     program = "import sys; from sizewright import log_samples; log_samples(1); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "pydantic", "torch", "ray", "pandas"} & set(loaded)
@@ -70,7 +70,7 @@ _PRINTS = """
 import os, sizewright
 for _ in range(1000):
     sizewright.log_samples(64, compute_s=0.5)
-child = os.fork()  # it tells nothing, and so it is not counted twice
+child = os.fork()  # it logs nothing, and so it is not counted twice
 if child:
     os.waitpid(child, 0)
     print("done")
@@ -79,13 +79,13 @@ if child:
 
 def test_without_a_shared_folder_sums_are_printed_now_and_then() -> None:
     env = os.environ | {VARIABLE: STDOUT}
-    done = subprocess.run([sys.executable, "-c", _PRINTS], env=env, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    told = [found for line in lines if (found := read_line(line))]
-    assert 2 <= len(told) <= 3, "the first step, perhaps one of a slow host, and the end"
-    assert (told[0].reading.samples, told[-1].reading.samples, told[-1].reading.steps) == (64, 64_000, 1000)
-    assert told[-1].reading.compute_s == 500
-    assert len({each.process for each in told}) == 1
+    completed = subprocess.run([sys.executable, "-c", _PRINTS], env=env, capture_output=True, text=True, check=True)
+    lines = completed.stdout.splitlines()
+    records = [record for line in lines if (record := read_line(line))]
+    assert 2 <= len(records) <= 3, "the first step, perhaps one of a slow host, and the end"
+    assert (records[0].reading.samples, records[-1].reading.samples, records[-1].reading.steps) == (64, 64_000, 1000)
+    assert records[-1].reading.compute_s == 500
+    assert len({each.process for each in records}) == 1
     assert "done" in lines
 
 
@@ -97,5 +97,5 @@ def test_without_a_shared_folder_sums_are_printed_now_and_then() -> None:
         'sizewright-progress {"process": 1, "sums": {"other": 1}, "container": {}}',
     ],
 )  # fmt: skip
-def test_other_lines_tell_nothing(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert read_line(line) is None

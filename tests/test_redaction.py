@@ -11,7 +11,7 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("http://alice:s3cret@host:9090/x", "http://alice:***@host:9090/x"),
         ("at http://alice:s3@cret@host: no", "at http://alice:***@host: no"),
@@ -56,8 +56,8 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
         ("the session: it has ended; name: is missing; its token: none",) * 2,
     ],
 )
-def test_passwords_are_replaced_and_nothing_else(text: str, shown: str) -> None:
-    assert redacted(text) == shown
+def test_passwords_are_replaced_and_nothing_else(text: str, expected: str) -> None:
+    assert redacted(text) == expected
 
 
 SECRET = "h0nter2secret"
@@ -89,7 +89,7 @@ def test_variables_that_are_named_as_secrets_are_ones(name: str) -> None:
 def test_the_user_of_curl_loses_the_password() -> None:
     assert list(hide_in_words(["/usr/bin/curl", "-u", "me:pw", "x"])) == ["/usr/bin/curl", "-u", "me:<hidden>", "x"]
     plain = ["docker", "run", "-u", "me:staff"], ["curl", "-u", "$USER:$PASS"]
-    assert [list(hide_in_words(words)) for words in plain] == [*plain]
+    assert [list(hide_in_words(args)) for args in plain] == [*plain]
 
 
 @given(
@@ -136,22 +136,22 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
-def test_a_variable_that_is_named_as_secrets_are_may_be_one(name: str) -> None:
+def test_variable_named_like_a_secret_is_treated_as_one(name: str) -> None:
     assert may_be_secret(name, "x")
 
 
 @pytest.mark.parametrize("value", SECRET_VALUES)
-def test_a_value_that_has_the_form_of_a_key_may_be_one(value: str) -> None:
+def test_value_in_the_form_of_a_key_is_treated_as_a_secret(value: str) -> None:
     assert may_be_secret("SETTING", value)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_plain_setting_is_none(name: str) -> None:
+def test_plain_setting_is_not_a_secret(name: str) -> None:
     assert not may_be_secret(name, PLAIN[name])
 
 
 def test_no_key_of_our_own_records_and_tables_is_taken_for_a_secret() -> None:
-    """What is printed as JSON or YAML passes the redactor, too."""
+    """Records printed as JSON or YAML pass the redactor, too."""
     import sizewright.spec as spec
     from sizewright.datasets.trials.trial import Trial
     from sizewright.spec._base import Record

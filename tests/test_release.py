@@ -1,4 +1,4 @@
-"""What is released works by itself: the wheel, in an empty environment, without extras. `make release-check`."""
+"""The built wheel works in an empty environment without extras. `make release-check` runs these tests."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # what is under version control, without what was built before
+    source = folder / "source"  # the files under version control, without build products
     subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", source], check=True)
-    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source]
-    subprocess.run(words, check=True, timeout=600)
-    (made,) = folder.glob("sizewright-*.whl")
-    return made
+    args = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source]
+    subprocess.run(args, check=True, timeout=600)
+    (wheel_path,) = folder.glob("sizewright-*.whl")
+    return wheel_path
 
 
 @pytest.fixture(scope="module")
 def call(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """The installed command, in an environment that holds the core alone."""
+    """Return a function that runs the installed command in an environment with the core alone."""
     folder = tmp_path_factory.mktemp("empty")
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
-    words = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel]
-    subprocess.run(words, check=True, timeout=900)
+    args = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel]
+    subprocess.run(args, check=True, timeout=900)
     work = folder / "work"
     work.mkdir()
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SIZEWRIGHT"))}
 
-    def run(*words: object, exits: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([folder / "env/bin/sizewright", *map(str, words)], cwd=work, env=env, text=True,
+    def run(*args: object, exits: int = 0) -> subprocess.CompletedProcess[str]:
+        completed = subprocess.run([folder / "env/bin/sizewright", *map(str, args)], cwd=work, env=env, text=True,
                               capture_output=True, timeout=300, check=False)  # fmt: skip
-        assert done.returncode == exits, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done
+        assert completed.returncode == exits, f"{args}: {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        assert "Traceback" not in completed.stderr
+        return completed
 
     return run
 
 
 def test_the_wheel_holds_what_the_code_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {
+    required = {
         path.relative_to(ROOT).as_posix()
         for pattern in (
             "py.typed",
@@ -65,7 +65,9 @@ def test_the_wheel_holds_what_the_code_reads(wheel: Path) -> None:
         )
         for path in (ROOT / "sizewright").glob(pattern)
     }
-    assert {"sizewright/py.typed", "sizewright/reporting/page.html", "sizewright/spec/starter.yaml"} <= wanted <= names
+    assert (
+        {"sizewright/py.typed", "sizewright/reporting/page.html", "sizewright/spec/starter.yaml"} <= required <= names
+    )
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/"))]
 
 
@@ -75,8 +77,8 @@ def test_offline_verbs_work_without_extras(call: Call) -> None:
     assert json.loads(call("memory", "job.yaml", "-o", "json").stdout)["tables"]
     assert json.loads(call("schema", "plan").stdout)["title"] == "Plan"
     call("trials", "import", EXAMPLES / "criteo-trials.csv", "--job", EXAMPLES / "criteo.yaml")
-    told = json.loads(call("recommend", EXAMPLES / "criteo.yaml", "-o", "json").stdout)
-    assert told["status"] == "ok"
+    recommendation = json.loads(call("recommend", EXAMPLES / "criteo.yaml", "-o", "json").stdout)
+    assert recommendation["status"] == "ok"
     assert "Predicted from" in call("recommend", "job.yaml", "--prior", "shipped").stdout
     call("recommend", EXAMPLES / "criteo.yaml", "--executor", "kubeflow", "--out", "job-manifest.yaml")
     call("models", "compare", ROOT / "benchmarks" / "tables" / "counts.csv", "--seeds", "1", "--model", "usl")
@@ -88,7 +90,7 @@ def test_offline_verbs_work_without_extras(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "extra"),
+    ("args", "extra"),
     [
         (["profile", EXAMPLES / "criteo.yaml"], "profile"),
         (["run", EXAMPLES / "criteo.yaml", "--workers", 1, "--ps", 1, "--worker-cpu", 1, "--ps-cpu", 1], "profile"),
@@ -98,7 +100,7 @@ def test_offline_verbs_work_without_extras(call: Call) -> None:
     ],
     ids=lambda value: str(value[0]) if isinstance(value, list) else value,
 )
-def test_a_verb_that_needs_an_extra_names_it(call: Call, words: list[object], extra: str) -> None:
-    told = call(*words, exits=1)
-    assert f"pip install 'sizewright[{extra}]'" in told.stderr
-    assert len(told.stderr.strip().splitlines()) <= 2
+def test_a_verb_that_needs_an_extra_names_it(call: Call, args: list[object], extra: str) -> None:
+    result = call(*args, exits=1)
+    assert f"pip install 'sizewright[{extra}]'" in result.stderr
+    assert len(result.stderr.strip().splitlines()) <= 2

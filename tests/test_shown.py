@@ -1,4 +1,4 @@
-"""Nobody's text steers the terminal of who reads it: names of hosts, of columns, of pods, keys, logs."""
+"""Control characters in names of hosts, columns, pods, keys and logs never reach the user's terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def is_plain(text: str) -> bool:
     return not any(c in text for c in "\x1b\x07\x9b\x08\x7f\r\u202e")
 
 
-def said(*words: str) -> str:
-    command = [sys.executable, "-m", "sizewright.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, check=False)
-    return (done.stdout + done.stderr).decode()
+def output_of(*args: str) -> str:
+    command = [sys.executable, "-m", "sizewright.cli.main", *args]
+    completed = subprocess.run(command, capture_output=True, check=False)
+    return (completed.stdout + completed.stderr).decode()
 
 
 def test_control_characters_go_and_text_stays() -> None:
@@ -50,7 +50,7 @@ def test_tables_on_a_terminal_have_none(tmp_path: Path, example: Path) -> None:
     with sw.open_store(store, create=True) as opened:
         opened.add_all([sw.Trial.model_validate(row | {"job_hash": sw.load_job(example).hash}) for row in rows])
     for form in ("table", "json", "yaml"):
-        printed = said("recommend", str(example), "--store", store, "-o", form)
+        printed = output_of("recommend", str(example), "--store", store, "-o", form)
         assert "owned" in printed, form
         assert is_plain(printed), form
 
@@ -58,6 +58,6 @@ def test_tables_on_a_terminal_have_none(tmp_path: Path, example: Path) -> None:
 def test_columns_that_are_left_out_are_printed_without_them(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"workers,ps,throughput,x{EVIL}\n1,1,5.5,1\n".replace("\r", ""))
-    printed = said("trials", "import", str(path), "--store", str(tmp_path / "s.db"))
+    printed = output_of("trials", "import", str(path), "--store", str(tmp_path / "s.db"))
     assert "owned" in printed
     assert is_plain(printed)

@@ -1,4 +1,4 @@
-"""Any signal at any moment, also twice, to the process alone or to all of its terminal."""
+"""Signals at any moment, also twice, to the process alone or to its whole process group."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ for i in range(1000000):
 
 
 def interrupt(
-    words: list[str], after_s: float, signals: list[signal.Signals], folder: Path, *, all_of_group: bool
+    args: list[str], after_s: float, signals: list[signal.Signals], folder: Path, *, all_of_group: bool
 ) -> str:
     """Sends the signals, one soon after the other, and checks what is left; the answer is what was said."""
     process = subprocess.Popen(
-        [*COMMAND, *words],
+        [*COMMAND, *args],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,16 +52,18 @@ def interrupt(
         if process.poll() is None:
             os.killpg(process.pid, number) if all_of_group else process.send_signal(number)
             time.sleep(0.05)
-    out, told = process.communicate(timeout=120)
-    what = f"{words[0]} after {after_s:.2f} s: {process.returncode}, {told}"
-    if process.returncode != 0 and -process.returncode not in signals:  # unless Python itself begins or ends
-        assert process.returncode - 128 in signals, what  # two that come at once are handled in their order
-        assert "Traceback" not in told, what
-        assert "topped" in out + told, what
-    left = [p for p in started[1:] if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    assert psutil.wait_procs(left, timeout=5)[1] == [], what
-    assert groups_of(process.pid) == [], what
-    return told
+    out, stderr = process.communicate(timeout=120)
+    description = f"{args[0]} after {after_s:.2f} s: {process.returncode}, {stderr}"
+    if process.returncode != 0 and -process.returncode not in signals:  # not while Python itself starts or exits
+        assert process.returncode - 128 in signals, (
+            description
+        )  # signals that arrive together are handled in their order
+        assert "Traceback" not in stderr, description
+        assert "topped" in out + stderr, description
+    survivors = [p for p in started[1:] if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert psutil.wait_procs(survivors, timeout=5)[1] == [], description
+    assert groups_of(process.pid) == [], description
+    return stderr
 
 
 @pytest.fixture
@@ -77,9 +79,9 @@ def own_code(tmp_path: Path) -> Path:
 def test_signal_twice_ends_a_profile_with_one_sentence(
     own_code: Path, tmp_path: Path, number: signal.Signals, all_of_group: bool
 ) -> None:
-    words = ["profile", str(own_code), "--store", str(tmp_path / "t.db")]
-    told = interrupt(words, 2.5, [number, number], tmp_path, all_of_group=all_of_group)
-    assert told.count("Stopped") == 1
+    args = ["profile", str(own_code), "--store", str(tmp_path / "t.db")]
+    stderr = interrupt(args, 2.5, [number, number], tmp_path, all_of_group=all_of_group)
+    assert stderr.count("Stopped") == 1
 
 
 @pytest.mark.long
@@ -90,7 +92,7 @@ def test_any_signal_at_any_moment_ends_any_verb(example: Path, own_code: Path, t
     trace = tmp_path / "trace.csv"
     trace.write_text("arrived_s,duration_s,gpu\n" + "".join(f"{i * 10},{600 + i},1\n" for i in range(2000)))
     sizes = ["--workers", "1", "--worker-cpu", "0.3"]
-    words, most_s = rng.choice(
+    args, max_s = rng.choice(
         [
             (["profile", str(example), *store], 16.0),
             (["profile", str(own_code), *store], 8.0),
@@ -102,4 +104,4 @@ def test_any_signal_at_any_moment_ends_any_verb(example: Path, own_code: Path, t
         ]
     )
     signals = rng.choices(SIGNALS, k=rng.choice([1, 2, 2, 3]))
-    interrupt(words, rng.uniform(0.6, most_s), signals, tmp_path, all_of_group=rng.random() < 0.4)
+    interrupt(args, rng.uniform(0.6, max_s), signals, tmp_path, all_of_group=rng.random() < 0.4)

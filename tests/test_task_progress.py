@@ -1,4 +1,4 @@
-"""Work that tells how far it is."""
+"""Tests of progress reports of long tasks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sizewright.task_progress import part, progress_listener, report_progress, s
 Heard = list[tuple[str, float, float]]
 
 
-def test_steps_are_told_before_each_and_at_the_end() -> None:
+def test_steps_are_reported_before_each_and_at_the_end() -> None:
     heard: Heard = []
-    with progress_listener(lambda *told: heard.append(told)):
+    with progress_listener(lambda *report: heard.append(report)):
         assert list(steps("reading", "ab")) == ["a", "b"]
         assert list(steps("nothing", [])) == []
     assert heard == [("reading", 0, 2), ("reading", 1, 2), ("reading", 2, 2)]
 
 
-def test_a_part_is_told_as_its_share_of_the_whole() -> None:
+def test_part_is_reported_as_its_share_of_the_total() -> None:
     heard: Heard = []
-    with progress_listener(lambda *told: heard.append(told)), part("whole", 1, 4):
+    with progress_listener(lambda *report: heard.append(report)), part("whole", 1, 4):
         report_progress("inside", 1, 2)
         with part("inside", 1, 2):
             report_progress("further inside", 1, 2)
@@ -27,15 +27,15 @@ def test_a_part_is_told_as_its_share_of_the_whole() -> None:
     assert heard == [("whole", share, 4) for share in shares]
 
 
-def test_nobody_has_to_listen() -> None:
+def test_report_without_listener_does_nothing() -> None:
     report_progress("reading", 1, 2)
     with part("whole", 0, 1):
         assert list(steps("reading", [1])) == [1]
 
 
-def test_what_other_threads_do_is_not_heard() -> None:
+def test_reports_of_other_threads_are_ignored() -> None:
     heard: Heard = []
-    with progress_listener(lambda *told: heard.append(told)):
+    with progress_listener(lambda *report: heard.append(report)):
         other = threading.Thread(target=lambda: report_progress("elsewhere", 1, 2))
         other.start()
         other.join()

@@ -1,4 +1,4 @@
-"""Traces of clusters: every format is read in order, with notes on the jobs left out."""
+"""Every format of cluster traces is read in order, with notes on the jobs left out."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sizewright.errors import InputError
 PLAIN = "arrived_s,duration_s,gpu,cpu\n10,100,1,4\n15,50.5,2,8\n"
 
 
-def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
+def write_trace(folder: Path, text: str, name: str = "trace.csv") -> Path:
     path = folder / name
     path.write_text(text)
     return path
 
 
-def test_a_plain_trace(tmp_path: Path) -> None:
-    trace = read_trace(written(tmp_path, "job,arrived_s,duration_s,gpu,cpu\na,10,100,1,4\nb,15,50,2,8\n"))
+def test_plain_trace_is_read(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path, "job,arrived_s,duration_s,gpu,cpu\na,10,100,1,4\nb,15,50,2,8\n"))
     assert (trace.jobs, list(trace.arrived_s), list(trace.duration_s)) == (("a", "b"), [0, 5], [100, 50])
     assert {name: list(amounts) for name, amounts in trace.needs.items()} == {"gpu": [1, 2], "cpu": [4, 8]}
     assert trace.notes == ()
@@ -41,16 +41,22 @@ def test_unsorted_rows_are_sorted_and_invalid_rows_left_out(tmp_path: Path) -> N
         "job,arrived_s,duration_s,gpu\nb,20,50,2\na,10,100,1\na,11,5,1\nc,x,5,1\nd,12,-5,1\ne,12,5,-1\nf,12,5,0\n"
         "g,13,inf,1\n"
     )
-    trace = read_trace(written(tmp_path, text))
+    trace = read_trace(write_trace(tmp_path, text))
     assert trace.jobs == ("a", "b")
     notes = " ".join(trace.notes)
-    for why in ("no time of arrival", "0, negative or unknown", "negative amount", "nothing of any", "an earlier one"):
-        assert why in notes
+    for reason in (
+        "no time of arrival",
+        "0, negative or unknown",
+        "negative amount",
+        "nothing of any",
+        "an earlier one",
+    ):
+        assert reason in notes
     assert "2 jobs are left out: they have a duration" in notes
     assert "rows were not in order of arrival and are sorted" in notes
 
 
-def test_philly(tmp_path: Path) -> None:
+def test_philly_trace_is_read(tmp_path: Path) -> None:
     text = "timestamp,duration,num_gpus,vc\n2017-10-01 00:00:10,100,1,x\n2017-10-01 00:01:10,60,8,y\n"
     path = tmp_path / "philly.csv.gz"
     path.write_bytes(gzip.compress(text.encode()))
@@ -68,13 +74,13 @@ def test_the_published_philly_trace(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("header", [True, False])
-def test_alibaba_adds_up_the_roles_of_a_job(tmp_path: Path, header: bool) -> None:
+def test_alibaba_trace_sums_the_roles_of_a_job(tmp_path: Path, header: bool) -> None:
     names = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
     rows = (
         "x,worker,2,Terminated,100,200,600,30,50,V100\nx,ps,1,Terminated,90,210,400,10,,\n"
         "y,worker,1,Failed,100,200,600,30,50,V100\nz,worker,1,Terminated,300,400,100,5,100,T4\n"
     )
-    trace = read_trace(written(tmp_path, (names if header else "") + rows))
+    trace = read_trace(write_trace(tmp_path, (names if header else "") + rows))
     assert trace.jobs == ("x", "z")
     assert list(trace.arrived_s) == [0, 210]
     assert list(trace.duration_s) == [120, 100]
@@ -94,18 +100,18 @@ def test_alibaba_adds_up_the_roles_of_a_job(tmp_path: Path, header: bool) -> Non
 )
 def test_table_that_is_not_a_trace_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_trace(written(tmp_path, text))
+        read_trace(write_trace(tmp_path, text))
 
 
 @pytest.mark.parametrize("last", ["1e308", "1e12"])
 def test_arrivals_over_centuries_are_refused(tmp_path: Path, last: str) -> None:
-    path = written(tmp_path, f"job,arrived_s,duration_s,gpu\na,-{last},10,1\nb,{last},10,1\n")
+    path = write_trace(tmp_path, f"job,arrived_s,duration_s,gpu\na,-{last},10,1\nb,{last},10,1\n")
     with pytest.raises(InputError, match="more than three centuries"):
         read_trace(path)
 
 
-def test_faults_of_files_and_kinds(tmp_path: Path) -> None:
-    good = written(tmp_path, "arrived_s,duration_s,gpu\n1,2,1\n")
+def test_invalid_files_and_kinds_are_refused(tmp_path: Path) -> None:
+    good = write_trace(tmp_path, "arrived_s,duration_s,gpu\n1,2,1\n")
     with pytest.raises(InputError, match="No trace at"):
         read_trace(tmp_path / "none.csv")
     with pytest.raises(InputError, match="no traces of kind 'google'"):
@@ -120,15 +126,15 @@ def test_a_part_of_a_trace_counts_from_its_beginning() -> None:
     assert (part.jobs, list(part.arrived_s), list(part.needs["gpu"])) == (("b",), [1], [2])
 
 
-def test_a_demand_of_inference(tmp_path: Path) -> None:
-    assert list(read_demand(written(tmp_path, "servers\n4\n5.5\n"))) == [4, 5.5]
+def test_inference_demand_is_read(tmp_path: Path) -> None:
+    assert list(read_demand(write_trace(tmp_path, "servers\n4\n5.5\n"))) == [4, 5.5]
     with pytest.raises(InputError, match="no column servers"):
-        read_demand(written(tmp_path, "gpus\n4\n"))
+        read_demand(write_trace(tmp_path, "gpus\n4\n"))
     with pytest.raises(InputError, match="negative or not a number"):
-        read_demand(written(tmp_path, "servers\n4\n-1\n"))
+        read_demand(write_trace(tmp_path, "servers\n4\n-1\n"))
 
 
-def test_philly_as_it_is_published(shared: Path) -> None:
+def test_published_philly_json_is_read(shared: Path) -> None:
     trace = read_trace(shared / "field" / "T01" / "philly.json")
     assert trace.jobs == ("application_1506638472019_1", "application_1506638472019_3")
     assert (list(trace.arrived_s), list(trace.duration_s)) == ([0, 1260], [5954, 1800])
@@ -144,7 +150,7 @@ def test_philly_jobs_that_run_on_and_odd_attempts(tmp_path: Path) -> None:
         {"jobid": "d", "submitted_time": None, "attempts": [attempt]},
         {"jobid": "e", "submitted_time": "2017-10-06 14:03:00", "attempts": [attempt | {"detail": []}]},
     ]
-    trace = read_trace(written(tmp_path, json.dumps(jobs), "cluster_job_log"))
+    trace = read_trace(write_trace(tmp_path, json.dumps(jobs), "cluster_job_log"))
     assert (trace.jobs, list(trace.duration_s), list(trace.needs["gpu"])) == (("a",), [1200], [1])
     assert trace.notes == (
         "1 job is left out: it never ended", "1 job is left out: it never ran",
@@ -158,7 +164,7 @@ def test_other_tables_of_ten_columns_are_not_taken_for_alibabas(shared: Path) ->
         read_trace(shared / "field" / "T02" / "sim10.csv")
 
 
-def test_reasons_why_jobs_are_left_out_are_true(shared: Path) -> None:
+def test_reasons_for_jobs_left_out_are_correct(shared: Path) -> None:
     trace = read_trace(shared / "field" / "T06" / "pai.csv")
     assert trace.jobs == ("j1", "j5")
     assert trace.notes == (
@@ -214,7 +220,7 @@ def test_a_plain_trace_in_any_form(tmp_path: Path, form: str) -> None:
 
 
 def test_the_published_philly_table_with_numbers_as_times(tmp_path: Path) -> None:
-    trace = read_trace(written(tmp_path, "timestamp,duration,num_gpus\n1506638472,100,1\n1506638532,60,8\n"))
+    trace = read_trace(write_trace(tmp_path, "timestamp,duration,num_gpus\n1506638472,100,1\n1506638532,60,8\n"))
     assert list(trace.arrived_s) == [0, 60]
 
 
@@ -225,7 +231,7 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         "openb-pod-0001,6000,12288,1,460,,LS,Running,427061,1000000,427061\n"
         "openb-pod-0002,6000,12288,2,1000,V100M32,BE,Pending,427062,1000000,\n"
     )
-    trace = read_trace(written(tmp_path, pods))
+    trace = read_trace(write_trace(tmp_path, pods))
     assert (trace.jobs, trace.notes) == (("openb-pod-0000", "openb-pod-0001"), ("1 job is left out: it never ran",))
     assert (list(trace.needs["gpu"]), list(trace.needs["cpu"])) == ([1, 0.46], [12, 6])
     assert list(trace.duration_s) == [12537496, 1000000 - 427061]
@@ -234,14 +240,14 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         "7,u,8,32,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:01:00,2020-04-01 00:02:00,60,50,vc1\n"
         "8,u,0,4,1,FAILED,2020-04-01 00:00:40,2020-04-01 00:01:00,,5,20,vc1\n"
     )
-    trace = read_trace(written(tmp_path, helios))
+    trace = read_trace(write_trace(tmp_path, helios))
     assert (trace.jobs, list(trace.arrived_s), list(trace.needs["gpu"])) == (("7", "8"), [0, 30], [8, 0])
     acme = helios.replace("00:00:10,", "00:00:10+08:00,").replace("00:00:40,", "00:00:40+08:00,")
-    assert list(read_trace(written(tmp_path, acme)).arrived_s) == [0, 30]
+    assert list(read_trace(write_trace(tmp_path, acme)).arrived_s) == [0, 30]
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"j1,i1,u1,Terminated,100,200\n", r"6 columns and no header, like Alibaba's pai_job_table"),
         (b"j,t,n,w,i,Terminated,1,2,m\n", r"9 columns and no header, like Alibaba's pai_instance_table"),
@@ -259,17 +265,17 @@ def test_alibabas_pods_and_helios_and_acmes_jobs(tmp_path: Path) -> None:
         (b"\n\n", "Cannot read the trace"),
     ],
 )
-def test_unreadable_trace_is_refused_in_one_sentence(tmp_path: Path, data: bytes, words: str) -> None:
+def test_unreadable_trace_is_refused_in_one_sentence(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "trace").write_bytes(data)
-    with pytest.raises(InputError, match=f"(?s){words}"):
+    with pytest.raises(InputError, match=f"(?s){message}"):
         read_trace(tmp_path / "trace")
     with pytest.raises(InputError, match="is a folder"):
         read_trace(tmp_path)
 
 
 def test_an_archive_of_several_files_names_them(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "one.zip", "w") as one:
-        one.writestr("trace.csv", PLAIN)
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
+        archive.writestr("trace.csv", PLAIN)
     assert len(read_trace(tmp_path / "one.zip")) == 2
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as two:
         two.writestr("a.csv", PLAIN)
@@ -279,7 +285,9 @@ def test_an_archive_of_several_files_names_them(tmp_path: Path) -> None:
 
 
 def test_amounts_that_are_not_numbers_do_not_count_as_zero(tmp_path: Path) -> None:
-    trace = read_trace(written(tmp_path, "arrived_s,duration_s,gpu,cpu\n0,5,unknown,4\n1,5,,4\n2,5,inf,1\n3,5,1,?\n"))
+    trace = read_trace(
+        write_trace(tmp_path, "arrived_s,duration_s,gpu,cpu\n0,5,unknown,4\n1,5,,4\n2,5,inf,1\n3,5,1,?\n")
+    )
     assert list(trace.needs["cpu"]) == [4]
     assert trace.notes == ("3 jobs are left out: they have an amount of a resource that is not a number",)
 
@@ -298,36 +306,36 @@ UNITS = "job,arrived_s,duration_s,gpu,cpu,memory_bytes\na,0,1h,1,500m,8GB\nb,1h3
 
 
 def test_amounts_may_have_units(tmp_path: Path) -> None:
-    trace = read_trace(written(tmp_path, UNITS))
+    trace = read_trace(write_trace(tmp_path, UNITS))
     assert (list(trace.arrived_s), list(trace.duration_s)) == ([0, 5400], [3600, 90])
     assert {name: list(amounts) for name, amounts in trace.needs.items()} == {
         "gpu": [1, 2], "cpu": [0.5, 1.5], "memory_bytes": [8e9, 16 * GIB]
     }  # fmt: skip
 
 
-def test_columns_may_be_called_otherwise(tmp_path: Path) -> None:
+def test_columns_may_have_other_names(tmp_path: Path) -> None:
     text = UNITS.replace("arrived_s", "Submitted At").replace("duration_s", "runtime").replace("memory_bytes", "ram")
-    trace = read_trace(written(tmp_path, text))
+    trace = read_trace(write_trace(tmp_path, text))
     assert list(trace.duration_s) == [3600, 90]
     assert "runtime as duration_s" in trace.notes[0]
-    mapped = read_trace(written(tmp_path, text.replace("runtime", "Zeit")), columns={"Zeit": "duration_s"})
+    mapped = read_trace(write_trace(tmp_path, text.replace("runtime", "Zeit")), columns={"Zeit": "duration_s"})
     assert list(mapped.duration_s) == [3600, 90]
     with pytest.raises(InputError, match=r"no column duration_s.*--map"):
-        read_trace(written(tmp_path, text.replace("runtime", "Zeit")), "plain")
+        read_trace(write_trace(tmp_path, text.replace("runtime", "Zeit")), "plain")
     with pytest.raises(InputError, match="The trace has no column 'dauer'"):
-        read_trace(written(tmp_path, text), columns={"runtime": "dauer"})
+        read_trace(write_trace(tmp_path, text), columns={"runtime": "dauer"})
 
 
 @pytest.mark.parametrize("form", ["columns", "index", "split", "records", "table"])
 def test_json_of_pandas_is_read(tmp_path: Path, form: str) -> None:
     frame = pd.read_csv(io.StringIO(PLAIN))
-    trace = read_trace(written(tmp_path, str(frame.to_json(orient=form)), "trace.json"))  # type: ignore[call-overload]
+    trace = read_trace(write_trace(tmp_path, str(frame.to_json(orient=form)), "trace.json"))  # type: ignore[call-overload]
     assert list(trace.duration_s) == [100, 50.5]
 
 
 def test_tables_of_spreadsheets_and_notes_are_read(tmp_path: Path) -> None:
     markdown = "| arrived_s | duration_s | gpu |\n|---:|---:|---:|\n| 10 | 100 | 1 |\n| 15 | 50.5 | 2 |\n"
-    assert list(read_trace(written(tmp_path, markdown)).duration_s) == [100, 50.5]
+    assert list(read_trace(write_trace(tmp_path, markdown)).duration_s) == [100, 50.5]
     (tmp_path / "excel.txt").write_bytes(PLAIN.replace(",", "\t").encode("utf-16"))
     assert list(read_trace(tmp_path / "excel.txt").duration_s) == [100, 50.5]
 
@@ -341,7 +349,7 @@ def test_tables_of_spreadsheets_and_notes_are_read(tmp_path: Path) -> None:
         (("2026-02-01", "2026-02-02", "2026-02-03"), [0, 1, 2]), (("01/02/2026", "02/02/2026", "03/02/2026"), None),
     ],
 )  # fmt: skip
-def test_dates_begin_with_the_day_where_they_do(
+def test_dates_that_begin_with_the_day_are_recognised(
     tmp_path: Path, dates: tuple[str, ...], arrived_d: list[int] | None
 ) -> None:
     path = tmp_path / "trace.csv"
@@ -354,7 +362,7 @@ def test_dates_begin_with_the_day_where_they_do(
 
 
 @pytest.mark.parametrize("header", ["arrived_s,duration_s,gpu,GPU", "arrived_s,duration_s,gpu,gpu"])
-def test_a_column_that_comes_twice_is_named(tmp_path: Path, header: str) -> None:
+def test_duplicate_column_is_named(tmp_path: Path, header: str) -> None:
     (tmp_path / "trace.csv").write_text(f"{header}\n0,100,1,1\n5,100,1,2\n")
     with pytest.raises(InputError, match=r"trace.csv has more than one column 'gpu'"):
         read_trace(tmp_path / "trace.csv")

@@ -16,12 +16,12 @@ def store(tmp_path: Path) -> TrialStore:
 
 @pytest.fixture(scope="session")
 def parts(made_bank: Bank) -> tuple[Bank, Bank]:
-    """Some of the bank without one family, and that family."""
+    """Return a part of the bank without one family, and that family."""
     bases = ("mlperf-dlrm", "criteo-dlrm", "rm1", "wide-and-deep", "din", "ncf", "mlperf-dcnv2")
-    some = {key: job for key, job in made_bank.jobs.items() if job.base in bases}
+    selected = {key: job for key, job in made_bank.jobs.items() if job.base in bases}
 
     def part(mine: bool) -> Bank:
-        jobs = {key: j for key, j in some.items() if (j.job.model.family == "dcn") == mine}
+        jobs = {key: j for key, j in selected.items() if (j.job.model.family == "dcn") == mine}
         return made_bank._replace(jobs=jobs, trials=[t for t in made_bank.trials if t.job_hash in jobs])
 
     return part(False), part(True)

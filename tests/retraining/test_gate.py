@@ -8,7 +8,7 @@ from sizewright.retraining.gate import GateLimits, judge
 
 
 def scores(**errors: float) -> list[JobScore]:
-    """One job a family, all of its allocations predicted too fast by one error."""
+    """Return scores of one job for each family; every allocation is predicted too fast by the given error."""
     return [
         JobScore(f"{family}-job", family, family, (1 + error,) * 5, (1.0,) * 5, (1 + error,) * 5, 0.9, 0.0, 1.0)
         for family, error in errors.items()
@@ -23,9 +23,9 @@ def test_better_scores_are_promoted() -> None:
 
 
 def test_equal_scores_are_not_promoted() -> None:
-    same = scores(dlrm=0.1, dcn=0.1)
-    assert not judge(same, same, GateLimits()).promote
-    assert judge(same, same, GateLimits(margin=0.0)).promote
+    equal = scores(dlrm=0.1, dcn=0.1)
+    assert not judge(equal, equal, GateLimits()).promote
+    assert judge(equal, equal, GateLimits(margin=0.0)).promote
 
 
 def test_error_within_the_margin_is_not_promoted() -> None:
@@ -36,7 +36,7 @@ def test_error_within_the_margin_is_not_promoted() -> None:
     assert "error" in verdict.reason
 
 
-def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
+def test_family_that_gets_worse_prevents_promotion_and_is_named() -> None:
     new, old = scores(dlrm=0.01, dcn=0.01, xdeepfm=0.2), scores(dlrm=0.1, dcn=0.1, xdeepfm=0.1)
     verdict = judge(new, old, GateLimits())
     assert not verdict.promote
@@ -50,23 +50,23 @@ def test_a_family_that_gets_worse_stops_it_and_is_named() -> None:
 
 
 @pytest.mark.parametrize("old", [[], scores(dlrm=float("nan"))])
-def test_without_anything_to_judge_by_nothing_is_promoted(old: list[JobScore]) -> None:
+def test_without_scores_nothing_is_promoted(old: list[JobScore]) -> None:
     verdict = judge(scores(dlrm=0.1) if old else [], old, GateLimits())
     assert not verdict.promote
     assert "no held-out jobs" in verdict.reason
 
 
-def test_what_chance_alone_may_do_to_a_family_of_few_jobs_stops_nothing() -> None:
-    def of(*errors: float) -> list[JobScore]:
+def test_random_change_in_a_family_of_few_jobs_does_not_prevent_promotion() -> None:
+    def scores_of(*errors: float) -> list[JobScore]:
         return [*scores(dlrm=0.1), *(score for error in errors for score in scores(dcn=error))]
 
-    old = of(0.1, 0.12, 0.2)
-    assert judge(of(0.02, 0.14, 0.02), old, GateLimits()).promote
-    assert judge(of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
-    assert not judge(of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
+    old = scores_of(0.1, 0.12, 0.2)
+    assert judge(scores_of(0.02, 0.14, 0.02), old, GateLimits()).promote
+    assert judge(scores_of(0.02, 0.14, 0.28), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
+    assert not judge(scores_of(0.12, 0.15, 0.25), [*scores(dlrm=0.9), *old[1:]], GateLimits()).promote
 
 
-def test_a_family_is_not_worse_by_what_its_measurement_may_be_off() -> None:
+def test_change_within_the_measurement_error_is_not_worse() -> None:
     new, old = scores(dlrm=0.01, dcn=0.11), scores(dlrm=0.1, dcn=0.1)
     assert not judge(new, old, GateLimits()).promote
     assert judge(new, old, GateLimits(), noise_sd=0.08).promote

@@ -1,4 +1,4 @@
-"""MLflow's own pages show a retraining: its run, what it measured, its figures, its version with the reason."""
+"""MLflow's own pages show a retraining: its run, metrics, figures, and the version with its reason."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ EXAMPLES = BROWSER.parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     chromium, folder = browser(), tmp_path_factory.mktemp("mlflow")
     with real_servers.mlflow_server(folder) as uri, TrialStore(folder / "trials.db") as store:
         store.history.add_job(sw.load_job(EXAMPLES / "criteo.yaml"))
         for trial in import_trials(EXAMPLES / "criteo-trials.csv"):
             store.add(trial)
         result = sw.retrain(store=store, tracking_uri=uri)
-        words = ["node", BROWSER / "mlflow.mjs", uri, result.run_id, chromium, folder]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+        args = ["node", BROWSER / "mlflow.mjs", uri, result.run_id, chromium, folder]
+        completed = subprocess.run(args, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == 0, completed.stderr
     keep_picture(folder / "mlflow.png")
-    return dict(json.loads(done.stdout), reason=result.reason)
+    return dict(json.loads(completed.stdout), reason=result.reason)
 
 
-def test_the_run_is_there_with_what_it_measured(seen: dict[str, Any]) -> None:
-    assert "retrain" in seen["experiment"]
-    assert "1 matching run" in seen["experiment"]
+def test_run_is_shown_with_its_metrics(pages: dict[str, Any]) -> None:
+    assert "retrain" in pages["experiment"]
+    assert "1 matching run" in pages["experiment"]
     for name in ("held_out_mdape", "base_out_mdape", "data_sha256", "worst_family"):
-        assert name in seen["run"]
+        assert name in pages["run"]
 
 
-def test_its_version_says_why_it_was_not_promoted(seen: dict[str, Any]) -> None:
-    assert "challenger" in seen["version"]
-    assert seen["reason"][:40] in seen["version"]
+def test_its_version_says_why_it_was_not_promoted(pages: dict[str, Any]) -> None:
+    assert "challenger" in pages["version"]
+    assert pages["reason"][:40] in pages["version"]
 
 
-def test_its_figures_are_shown(seen: dict[str, Any]) -> None:
-    wide, high = seen["figure"]
+def test_its_figures_are_shown(pages: dict[str, Any]) -> None:
+    wide, high = pages["figure"]
     assert min(wide, high) > 300

@@ -33,24 +33,24 @@ def test_repeats_are_one_allocation(lessons: Lessons) -> None:
 def test_a_prior_is_scored_on_each_job(lessons: Lessons, prior: LearnedPrior) -> None:
     scores = score_prior(prior, lessons)
     assert len(scores) == len(lessons.jobs)
-    whole = summary(scores)
-    assert 0.01 < whole["mdape"] < 0.08  # trials stray by 4 %, jobs by 5 %
-    assert 0.8 < whole["coverage"] <= 1.0
-    assert whole["rank"] > 0.9
+    overall = summary(scores)
+    assert 0.01 < overall["mdape"] < 0.08  # trials vary by 4 %, jobs by 5 %
+    assert 0.8 < overall["coverage"] <= 1.0
+    assert overall["rank"] > 0.9
     assert set(by_family(scores)) == {"dlrm", "wide_deep", "dcn"}
 
 
-def test_what_is_refused_is_an_error_of_all(lessons: Lessons, prior: LearnedPrior) -> None:
+def test_refused_job_counts_as_an_error_of_100_percent(lessons: Lessons, prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
     key, first = strange.hash, next(iter(lessons.jobs.values()))
-    one = [Trial(workers=1, ps=1, throughput=5.0, job_hash=key)]
-    (score,) = score_prior(prior, Lessons(one, {key: first._replace(job=strange)}, {}))
+    single_trial = [Trial(workers=1, ps=1, throughput=5.0, job_hash=key)]
+    (score,) = score_prior(prior, Lessons(single_trial, {key: first._replace(job=strange)}, {}))
     assert score.errors == (1.0,)
     assert "unlike" in score.refused
     assert summary([score])["refused"] == 1
 
 
-def test_the_choice_is_that_of_time_and_cost() -> None:
+def test_choice_minimizes_time_and_cost() -> None:
     places = [Trial(workers=w, ps=1, worker_cpu=1.0, ps_cpu=1.0) for w in (1, 2, 4)]
     rates = np.array([100.0, 190.0, 200.0])  # time × cost: 2, 3 and 5 cores over the square
     assert regret_and_rank(places, rates, np.log(rates)) == pytest.approx((0.0, 1.0))
@@ -59,11 +59,11 @@ def test_the_choice_is_that_of_time_and_cost() -> None:
     assert np.isnan(regret_and_rank(places[:2], rates[:2], wrong[:2])).all()
 
 
-def test_folds_leave_whole_groups_out_and_ask_each_job_once(lessons: Lessons) -> None:
-    few = lessons.only(lambda job: job.base in ("rm1", "rm3", "din", "ncf", "wide-and-deep", "criteo-dlrm"))
+def test_folds_leave_entire_groups_out_and_score_each_job_once(lessons: Lessons) -> None:
+    selected = lessons.only(lambda job: job.base in ("rm1", "rm3", "din", "ncf", "wide-and-deep", "criteo-dlrm"))
 
     def base(key: str) -> str:
-        return few.jobs[key].base
+        return selected.jobs[key].base
 
-    asked = [score.job for fold in range(2) for score in leave_out(few, base, fold, 2)]
-    assert sorted(asked) == sorted(job.job.name for job in few.jobs.values())
+    scored_jobs = [score.job for fold in range(2) for score in leave_out(selected, base, fold, 2)]
+    assert sorted(scored_jobs) == sorted(job.job.name for job in selected.jobs.values())

@@ -1,4 +1,4 @@
-"""Registries of other versions, and what is none: one sentence each, and nothing is written into them."""
+"""Invalid registries and those of other versions are refused in one sentence, and nothing is written into them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def database(path: Path, *statements: str) -> Path:
 def test_registry_of_a_newer_mlflow_is_refused_unchanged(shared: Path, tmp_path: Path, store: str) -> None:
     path = tmp_path / "new.db"
     shutil.copy(shared / "field" / "ML1" / "new.db", path)
-    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest_before = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(
         RegistryError, match=r"upgraded by a newer MLflow than .* pip install --upgrade mlflow, or name"
     ):
@@ -43,10 +43,10 @@ def test_registry_of_a_newer_mlflow_is_refused_unchanged(shared: Path, tmp_path:
     ):
         with pytest.raises(RegistryError, match="upgraded by a newer MLflow"):
             ask()
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest_before
 
 
-def test_a_recommendation_goes_on_without_a_registry_of_a_newer_mlflow(
+def test_recommendation_continues_without_a_registry_of_a_newer_mlflow(
     shared: Path, tmp_path: Path, example: Path, store: str
 ) -> None:
     path = tmp_path / "new.db"
@@ -57,7 +57,7 @@ def test_a_recommendation_goes_on_without_a_registry_of_a_newer_mlflow(
 
 
 @pytest.mark.parametrize(
-    ("statements", "words"),
+    ("statements", "message"),
     [
         (
             ("CREATE TABLE experiments(a)", "CREATE TABLE alembic_version(version_num)",
@@ -72,15 +72,15 @@ def test_a_recommendation_goes_on_without_a_registry_of_a_newer_mlflow(
         ),
     ],
 )  # fmt: skip
-def test_database_of_another_application_is_refused(tmp_path: Path, statements: tuple[str, ...], words: str) -> None:
+def test_database_of_another_application_is_refused(tmp_path: Path, statements: tuple[str, ...], message: str) -> None:
     path = database(tmp_path / "other.db", *statements)
-    before = path.read_bytes()
-    with pytest.raises(RegistryError, match=words):
+    content_before = path.read_bytes()
+    with pytest.raises(RegistryError, match=message):
         Registry(f"sqlite:///{path}").versions()
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content_before
 
 
-def test_file_that_is_no_database_or_is_locked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_or_locked_database_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = partial(registry.create_engine, connect_args={"timeout": 0.2})
     monkeypatch.setattr(registry, "create_engine", impatient)
     (tmp_path / "text.db").write_text("no database, " * 99)
@@ -94,7 +94,7 @@ def test_file_that_is_no_database_or_is_locked_is_refused(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "words"),
+    ("status", "body", "kind", "message"),
     [
         (401, b"You are not authenticated.", "text/plain", "it requires a login.* Set MLFLOW_TRACKING_USERNAME"),
         (403, b"<html>Forbidden</html>", "text/html", "it requires a login"),
@@ -105,12 +105,12 @@ def test_file_that_is_no_database_or_is_locked_is_refused(tmp_path: Path, monkey
         (200, b"[1, 2]", "application/json", "cannot be used"),
     ],
 )
-def test_servers_that_answer_otherwise_are_one_sentence_without_the_password(
-    status: int, body: bytes, kind: str, words: str
+def test_other_servers_are_refused_in_one_sentence_without_the_password(
+    status: int, body: bytes, kind: str, message: str
 ) -> None:
     with (
         server(lambda *_: Reply(status, body, {"Content-Type": kind})) as url,
-        pytest.raises(RegistryError, match=words) as raised,
+        pytest.raises(RegistryError, match=message) as raised,
     ):
         Registry(url.replace("//", "//alice:s3cret@")).versions()
     assert "s3cret" not in str(raised.value)
@@ -121,16 +121,16 @@ VERSION = {"name": "sizewright-prior", "version": "1", "run_id": "r", "creation_
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "fields",
     [
         {"version": "one"}, {"version": None}, {"version": []}, {"creation_timestamp": "x"}, {"tags": 3}, {"tags": [3]},
         {"tags": {"a": "b"}}, {"version": "1", "aliases": 4},
     ],
 )  # fmt: skip
-def test_odd_versions_are_one_sentence(odd: dict[str, object]) -> None:
+def test_invalid_versions_are_refused_in_one_sentence(fields: dict[str, object]) -> None:
     def reply(path: str, *_: object) -> Reply:
-        model = {"name": "sizewright-prior", "aliases": [{"alias": "champion", "version": odd.get("version", "1")}]}
-        answer = {"registered_models": [model], "registered_model": model, "model_versions": [VERSION | odd]}
+        model = {"name": "sizewright-prior", "aliases": [{"alias": "champion", "version": fields.get("version", "1")}]}
+        answer = {"registered_models": [model], "registered_model": model, "model_versions": [VERSION | fields]}
         return Reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     with server(reply) as url, pytest.raises(RegistryError, match="cannot be used") as raised:
@@ -139,7 +139,7 @@ def test_odd_versions_are_one_sentence(odd: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "words"),
+    ("uri", "message"),
     [
         ("ftp://u:s3cret@host/x", "unknown kind"), ("mlflow:5000", "unknown kind"), ("http://[::1", "unknown kind"),
         ("postgresql+psycopg://u:s3cret@127.0.0.1:9/db", "does not answer"),
@@ -148,9 +148,9 @@ def test_odd_versions_are_one_sentence(odd: dict[str, object]) -> None:
     ],
 )  # fmt: skip
 def test_error_of_a_wrong_uri_hides_the_password(
-    uri: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((RegistryError, InputError), match=words) as raised:
+    with pytest.raises((RegistryError, InputError), match=message) as raised:
         Registry(uri).versions()
     assert "s3cret" not in str(raised.value)

@@ -25,9 +25,9 @@ def runs_at(rates: list[float], workers: int = 2, first: int = 0, noise: float =
 @pytest.mark.parametrize(("old", "new"), [(1.0, 0.4), (1.0, 3.0), (0.5, 0.4)])
 def test_trials_before_a_lasting_change_are_left_out(old: float, new: float) -> None:
     trials = runs_at([1000 * old] * 60 + [1000 * new] * 30)
-    kept = since_last_shift(trials[::-1])  # whatever their order
-    assert abs(len(kept) - 30) <= 3
-    assert kept[-1] == trials[-1]
+    recent = since_last_shift(trials[::-1])  # in any order
+    assert abs(len(recent) - 30) <= 3
+    assert recent[-1] == trials[-1]
 
 
 def test_last_of_two_changes_counts() -> None:
@@ -38,10 +38,10 @@ def test_noise_outliers_and_few_new_runs_are_no_change() -> None:
     for seed in range(30):
         constant = runs_at([1000.0] * (40 + seed))
         assert len(since_last_shift(constant)) == len(constant)
-    odd = runs_at([1000.0] * 20 + [10.0] * 3 + [1000.0] * 20 + [1e5] + [1000.0] * 10)
-    assert len(since_last_shift(odd)) == len(odd)
-    few = runs_at([1000.0] * 40 + [300.0] * 5)
-    assert len(since_last_shift(few)) == len(few)
+    outliers = runs_at([1000.0] * 20 + [10.0] * 3 + [1000.0] * 20 + [1e5] + [1000.0] * 10)
+    assert len(since_last_shift(outliers)) == len(outliers)
+    few_new_runs = runs_at([1000.0] * 40 + [300.0] * 5)
+    assert len(since_last_shift(few_new_runs)) == len(few_new_runs)
 
 
 def test_other_allocations_are_no_change() -> None:

@@ -53,11 +53,11 @@ def joined(batches: list[Batch]) -> Batch:
     return Batch(*(np.concatenate(columns) for columns in zip(*batches, strict=True)))
 
 
-def read(path: Path | str, batch_size: int = 1000, **options: object) -> Batch:
+def read_batch(path: Path | str, batch_size: int = 1000, **options: object) -> Batch:
     return joined(list(ClickLog(str(path), **(SMALL | options)).batches(batch_size)))  # type: ignore[arg-type]
 
 
-def same(a: Batch, b: Batch) -> bool:
+def equal_batches(a: Batch, b: Batch) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -74,7 +74,7 @@ def test_values(tmp_path: Path) -> None:
         tmp_path / "log",
         [("1", "3", "", "0000000a", "", "ffffffff"), ("0", "-2", "7.0", "00000000", "FFFFFFFE", "other")],
     )
-    batch = read(path)
+    batch = read_batch(path)
     assert batch.labels.tolist() == [1.0, 0.0]
     assert batch.dense == pytest.approx(np.log1p([[3, 0], [0, 7]]))
     assert batch.ids[0].tolist() == [10, 0, 2**32 - 1]
@@ -86,10 +86,10 @@ def test_values(tmp_path: Path) -> None:
 @relaxed
 @given(rows=st.lists(row_of_two, min_size=1, max_size=30))
 def test_forms_of_the_same_rows_read_equal(tmp_path: Path, rows: list[tuple[str, ...]]) -> None:
-    plain = read(write(tmp_path / "log.tsv", rows))
+    plain = read_batch(write(tmp_path / "log.tsv", rows))
     assert len(plain.labels) == len(rows)
-    assert same(plain, read(write(tmp_path / "log.csv", rows, ",", header=True)))
-    assert same(plain, read(write(tmp_path / "log.gz", rows)))
+    assert equal_batches(plain, read_batch(write(tmp_path / "log.csv", rows, ",", header=True)))
+    assert equal_batches(plain, read_batch(write(tmp_path / "log.gz", rows)))
     expected = [[np.log1p(max(float(field or 0), 0)) for field in row[1:3]] for row in rows]
     assert plain.dense == pytest.approx(np.array(expected), rel=1e-5)
 
@@ -137,10 +137,10 @@ def test_reads_the_public_sample(sample: Path) -> None:
 
 def test_windows_lines_quotes_blank_lines_and_byte_order_mark(tmp_path: Path) -> None:
     rows = rows_of(3)
-    plain = read(write(tmp_path / "plain", rows))
+    plain = read_batch(write(tmp_path / "plain", rows))
     text = "\r\n".join(",".join(f'"{field}"' for field in row) for row in rows)
     (tmp_path / "odd").write_bytes(b"\xef\xbb\xbf" + f"a,b,c,d,e,f\r\n{text}\r\n\r\n".encode())
-    assert same(plain, read(tmp_path / "odd"))
+    assert equal_batches(plain, read_batch(tmp_path / "odd"))
 
 
 def test_other_tokens_hash_alike_in_every_process(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_other_tokens_hash_alike_in_every_process(tmp_path: Path) -> None:
         f"print(next(ClickLog({str(path)!r}, dense_features=2, tables=3).batches(9)).ids[0].tolist())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    ids = read(path).ids[0].tolist()
+    ids = read_batch(path).ids[0].tolist()
     assert out.strip() == str(ids)
     assert len(set(ids)) == 3
 
 
 def test_tokens_of_all_lengths_get_distinct_ids(tmp_path: Path) -> None:
     rows = [("0", "", "", "x" * k, "y" * k, "z") for k in range(1, 60)]
-    ids = read(write(tmp_path / "log", rows)).ids[:, :2]
+    ids = read_batch(write(tmp_path / "log", rows)).ids[:, :2]
     assert len(np.unique(ids)) == ids.size
 
 
@@ -196,12 +196,12 @@ def test_too_many_broken_rows(tmp_path: Path) -> None:
     rows = [("7", *row[1:]) if k % 10 == 0 else row for k, row in enumerate(rows_of(200))]
     path = write(tmp_path / "log", rows)
     with pytest.raises(ClickLogError, match="20 of the first 200 rows") as caught:
-        read(path)
+        read_batch(path)
     assert "max_broken_share" in caught.value.remedy
-    assert len(read(path, max_broken_share=0.2).labels) == 180
+    assert len(read_batch(path, max_broken_share=0.2).labels) == 180
 
 
-def test_all_rows_broken_never_repeats_for_ever(tmp_path: Path) -> None:
+def test_log_with_only_broken_rows_is_refused_instead_of_repeated(tmp_path: Path) -> None:
     path = write(tmp_path / "log", [("7", *row[1:]) for row in rows_of(5)])
     with pytest.raises(ClickLogError, match="All 5 rows"):
         next(ClickLog(str(path), max_broken_share=1.0, **SMALL).batches(4, repeat=True))
@@ -239,7 +239,7 @@ def test_invalid_click_log_is_refused(tmp_path: Path, name: str, content: bytes 
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ClickLogError, match=message) as caught:
-        read(tmp_path / name)
+        read_batch(tmp_path / name)
     assert caught.value.remedy
 
 
@@ -247,12 +247,12 @@ def test_gzip_cut_short_after_good_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "log.gz", rows_of(20_000))
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(ClickLogError, match="cut short"):
-        read(path)
+        read_batch(path)
 
 
 def test_directory(tmp_path: Path) -> None:
     with pytest.raises(ClickLogError, match="is a directory"):
-        read(tmp_path)
+        read_batch(tmp_path)
 
 
 @relaxed
@@ -260,7 +260,7 @@ def test_directory(tmp_path: Path) -> None:
 def test_bytes_of_any_kind_give_rows_or_a_clear_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log").write_bytes(b"0\t1\t2\ta\tb\tc\n" + data)
     try:
-        batch = read(tmp_path / "log", max_broken_share=1.0)
+        batch = read_batch(tmp_path / "log", max_broken_share=1.0)
     except ClickLogError:
         return
     assert np.isfinite(batch.dense).all()

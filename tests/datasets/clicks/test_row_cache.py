@@ -22,7 +22,7 @@ def write(path: Path, rows: int) -> None:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A number for each time that a log is really counted."""
+    """Return a list that grows with each real count of a log."""
     calls: list[int] = []
     count = vocabulary._count
 
@@ -54,7 +54,7 @@ def test_log_is_counted_once_until_it_or_the_query_changes(tmp_path: Path, count
     assert len(counts) == 4
 
 
-def test_a_log_that_was_just_written_is_not_kept(tmp_path: Path, counts: list[int]) -> None:
+def test_count_of_a_recent_log_is_not_cached(tmp_path: Path, counts: list[int]) -> None:
     write(tmp_path / "a.tsv", 300)
     os.utime(tmp_path / "a.tsv")
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_damaged_cache_file_counts_as_absent(tmp_path: Path, counts: list[int], 
     assert len(counts) == 2
 
 
-def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, counts: list[int]) -> None:
+def test_unwritable_cache_is_ignored(tmp_path: Path, counts: list[int]) -> None:
     write(tmp_path / "a.tsv", 300)
     (tmp_path / "cache").write_text("a file")
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, counts: lis
     assert len(counts) == 2
 
 
-def test_the_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_cache_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sizewright.datasets.clicks.row_cache._MAX_FILES", 3)
     for rows in range(10, 16):
         write(tmp_path / "a.tsv", rows)

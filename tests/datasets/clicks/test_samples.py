@@ -28,7 +28,7 @@ def log_of(path: Path | str, **options: float) -> ClickLog:
 
 
 def rows_of(first: int, count: int) -> list[str]:
-    """Rows whose second numeric column and first id tell their number."""
+    """Return rows whose second numeric column and first id encode their number."""
     return [f"{k % 2}\t\t{k}\t{k + 1:08x}\t\tuser-{k}" for k in range(first, first + count)]
 
 
@@ -42,7 +42,7 @@ def numbers(batch: Batch) -> list[int]:
     return [int(k) - 1 for k in batch.ids[:, 0]]
 
 
-def same(a: Batch, b: Batch) -> bool:
+def equal_batches(a: Batch, b: Batch) -> bool:
     return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -59,7 +59,7 @@ def joined(batches: list[Batch]) -> Batch:
     block_bytes=st.sampled_from([64, 300, 1 << 20]),
     reads=ranges,
 )
-def test_lines_keep_their_numbers_however_ranges_are_cut(
+def test_lines_keep_their_numbers_for_any_ranges(
     tmp_path: Path, kinds: list[list[str]], suffix: str, header: bool, end: str, block_bytes: int,
     reads: list[tuple[int, int]],
 ) -> None:  # fmt: skip
@@ -89,19 +89,19 @@ def test_agrees_with_the_streaming_reader_over_bytes_of_any_kind(
     expected = joined(list(log_of(tmp_path / "log", max_broken_share=1.0).batches(1000)))
     source = LogSamples(log_of(tmp_path / "log", max_broken_share=1.0), block_bytes=block_bytes)
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    assert same(expected, source.read(0, lines))
-    assert same(expected, joined([source.read(k, min(cut, lines - k)) for k in range(0, lines, cut)]))
+    assert equal_batches(expected, source.read(0, lines))
+    assert equal_batches(expected, joined([source.read(k, min(cut, lines - k)) for k in range(0, lines, cut)]))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_every_third_range_decodes_little_else(tmp_path: Path, suffix: str) -> None:
     log = log_of(write(tmp_path / f"log{suffix}", rows_of(0, 30_000)))
-    source, read = LogSamples(log), 0
+    source, position = LogSamples(log), 0
     for start in range(0, 27_000, 3000):
         for part in range(start, start + 1000, 100):
             assert numbers(source.read(part, 100)) == list(range(part, part + 100))
-            read += 100
-    assert log.report.rows < 2 * read
+            position += 100
+    assert log.report.rows < 2 * position
 
 
 def test_nothing_is_decoded_twice_in_order(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_broken_rows_are_located_and_too_many_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_small_log_is_judged_once_all_is_read(tmp_path: Path, suffix: str) -> None:
+def test_small_log_is_checked_for_broken_rows_at_its_end(tmp_path: Path, suffix: str) -> None:
     lines = rows_of(0, 199)
     lines[::10] = [BROKEN] * 20
     source = LogSamples(log_of(write(tmp_path / f"log{suffix}", ["l\tn\tn\tx\ty\tz", *lines])))
@@ -151,7 +151,7 @@ def test_logs_without_rows(tmp_path: Path) -> None:
             source.read(0, 9)
 
 
-def test_damage_stays_damage(tmp_path: Path) -> None:
+def test_damaged_log_is_refused_at_every_read(tmp_path: Path) -> None:
     path = write(tmp_path / "log.gz", rows_of(0, 20_000))
     path.write_bytes(path.read_bytes()[:-2000])
     source = LogSamples(log_of(path))
@@ -166,10 +166,10 @@ def test_synthetic_samples_depend_on_their_numbers_alone(reads: list[tuple[int, 
     log = SyntheticLog([50, 70_000], dense_features=2)
     source, data = SyntheticSamples(log), SyntheticSamples(log).read(0, 12_000)
     for start, count in reads:
-        assert same(source.read(start, count), Batch(*(column[start : start + count] for column in data)))
+        assert equal_batches(source.read(start, count), Batch(*(column[start : start + count] for column in data)))
 
 
-def test_synthetic_samples_are_distributed_as_ever() -> None:
+def test_synthetic_samples_keep_their_distribution() -> None:
     log = SyntheticLog([50, 70_000], seed=4)
     streamed, numbered = next(log.batches(200_000)), SyntheticSamples(log).read(10**12, 200_000)
     assert numbered.labels.mean() == pytest.approx(streamed.labels.mean(), abs=0.005)
@@ -177,8 +177,8 @@ def test_synthetic_samples_are_distributed_as_ever() -> None:
     frequencies = [np.bincount(batch.ids[:, 0], minlength=50) / 200_000 for batch in (numbered, streamed)]
     assert frequencies[0] == pytest.approx(frequencies[1], abs=0.005)
     assert len(np.unique(numbered.dense, axis=0)) > 199_000
-    other = SyntheticSamples(SyntheticLog([50, 70_000], seed=5)).read(10**12, 100)
-    assert not np.array_equal(other.ids, numbered.ids[:100])
+    others = SyntheticSamples(SyntheticLog([50, 70_000], seed=5)).read(10**12, 100)
+    assert not np.array_equal(others.ids, numbered.ids[:100])
 
 
 def job(rows: object = (50, 7, 2000), **data: object) -> Job:
@@ -200,14 +200,14 @@ def test_ids_fit_the_scaled_tables(tmp_path: Path, scale: float) -> None:
         assert batch.ids.shape == (400, 3)
         assert batch.dense.shape == (400, 2)
         assert (batch.ids < np.array(task.model.tables.sizes(scale))).all()
-        assert same(read_some(copy), batch)
+        assert equal_batches(read_some(copy), batch)
     folded, plain = read_some(open_samples(task, scale=scale)), read_some(LogSamples(log_of(tmp_path / "log")))
     assert np.array_equal(folded.ids, plain.ids % np.array(task.model.tables.sizes(scale)))
 
 
 def test_seed_is_that_of_synthetic_data() -> None:
-    assert same(read_some(open_samples(job(), seed=3)), read_some(open_samples(job(), seed=3)))
-    assert not same(read_some(open_samples(job(), seed=3)), read_some(open_samples(job(), seed=4)))
+    assert equal_batches(read_some(open_samples(job(), seed=3)), read_some(open_samples(job(), seed=3)))
+    assert not equal_batches(read_some(open_samples(job(), seed=3)), read_some(open_samples(job(), seed=4)))
 
 
 def test_invalid_job_or_range_is_refused(tmp_path: Path) -> None:

@@ -41,13 +41,13 @@ def test_a_log_repeats_and_shards_differ(tmp_path: Path) -> None:
     assert not np.array_equal(first.ids, second.ids)
 
 
-def test_columns_that_are_not_the_models(tmp_path: Path) -> None:
+def test_log_with_other_columns_than_the_model_is_refused(tmp_path: Path) -> None:
     write_criteo(tmp_path / "log", SyntheticLog([50, 7], dense_features=2), 30)
     with pytest.raises(ClickLogError, match=r"5 tab-separated columns.*3 tables make 6") as caught:
         open_source(job(format="criteo", path=str(tmp_path / "log")))
     assert "tables.count" in caught.value.remedy
 
 
-def test_tables_still_to_be_counted() -> None:
+def test_tables_that_are_not_counted_are_refused() -> None:
     with pytest.raises(ClickLogError, match="not counted yet"):
         open_source(job("from-data"))

@@ -57,13 +57,13 @@ def test_ids_follow_the_bounded_power_law(zipf: float) -> None:
 
 
 def test_seed_and_shard_fix_the_stream() -> None:
-    def first(seed: int, shard: tuple[int, int]) -> np.ndarray:
+    def first_batch(seed: int, shard: tuple[int, int]) -> np.ndarray:
         return next(SyntheticLog([1000] * 4, seed=seed).batches(50, shard=shard)).ids
 
-    assert np.array_equal(first(1, (0, 2)), first(1, (0, 2)))
-    assert np.array_equal(first(1, (1, 2)), first(1, (1, 3)))
-    assert not np.array_equal(first(1, (0, 2)), first(1, (1, 2)))
-    assert not np.array_equal(first(1, (0, 1)), first(2, (0, 1)))
+    assert np.array_equal(first_batch(1, (0, 2)), first_batch(1, (0, 2)))
+    assert np.array_equal(first_batch(1, (1, 2)), first_batch(1, (1, 3)))
+    assert not np.array_equal(first_batch(1, (0, 2)), first_batch(1, (1, 2)))
+    assert not np.array_equal(first_batch(1, (0, 1)), first_batch(2, (0, 1)))
 
 
 def test_no_numeric_columns_and_tables_of_one_row() -> None:

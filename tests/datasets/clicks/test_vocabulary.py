@@ -17,15 +17,15 @@ ROWS = (30, 400, 3000, 20_000, 100_000, 700_000, 3_000_000)
 
 
 @pytest.mark.parametrize("zipf", [0.0, 0.8, 1.05, 1.3])
-def test_from_a_twentieth_of_the_samples(zipf: float) -> None:
-    samples, read = 400_000, 20_000
+def test_vocabulary_is_estimated_from_a_twentieth_of_the_samples(zipf: float) -> None:
+    samples, samples_read = 400_000, 20_000
     ids = next(SyntheticLog(ROWS, zipf=zipf, seed=3).batches(samples)).ids
     covered, closer = 0, []
     for column in ids.T:
         truth = len(np.unique(column))
-        counts = np.unique(column[:read], return_counts=True)[1]
-        distinct = extrapolate(counts, read, samples)
-        naive = power_law(len(counts), float((counts == 1).sum()), read, samples)
+        counts = np.unique(column[:samples_read], return_counts=True)[1]
+        distinct = extrapolate(counts, samples_read, samples)
+        naive = power_law(len(counts), float((counts == 1).sum()), samples_read, samples)
         covered += int(distinct.lower) <= truth <= np.ceil(distinct.upper)
         assert distinct.estimate == pytest.approx(truth, rel=0.25)
         closer.append(abs(distinct.estimate - truth) <= abs(naive - truth) + 1)
@@ -40,8 +40,8 @@ def test_from_a_twentieth_of_the_samples(zipf: float) -> None:
     share=st.sampled_from([1.0, 0.5]),
 )
 def test_bounds_are_in_order(counts: list[int], more: int, share: float) -> None:
-    read = round(sum(counts) / share)
-    distinct = extrapolate(np.array(counts), read, read + more, share)
+    samples_read = round(sum(counts) / share)
+    distinct = extrapolate(np.array(counts), samples_read, samples_read + more, share)
     assert distinct.lower <= distinct.estimate <= distinct.upper
     assert distinct.upper <= distinct.seen / share + more + distinct.seen
     assert share < 1 or distinct.lower >= distinct.seen
@@ -107,7 +107,7 @@ def test_the_growth_of_each_table_is_noted(tmp_path: Path) -> None:
     assert vocabulary.growth_samples == (1000, 1500, 2250, 3375, 4000)
     ids = next(log.batches(4000)).ids
     for table, column in zip(vocabulary.tables, ids.T, strict=True):
-        assert table.growth == tuple(len(np.unique(column[:at])) for at in vocabulary.growth_samples)
+        assert table.growth == tuple(len(np.unique(column[:sample])) for sample in vocabulary.growth_samples)
 
 
 def test_synthetic_data_has_no_log() -> None:

@@ -1,4 +1,4 @@
-"""A small Parquet file may take gigabytes in memory: it is refused before it is read."""
+"""A Parquet file that would take too much memory is refused before it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sizewright.errors import InputError, StoreError
 
 
 def write_bomb(path: Path, rows: int) -> None:
-    """The same long text in each row: a dictionary on disk, and gigabytes in memory."""
+    """Write the same long text in each row: small on disk, and gigabytes in memory."""
     column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 4_000]))
     pq.write_table(pa.table({"throughput": column.cast(pa.string())}), path, compression="zstd")
 
@@ -57,7 +57,7 @@ def test_table_beyond_the_memory_limit_is_refused(tmp_path: Path) -> None:
 
 
 def write_long(path: Path, rows: int, length: int = 60_000) -> None:
-    """One text in all rows, in parts of 1,000 rows, each of which says little of itself."""
+    """Write one long text in all rows, in parts of 1,000 rows that are each small."""
     column = pa.array(["x" * length] * 1_000)
     schema = pa.schema({"throughput": pa.string()})
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -67,7 +67,7 @@ def write_long(path: Path, rows: int, length: int = 60_000) -> None:
 
 @pytest.mark.parametrize("write", [write_bomb, write_long])
 def test_reading_it_stays_within_little_memory(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
-    """100,000 rows would be 400 MB or 6 GB, and objects beside them."""
+    """Reading 100,000 rows at once would take 400 MB or 6 GB."""
     path = tmp_path / "bomb.parquet"
     write(path, 100_000)
     program = (
@@ -75,16 +75,16 @@ def test_reading_it_stays_within_little_memory(tmp_path: Path, write: Callable[[
         "from sizewright.errors import SizewrightError\n"
         "try: read_trials(sys.argv[1])\n"
         "except SizewrightError as error: print(error)\n"
-        # The peak since this program began: `ru_maxrss` keeps that of the process which started it.
+        # The peak since this program began: `ru_maxrss` includes that of the process which started it.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read()).group(1))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    message, peak = done.stdout.splitlines()
+    completed = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    message, peak = completed.stdout.splitlines()
     assert "takes more than 256.0 MiB" in message
-    assert int(peak) < 700_000  # KiB; libraries take a part of it
+    assert int(peak) < 700_000  # KiB; libraries use a part of it
 
 
-def test_a_click_log_whose_rows_take_too_much_is_one_sentence(tmp_path: Path) -> None:
+def test_click_log_with_too_large_rows_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "clicks.parquet"
     columns = {"label": pa.array([0] * 5_000), **{f"i{n}": pa.array([1] * 5_000) for n in range(1, 14)}}
     long = pa.array(["x" * 60_000] * 5_000)

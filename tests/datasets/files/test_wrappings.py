@@ -1,4 +1,4 @@
-"""Click logs in common wrappings: each is read like the plain log, or refused with the name of its format."""
+"""A click log in a common wrapping is read like the plain log, or refused with the name of its format."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def log_of(path: Path | str) -> ClickLog:
     return ClickLog(str(path), dense_features=DENSE, tables=TABLES)
 
 
-def read(path: Path | str) -> Batch:
+def read_batch(path: Path | str) -> Batch:
     return Batch(*(np.concatenate(columns) for columns in zip(*log_of(path).batches(300), strict=True)))
 
 
-def same(a: Batch, b: Batch) -> bool:
+def equal_batches(a: Batch, b: Batch) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -65,7 +65,7 @@ PLAIN = text_of(ROWS)
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     path = tmp_path_factory.mktemp("plain") / "log"
     path.write_bytes(PLAIN)
-    return read(path)
+    return read_batch(path)
 
 
 def tar_of(mode: str = "w", **members: bytes) -> bytes:
@@ -139,7 +139,7 @@ WRAPPED: dict[str, Callable[[], bytes]] = {
 def test_a_wrapped_log_reads_as_the_plain_one(form: str, plain: Batch, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(WRAPPED[form]())
-    assert same(read(path), plain)
+    assert equal_batches(read_batch(path), plain)
     log = log_of(path)
     assert log.report.broken == 0
     shards = [batch for k in range(3) for batch in log.batches(1000, shard=(k, 3))]
@@ -174,20 +174,20 @@ PARQUETS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 def test_parquet_reads_as_the_plain_log(form: str, plain: Batch, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     PARQUETS[form](frame_of(ROWS)).to_parquet(path, row_group_size=7000, compression="zstd")
-    assert same(read(path), plain)
+    assert equal_batches(read_batch(path), plain)
     assert LogSamples(log_of(path)).read(29_000, 3).dense[:, 0].tolist() == plain.dense[29_000:29_003, 0].tolist()
 
 
 def test_parquet_ids_that_are_numbers_or_contain_tabs_stay_distinct(tmp_path: Path) -> None:
     frame = frame_of(ROWS[:4]).assign(C1=[1, 2, 2, 300], C2=["a\tb", 'a"b', "a\nb", "c"], C3=[1.0, None, 2.0, 1.0])
     frame.to_parquet(tmp_path / "log")
-    ids = read(tmp_path / "log").ids
+    ids = read_batch(tmp_path / "log").ids
     assert [len(set(column)) for column in ids.T] == [3, 2, 3]
     assert ids[1, 2] == 0
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"ORC" + bytes(99), "is an ORC file"), (b"Obj\x01avro", "is an Avro file"),
         (b"7z\xbc\xaf\x27\x1c", "is a 7z archive.*Unpack it: 7z x"), ("0\t1".encode("utf-16"), "UTF-16.*iconv"),
@@ -206,15 +206,15 @@ def test_parquet_ids_that_are_numbers_or_contain_tabs_stay_distinct(tmp_path: Pa
         (text_of([tuple(NAMES[1:] + NAMES[:1]), *ROWS[:3]], ","), "another order: column 1 is I1, expected label"),
     ],
 )  # fmt: skip
-def test_unsupported_format_is_named(data: bytes, words: str, tmp_path: Path) -> None:
+def test_unsupported_format_is_named(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
-    with pytest.raises(ClickLogError, match=f"(?s){words}") as caught:
-        read(tmp_path / "log")
+    with pytest.raises(ClickLogError, match=f"(?s){message}") as caught:
+        read_batch(tmp_path / "log")
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda frame: frame.drop(columns="C3"), "2 numeric columns and 2 tables, but"),
         (lambda frame: frame.rename(columns={"label": "x"}).drop(columns="C3"), r"5 columns \(x, I1, I2"),
@@ -222,21 +222,21 @@ def test_unsupported_format_is_named(data: bytes, words: str, tmp_path: Path) ->
     ],
 )
 def test_parquet_of_other_columns_is_refused(
-    change: Callable[[pd.DataFrame], pd.DataFrame], words: str, tmp_path: Path
+    change: Callable[[pd.DataFrame], pd.DataFrame], message: str, tmp_path: Path
 ) -> None:
     change(frame_of(ROWS[:5])).to_parquet(tmp_path / "log")
-    with pytest.raises(ClickLogError, match=words):
-        read(tmp_path / "log")
+    with pytest.raises(ClickLogError, match=message):
+        read_batch(tmp_path / "log")
 
 
 def test_encrypted_zip_is_refused(tmp_path: Path) -> None:
     data = bytearray(zip_of(train=PLAIN[:9000]))
     for magic, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        at = data.rindex(magic)
-        data[at + place] |= 1
+        position = data.rindex(magic)
+        data[position + place] |= 1
     (tmp_path / "log.zip").write_bytes(data)
     with pytest.raises(ClickLogError, match="is encrypted"):
-        read(tmp_path / "log.zip")
+        read_batch(tmp_path / "log.zip")
 
 
 def test_a_glob_mixes_forms(plain: Batch, tmp_path: Path) -> None:
@@ -244,20 +244,20 @@ def test_a_glob_mixes_forms(plain: Batch, tmp_path: Path) -> None:
     frame_of(ROWS[100:300]).to_parquet(tmp_path / "b.parquet")
     (tmp_path / "c.csv").write_bytes(gzip.compress(text_of([tuple(NAMES), *ROWS[300:1000]], ";")))
     (tmp_path / "d").write_bytes(zip_of(e=text_of(ROWS[1000:1500]), f=text_of(ROWS[1500:2000])))
-    batch = read(tmp_path / "*")
-    assert same(batch, Batch(*(column[:2000] for column in plain)))
+    batch = read_batch(tmp_path / "*")
+    assert equal_batches(batch, Batch(*(column[:2000] for column in plain)))
     with pytest.raises(ClickLogError, match=r"is a directory.*\*\.(tsv|parquet|csv)"):
-        read(tmp_path)
+        read_batch(tmp_path)
 
 
 def test_members_that_are_left_out_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "dac.tar.gz").write_bytes(tar_of("w:gz", readme=b"Criteo\n", test=TEST_SET, train=PLAIN[:HALF]))
-    read(tmp_path / "dac.tar.gz")
+    read_batch(tmp_path / "dac.tar.gz")
     assert "reading dac/train.txt. Skipped, since not a click log: dac/readme.txt, dac/test.txt" in caplog.text
     assert len(caplog.records) == 1
 
 
-def test_a_large_archive_is_looked_through_up_to_its_first_log(
+def test_large_archive_is_searched_only_up_to_its_first_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(click_files, "_SCANNED_BYTES", 1000)
@@ -279,11 +279,11 @@ def test_broken_rows_name_the_member_and_missing_labels_are_broken(tmp_path: Pat
 def test_log_of_another_format_gets_no_hint_at_max_broken_share(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(text_of([("-1" if k % 2 else "1", *row[1:]) for k, row in enumerate(ROWS[:2000])]))
     with pytest.raises(ClickLogError, match="Check the format of the log: a label of 0 or 1") as caught:
-        read(tmp_path / "log")
+        read_batch(tmp_path / "log")
     assert "max_broken_share" not in str(caught.value)
 
 
-def test_memory_is_that_of_the_plain_log_however_long_it_is(tmp_path: Path) -> None:
+def test_memory_for_a_wrapped_log_does_not_grow_with_its_length(tmp_path: Path) -> None:
     longer = PLAIN * 12
     forms = {"plain": longer, "zst": arrow("zstd")(longer), "tar.gz": gzip.compress(tar_of(train=longer), 1)}
     peaks = {}
@@ -310,11 +310,11 @@ def test_any_damage_gives_rows_or_a_click_log_error(
         "tar": lambda text: tar_of(train=text), "zip": lambda text: zip_of(train=text),
         "CR": lambda text: text.replace(b"\n", b"\r"),
     }[form](good)  # fmt: skip
-    at = data.draw(st.integers(0, len(packed)))
+    position = data.draw(st.integers(0, len(packed)))
     path = tmp_path_factory.mktemp("damaged") / "log"
-    path.write_bytes(packed[:at] + noise + packed[at + len(noise) :])
+    path.write_bytes(packed[:position] + noise + packed[position + len(noise) :])
     with suppress(ClickLogError):
-        read(path)
+        read_batch(path)
 
 
 @pytest.mark.parametrize("name", ["cr.tsv", "dac.tar.gz", "day.bz2", "p.parquet", "semi.csv", "train.zip"])
@@ -328,4 +328,4 @@ def test_field_logs_are_read(shared: Path, name: str) -> None:
 def test_marks_of_missing_values_are_missing(shared: Path, name: str) -> None:
     batch = [*ClickLog(str(shared / "field" / "C03" / name)).batches(3000)]
     (plain,) = ClickLog(str(shared / "field" / "C01" / "cr.tsv")).batches(3000)
-    assert same(batch[0], plain)
+    assert equal_batches(batch[0], plain)

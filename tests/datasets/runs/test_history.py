@@ -78,7 +78,7 @@ def test_history_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         store.history.finished()
 
 
-def test_a_row_that_was_tampered_with_is_named(tmp_path: Path) -> None:
+def test_changed_row_is_refused_with_its_id(tmp_path: Path) -> None:
     with TrialStore(tmp_path / "s.db") as store:
         store.history.add([run()])
         with sqlite3.connect(tmp_path / "s.db") as connection:
@@ -87,7 +87,7 @@ def test_a_row_that_was_tampered_with_is_named(tmp_path: Path) -> None:
             store.history.finished()
 
 
-def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writes_keep_every_run(tmp_path: Path) -> None:
     with TrialStore(tmp_path / "s.db") as store:
         faults: list[BaseException] = []
 
@@ -114,7 +114,7 @@ def test_throughput_is_that_of_the_longest_segment() -> None:
     assert run(stretches=(uncounted, *run().stretches)).throughput == 200.0
 
 
-def test_a_hash_that_is_not_the_jobs_is_refused() -> None:
+def test_hash_of_another_job_is_refused() -> None:
     with pytest.raises(ValueError, match="job_hash is ffff"):
         run(job_hash="ffff")
 
@@ -124,7 +124,7 @@ def test_expectation_outside_its_interval_is_refused() -> None:
         run(expected=Estimate(value=1000.0, lower=1100.0, upper=900.0))
 
 
-def test_memory_that_ran_out_is_known() -> None:
+def test_run_that_ran_out_of_memory_is_recognised() -> None:
     assert not run().ran_out_of_memory
     oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))
     assert run(outcome=oom).ran_out_of_memory
@@ -200,7 +200,7 @@ def test_invalid_file_is_refused_with_a_reason(tmp_path: Path, name: str, text: 
         import_history(tmp_path / name)
 
 
-def test_a_run_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None:
+def test_run_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
     bad = run(1, outcome=Outcome(status="finished", samples=1, duration_s=float("inf")))
     with TrialStore(tmp_path / "s.db") as store:
         with pytest.raises(StoreError, match="ctr-1"):
@@ -213,13 +213,13 @@ def test_segment_without_workers_is_refused() -> None:
         Segment(at_s=0, duration_s=1, allocation=Allocation.of(0, 1, 1.0, 1.0, 512))
 
 
-def test_json_is_written_into_json_only(tmp_path: Path) -> None:
+def test_export_to_another_name_than_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"Name it h\.json"):
         export_history([run()], tmp_path / "h.csv")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_missing(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No table at"):
         import_history(tmp_path / "no.json")
 
@@ -250,13 +250,13 @@ ROWS = "id,name,status,duration_s,workers,batch_size\na-1,ctr,Succeeded,100,4,51
 def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     runs = import_history(tmp_path / name)
-    assert [(one.id, one.outcome.status, one.outcome.duration_s) for one in runs] == [
+    assert [(finished.id, finished.outcome.status, finished.outcome.duration_s) for finished in runs] == [
         ("a-1", "finished", 100), ("a-2", "finished", 100),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "data", "message"),
     [
         ("h.jsonl", b'{"id": "a"}\n{"id": "b", "na', r"line 2 of .*, its last, is not JSON.*cut short"),
         ("h.json", b"<html>", "is a web page"), ("h.csv", "id".encode("utf-16"), "lacks the columns name"),
@@ -265,7 +265,7 @@ def test_rows_are_read_in_any_wrapping(tmp_path: Path, name: str, data: bytes) -
         ("h.csv", b"PAR1", "is not a Parquet file that can be read"),
     ],
 )  # fmt: skip
-def test_file_of_another_format_is_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+def test_file_of_another_format_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(StoreError, match=words):
+    with pytest.raises(StoreError, match=message):
         import_history(tmp_path / name)

@@ -18,12 +18,12 @@ MIB = 1 << 20
 SERIES: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
 
 
-def answers(path: str, asked: dict[str, str], headers: dict[str, str]) -> Reply:
-    if "refuse" in asked["query"]:
+def answers(path: str, query: dict[str, str], headers: dict[str, str]) -> Reply:
+    if "refuse" in query["query"]:
         return Reply(400, b'{"error": "no such thing."}')
-    known = (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM, RESTARTS, *OOM_KILLED)
-    metric = next(name for name in known if name in asked["query"])
-    start, end = float(asked["start"]), float(asked["end"])
+    metrics = (CPU, MEMORY_LIMIT, MEMORY, QUOTA, PERIOD, OOM, RESTARTS, *OOM_KILLED)
+    metric = next(name for name in metrics if name in query["query"])
+    start, end = float(query["start"]), float(query["end"])
     all_series = [
         {
             "metric": {"pod": pod, "namespace": "train", "container": container},
@@ -31,7 +31,7 @@ def answers(path: str, asked: dict[str, str], headers: dict[str, str]) -> Reply:
         }
         for (pod, container), values in SERIES.get(metric, {}).items()
     ]
-    result = [one for one in all_series if one["values"]]
+    result = [series for series in all_series if series["values"]]
     return Reply(200, json.dumps({"status": "success", "data": {"result": result}}).encode())
 
 
@@ -43,7 +43,7 @@ def prometheus() -> Iterator[Prometheus]:
 
 
 def pod(name: str, at: range, cores: float, peak: float, limit: float = 512 * MIB, quota: float = 50_000) -> None:
-    """A replica that ran at these times."""
+    """Return the series of a replica that ran at these times."""
     key = (name, "main")
     SERIES.setdefault(CPU, {})[key] = [(t, cores * (t - at[0])) for t in at]
     SERIES.setdefault(MEMORY, {})[key] = [(t, peak * (1 + i) / len(at)) for i, t in enumerate(at)]
@@ -53,7 +53,7 @@ def pod(name: str, at: range, cores: float, peak: float, limit: float = 512 * MI
     SERIES.setdefault(OOM, {})[key] = [(t, 0) for t in at]
 
 
-def test_a_job_is_put_together_from_its_pods(prometheus: Prometheus) -> None:
+def test_job_is_assembled_from_its_pods(prometheus: Prometheus) -> None:
     pod("ctr-worker-0", range(1000, 1301, 30), 0.4, 300 * MIB)
     pod("ctr-worker-1", range(1120, 1301, 30), 0.2, 200 * MIB)
     pod("ctr-ps-0", range(1000, 1301, 30), 0.1, 400 * MIB)
@@ -121,7 +121,7 @@ def test_containers_of_one_pod_are_summed(prometheus: Prometheus) -> None:
     assert run.worker.cpu_used == pytest.approx(0.8)
 
 
-def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
+def test_job_description_and_custom_names_are_used(prometheus: Prometheus) -> None:
     pod("train_ctr.worker.7", range(1000, 1301, 30), 0.4, MIB)
     named = r"train_(?P<job>\w+)\.(?P<role>\w+)\.(?P<index>\d+)"
     (run,) = jobs_of_pods(prometheus, 0, 5000, pod_name=named, job=Job(name="ctr"))
@@ -132,7 +132,7 @@ def test_a_description_and_names_of_ones_own(prometheus: Prometheus) -> None:
 
 
 def test_run_that_began_before_the_window_is_left_out(prometheus: Prometheus, caplog: pytest.LogCaptureFixture) -> None:
-    """Else each look from another moment would find another run."""
+    """Otherwise each import at another time would find another run."""
     pod("ctr-worker-0", range(990, 2001, 30), 0.4, MIB)
     assert [len(jobs_of_pods(prometheus, start, 5000)) for start in (0, 960)] == [1, 1]
     for start in (990, 1500):
@@ -143,13 +143,13 @@ def test_run_that_began_before_the_window_is_left_out(prometheus: Prometheus, ca
     assert "look further back" in caplog.text
 
 
-def test_long_times_are_asked_for_in_pieces(prometheus: Prometheus) -> None:
+def test_long_windows_are_queried_in_parts(prometheus: Prometheus) -> None:
     pod("ctr-worker-0", range(1, 50_001, 1), 0.4, MIB)
     (run,) = jobs_of_pods(prometheus, 0, 60_000, step_s=1)
     assert run.stretches[0].duration_s == 49_999
 
 
-def test_faults_are_one_sentence(prometheus: Prometheus) -> None:
+def test_errors_of_the_server_are_one_sentence(prometheus: Prometheus) -> None:
     with pytest.raises(StoreError, match="refuses: no such thing"):
         jobs_of_pods(prometheus, 0, 1, namespace="refuse")
     with pytest.raises(StoreError, match="does not answer"):
@@ -171,7 +171,7 @@ def test_server_that_is_not_prometheus_is_refused(body: str) -> None:
 
 
 def test_cores_without_series_are_unknown(prometheus: Prometheus, caplog: pytest.LogCaptureFixture) -> None:
-    """Memory and the outcome are kept; nothing is invented for the sizes."""
+    """Memory and the outcome are kept; the sizes stay empty."""
     pod("ctr-worker-0", range(1000, 1301, 30), 0.4, 300 * MIB)
     pod("ctr-ps-0", range(1000, 1301, 30), 0.1, 400 * MIB)
     for metric in (CPU, QUOTA):

@@ -1,4 +1,4 @@
-"""Unusual but valid answers of a Prometheus, and answers of other servers."""
+"""Unusual but valid answers of Prometheus, and answers of other servers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ STEP = 30
 Cases = dict[str, list[tuple[dict[str, str], list[tuple[float, object]]]]]
 
 
-def selected(cases: Cases, asked: dict[str, str], **more: object) -> bytes:
-    """The answer to a range query; matchers `=` and `!=` are honoured."""
-    name = re.match(r"(?:max_over_time\()?(\w+)", asked["query"])
+def selected(cases: Cases, query: dict[str, str], **more: object) -> bytes:
+    """Return the answer to a range query; it honours the matchers `=` and `!=`."""
+    name = re.match(r"(?:max_over_time\()?(\w+)", query["query"])
     assert name is not None
-    matchers = re.findall(r'(\w+)(!=|=)"([^"]*)"', asked["query"])
+    matchers = re.findall(r'(\w+)(!=|=)"([^"]*)"', query["query"])
     result = []
     for labels, values in cases.get(name[1], []):
         fits = all((labels.get(k, "") != v) if op == "!=" else (labels.get(k, "") == v) for k, op, v in matchers)
-        inside = [[t, str(v)] for t, v in values if float(asked["start"]) <= t <= float(asked["end"])]
+        inside = [[t, str(v)] for t, v in values if float(query["start"]) <= t <= float(query["end"])]
         if fits and inside:
             result.append({"metric": labels, "values": inside})
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}, **more}).encode()
@@ -45,7 +45,7 @@ def selected(cases: Cases, asked: dict[str, str], **more: object) -> bytes:
 
 @contextmanager
 def holding(cases: Cases, **more: object) -> Iterator[Prometheus]:
-    with server(lambda path, asked, headers: Reply(200, selected(cases, asked, **more))) as url:
+    with server(lambda path, query, headers: Reply(200, selected(cases, query, **more))) as url:
         yield Prometheus(url)
 
 
@@ -53,7 +53,7 @@ def add(
     cases: Cases, pod_name: str, /, at: range = range(1020, 2821, STEP), peak: float = 1000 * MIB, cores: float = 2.0,
     limit: float = 2048 * MIB, quota: float = 200_000, **labels: str | None,
 ) -> None:  # fmt: skip
-    """One container's series."""
+    """Add the series of one container."""
     defaults = {
         "pod": pod_name,
         "namespace": "ads",
@@ -69,8 +69,8 @@ def add(
         "container_spec_memory_limit_bytes": [(t, limit) for t in at],
         "container_oom_events_total": [(t, 0) for t in at],
     }
-    for metric, each in values.items():
-        cases.setdefault(metric, []).append((own_labels, each))
+    for metric, pairs in values.items():
+        cases.setdefault(metric, []).append((own_labels, pairs))
 
 
 def pair(**labels: str | None) -> Cases:
@@ -81,7 +81,7 @@ def pair(**labels: str | None) -> Cases:
 
 
 def check(run: FinishedJob, limit: int = 2048 * MIB) -> None:
-    """The run of `pair`."""
+    """Check the run that the series of `pair` give."""
     assert (run.name, run.outcome.status) == ("ctr", "finished")
     for usage in (run.worker, run.ps):
         assert usage.memory_peak_bytes == pytest.approx(1000 * MIB, abs=1)
@@ -97,7 +97,7 @@ def check(run: FinishedJob, limit: int = 2048 * MIB) -> None:
         ("P06", "p5b.py"), ("P10", "p8.py"),
     ],
 )  # fmt: skip
-def test_field_cases_are_read_right(shared: Path, folder: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_field_cases_are_read_correctly(shared: Path, folder: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shared / "field" / folder)
     module = runpy.run_path(case)
     with holding(module["SERIES"]) as prometheus:
@@ -134,7 +134,7 @@ COPIES: dict[str, Callable[[Cases], None]] = {
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_copies_and_wholes_of_a_container_are_not_counted_again(copy: str) -> None:
+def test_copies_and_sums_of_a_container_are_counted_once(copy: str) -> None:
     cases = pair()
     COPIES[copy](cases)
     with holding(cases) as prometheus:
@@ -231,40 +231,40 @@ def test_values_scraped_every_four_minutes_are_one_run() -> None:
 
 
 def test_missing_series_or_labels_are_named_where_there_is_no_job() -> None:
-    nothing: Cases = {}
-    unlabelled, others, gone = pair(pod=None), pair(), {"up": pair()[MEMORY]}
-    for case, words in (
-        (nothing, "0 series of container_memory_working_set_bytes"),
-        (gone, "0 series of container_memory_working_set_bytes"),
+    empty: Cases = {}
+    unlabelled, elsewhere, ended = pair(pod=None), pair(), {"up": pair()[MEMORY]}
+    for case, message in (
+        (empty, "0 series of container_memory_working_set_bytes"),
+        (ended, "0 series of container_memory_working_set_bytes"),
         (unlabelled, "2 series of .* none has a label pod .* their labels are container, id, namespace"),
     ):
-        with holding(case) as prometheus, pytest.raises(StoreError, match=words):
+        with holding(case) as prometheus, pytest.raises(StoreError, match=message):
             jobs_of_pods(prometheus, 0, 9000)
-    with holding(others) as prometheus:
+    with holding(elsewhere) as prometheus:
         with pytest.raises(StoreError, match="2 pods such as ctr-ps-0, ctr-worker-0"):
             jobs_of_pods(prometheus, 0, 9000, pod_name=r"(?P<job>\w+)_(?P<role>\w+)_(?P<index>\d+)")
         with pytest.raises(StoreError, match="in the namespace other"):
             jobs_of_pods(prometheus, 0, 9000, namespace="other")
 
 
-def test_a_login_is_sent_and_not_to_another_host() -> None:
+def test_login_is_sent_only_to_its_own_host() -> None:
     requests: list[tuple[str, str | None]] = []
     cases = pair()
 
-    def answer(path: str, asked: dict[str, str], headers: dict[str, str]) -> Reply:
+    def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> Reply:
         requests.append((path, headers.get("Authorization")))
         if path.startswith("/old"):
-            return Reply(302, b"", {"Location": f"/new/api/v1/query_range?{_query(asked)}"})
+            return Reply(302, b"", {"Location": f"/new/api/v1/query_range?{_query(query)}"})
         if path.startswith("/away"):
-            return Reply(302, b"", {"Location": f"{elsewhere}/api/v1/query_range?{_query(asked)}"})
-        return Reply(200, selected(cases, asked))
+            return Reply(302, b"", {"Location": f"{elsewhere}/api/v1/query_range?{_query(query)}"})
+        return Reply(200, selected(cases, query))
 
-    def other(path: str, asked: dict[str, str], headers: dict[str, str]) -> Reply:
+    def other_answer(path: str, query: dict[str, str], headers: dict[str, str]) -> Reply:
         requests.append(("other", headers.get("Authorization")))
-        return Reply(200, selected(cases, asked))
+        return Reply(200, selected(cases, query))
 
-    with server(answer) as url, server(other) as second:
-        elsewhere = second.replace("127.0.0.1", "localhost")
+    with server(answer) as url, server(other_answer) as other_url:
+        elsewhere = other_url.replace("127.0.0.1", "localhost")
         with_login = url.replace("//", "//al%40ice:s3%2Fcret@")
         for prefix in ("/prometheus/", "/old", "/away", "/prometheus/graph?g0.expr=up"):
             prometheus = Prometheus(with_login + prefix)
@@ -276,14 +276,14 @@ def test_a_login_is_sent_and_not_to_another_host() -> None:
     assert "/prometheus/api/v1/query_range" in {path for path, _ in requests}
 
 
-def _query(asked: dict[str, str]) -> str:
+def _query(query: dict[str, str]) -> str:
     from urllib.parse import urlencode
 
-    return urlencode(asked)
+    return urlencode(query)
 
 
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "message"),
     [
         (Reply(401, b"Unauthorized\n"), r"HTTP 401 \(Unauthorized\), Unauthorized. It needs a login"),
         (Reply(403, b"<html><title>Forbidden by WAF</title></html>"), "Forbidden by WAF. It needs a login"),
@@ -315,8 +315,8 @@ def _query(asked: dict[str, str]) -> str:
         )),
     ],
 )  # fmt: skip
-def test_refusals_and_other_servers_give_one_sentence_without_the_password(reply: Reply, words: str) -> None:
-    with server(lambda *_: reply) as url, pytest.raises(StoreError, match=words) as raised:
+def test_refusals_and_other_servers_give_one_sentence_without_the_password(reply: Reply, message: str) -> None:
+    with server(lambda *_: reply) as url, pytest.raises(StoreError, match=message) as raised:
         jobs_of_pods(Prometheus(url.replace("//", "//alice:s3cret@")), 0, 9000)
     assert "s3cret" not in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -342,7 +342,7 @@ def test_compressed_answers_vectors_histograms_and_warnings_are_read(caplog: pyt
     body = gzip.compress(json.dumps(answer | {"infos": ["x"]}).encode())
     with server(lambda *_: Reply(200, body, {"Content-Encoding": "gzip"})) as url:
         prometheus = Prometheus(url)
-        values = {one.labels["pod"]: one.values.tolist() for one in prometheus.series("x", 0, 9, 1)}
+        values = {item.labels["pod"]: item.values.tolist() for item in prometheus.series("x", 0, 9, 1)}
         prometheus.series("x", 0, 9, 1)
     assert values == {"a": [], "b": [7.0], "c": [1000.0]}
     assert caplog.text.count("Prometheus warns: not a counter") == 1
@@ -353,7 +353,7 @@ def test_no_series_may_be_null() -> None:
         assert Prometheus(url).series("x", 0, 9, 1) == []
 
 
-def test_a_range_that_is_too_much_at_once_is_asked_for_in_halves() -> None:
+def test_range_that_is_too_large_is_queried_in_halves() -> None:
     cases = pair()
     asked_for = []
 
@@ -384,7 +384,7 @@ def test_counter_rise_is_the_sum_of_steps_despite_restarts_and_copies(
     steps: list[float], restarts: list[int], jitter: float
 ) -> None:
     """Copies lag behind one another by less than half; restarts begin at 0, and one that is at half of what was there
-    before it is requests cannot be told from a copy."""
+    before it is requests cannot be distinguished from a copy."""
     total, counter, values, hidden = 0.0, 1000.0, [1000.0], False
     for number, step in enumerate(steps):
         hidden = hidden or (number in restarts and step >= counter / 2)
@@ -397,7 +397,7 @@ def test_counter_rise_is_the_sum_of_steps_despite_restarts_and_copies(
     assert Values(np.arange(20.0), level).rise() <= 10 * jitter + 1e-9
 
 
-def test_owners_of_series() -> None:
+def test_owner_of_a_series_is_found_from_its_labels() -> None:
     assert owner_of({"id": "/"}) is None
     owner = owner_of({"exported_pod": "a", "pod": "b", "container": "c", "namespace": "d"})
     assert owner == ("d", "a", "")

@@ -14,17 +14,17 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import StoreError
 
 
-def test_the_jobs_are_many_and_vary_in_all_that_matters() -> None:
+def test_bank_jobs_vary_in_every_relevant_key() -> None:
     jobs = bank_jobs()
     assert len({b.job.hash for b in jobs}) == len({b.job.name for b in jobs}) == len(jobs) >= 50
     assert len({b.base for b in jobs}) == len(BASES) >= 15
     assert {b.job.model.family for b in jobs} == {"dlrm", "wide_deep", "dcn", "xdeepfm"}
-    for of in (
+    for feature in (
         {b.job.training.batch_size for b in jobs},
         {b.table_scale for b in jobs},
         {b.job.data.zipf for b in jobs},
     ):
-        assert len(of) == 3
+        assert len(feature) == 3
     assert {b.job.training.sync for b in jobs} == {"async", "sync"}
     assert len(HELD_OUT) * 5 >= len(BASES)
     assert set(HELD_OUT) <= {base.name for base in BASES}
@@ -45,10 +45,10 @@ def saved(made_bank: Bank, tmp_path: Path) -> Path:
 
 
 def test_a_bank_is_the_same_after_it_was_written(made_bank: Bank, saved: Path) -> None:
-    again = load_bank(saved)
-    assert again.trials == made_bank.trials
-    assert again.jobs == made_bank.jobs
-    assert again.card["trials"] == len(made_bank.trials)
+    reloaded = load_bank(saved)
+    assert reloaded.trials == made_bank.trials
+    assert reloaded.jobs == made_bank.jobs
+    assert reloaded.card["trials"] == len(made_bank.trials)
 
 
 def test_a_damaged_table_is_refused(saved: Path) -> None:
@@ -66,7 +66,7 @@ def changed(card: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("more", "message"),
     [
         ({"schema_version": 0}, "trials of version 0"),
         ({"schema_version": ...}, "trials of version None"),
@@ -78,10 +78,10 @@ def changed(card: dict[str, Any], **more: Any) -> dict[str, Any]:
         ({"jobs": {}}, "jobs it does not describe"),
     ],
 )
-def test_a_card_that_does_not_fit_is_refused(saved: Path, more: dict[str, Any], why: str) -> None:
+def test_card_that_contradicts_its_trials_is_refused(saved: Path, more: dict[str, Any], message: str) -> None:
     path = saved / "card.json"
     path.write_text(json.dumps(changed(json.loads(path.read_text()), **more)))
-    with pytest.raises(StoreError, match=why):
+    with pytest.raises(StoreError, match=message):
         load_bank(saved)
 
 
@@ -117,19 +117,19 @@ def trial(series: str, throughput: float, speed: float | None, job: str = "a", *
     return Trial.model_validate(about | more)
 
 
-def test_noise_is_that_of_repeats_in_other_sessions() -> None:
+def test_noise_is_estimated_from_repeats_in_other_sessions() -> None:
     pairs = [(100.0, 110.0), (100.0, 90.0)] * 8
     trials = [trial(f"s{i}-{k}", rate, None, f"job-{i}") for i, pair in enumerate(pairs) for k, rate in enumerate(pair)]
     noise = repeat_noise(trials)
     assert noise.pairs == 16
-    assert noise.raw == pytest.approx(0.0711, rel=0.01)  # of one trial: 0.1 over the root of two
+    assert noise.raw == pytest.approx(0.0711, rel=0.01)  # of one trial: 0.1 divided by the square root of two
     assert noise.exponent == 0
     assert noise.at_usual_speed == noise.raw
     poisoned = [*trials, trial("s-1", 100.0, None, "job-x"), trial("s-2", 100_000.0, None, "job-x")]
     assert repeat_noise(poisoned) == noise
     assert repeat_noise(trials[:1]).pairs == 0
-    same = [trial("s", 100, None), trial("s", 120, None)]
-    assert repeat_noise(same).pairs == 0
+    repeats = [trial("s", 100, None), trial("s", 120, None)]
+    assert repeat_noise(repeats).pairs == 0
 
 
 def test_host_speed_is_corrected_where_it_explains_repeats() -> None:

@@ -20,7 +20,7 @@ def bank() -> Bank:
 
 def test_shipped_bank_covers_the_bank_jobs(bank: Bank) -> None:
     assert len(bank.trials) >= 600
-    samples = {each.job.samples for each in bank.jobs.values()}  # said in its files, which are older than the default
+    samples = {each.job.samples for each in bank.jobs.values()}  # stated in its files, which are older than the default
     assert samples == {45_840_617}
     promised = {b.job.hash: b._replace(job=b.job.with_samples(*samples)) for b in bank_jobs()}
     assert bank.jobs == promised
@@ -47,14 +47,14 @@ def test_card_describes_host_versions_limits_and_discarded_trials(bank: Bank) ->
     assert card["measured_from"] < card["measured_to"]
 
 
-def test_the_shipped_prior_is_what_the_shipped_bank_teaches(bank: Bank) -> None:
+def test_shipped_prior_equals_a_prior_fitted_to_the_shipped_bank(bank: Bank) -> None:
     shipped, learned = LearnedPrior.load(), LearnedPrior.fit(bank.trials, bank.jobs)
     assert shipped.trials == learned.trials
     job = Job()
     axes = {"workers": [1, 2, 4], "ps": [1, 2, 2], "worker_cpu": [0.2, 0.5, 0.8], "ps_cpu": [0.1, 0.3, 0.4]}
-    one, other = (prior.curve(job) for prior in (shipped, learned))
-    assert np.abs(one.log_rates(axes) - other.log_rates(axes)).max() < 0.02
-    assert one.sd(axes) == pytest.approx(other.sd(axes), rel=0.1)
+    shipped_curve, learned_curve = (prior.curve(job) for prior in (shipped, learned))
+    assert np.abs(shipped_curve.log_rates(axes) - learned_curve.log_rates(axes)).max() < 0.02
+    assert shipped_curve.sd(axes) == pytest.approx(learned_curve.sd(axes), rel=0.1)
 
 
 def test_shipped_bank_and_prior_are_small() -> None:

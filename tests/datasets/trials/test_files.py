@@ -37,7 +37,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_users_bring_only_what_they_measured(tmp_path: Path) -> None:
+def test_only_measured_columns_are_required(tmp_path: Path) -> None:
     text = "\ufeffps, workers,throughput,steps,host,started_at\n1,4.0,1200.5,1e3,,2026-01-01T12:00:00\n\n2,8,,,NaN,\n"
     text = text.replace("2,8,,", "2,8,3,")
     first, second = import_trials(write(tmp_path, text))
@@ -62,7 +62,7 @@ def test_parquet_of_pandas_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("workers,ps,throughput\n", "holds no trials"),
@@ -82,13 +82,13 @@ def test_parquet_of_pandas_is_read(tmp_path: Path) -> None:
         ("workers,ps,throughput\n" + "0,1,1\n" * 6, r"row 4 \(line 5\), workers.*; and 2 more"),
     ],
 )
-def test_faults_are_named(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(StoreError, match=says) as caught:
+def test_invalid_values_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message) as caught:
         import_trials(write(tmp_path, text))
     assert caught.value.remedy
 
 
-def test_faults_in_parquet_are_named(tmp_path: Path) -> None:
+def test_invalid_values_in_parquet_are_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
     pd.DataFrame({"workers": [1, 0], "ps": [1, 1], "throughput": [1.0, 1.0]}).to_parquet(path)
     with pytest.raises(StoreError, match=r"row 2, workers: .* 1"):
@@ -100,7 +100,7 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.parquet").touch()
     (tmp_path / "latin.csv").write_bytes("workers,ps,throughput,host\n1,1,1,M\xfcnchen\n".encode("latin-1"))
     (tmp_path / "folder.csv").mkdir()
-    for name, says in {
+    for name, message in {
         "none.csv": "No table at",
         "folder.csv": "folder",
         "trials.xlsx": "spreadsheet workbook.*read_excel",
@@ -108,7 +108,7 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
         "empty.parquet": "is empty",
         "latin.csv": "UTF-8",
     }.items():
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=message):
             import_trials(tmp_path / name)
 
 
@@ -131,7 +131,7 @@ def test_a_workbook_is_known_under_any_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "read"),
+    ("cells", "expected"),
     [
         (("1.234", "2.345"), None), (("1.234.567", "2.345"), [1234567, 2345]), (("1.234", "2.3456"), [1.234, 2.3456]),
         (("1.234,5", "2.345"), [1234.5, 2345]), (("0.123", "2.345"), [0.123, 2.345]), (("1,234", "2,345"), None),
@@ -139,21 +139,21 @@ def test_a_workbook_is_known_under_any_name(tmp_path: Path, name: str) -> None:
     ],
 )  # fmt: skip
 def test_separators_in_numbers_are_recognised_or_refused_as_ambiguous(
-    tmp_path: Path, cells: tuple[str, str], read: list[float] | None
+    tmp_path: Path, cells: tuple[str, str], expected: list[float] | None
 ) -> None:
-    """Where cells are separated by `;`, decimals may have a comma, and thousands a point."""
+    """With `;` between cells, decimals may have a comma, and thousands a point."""
     rows = "".join(f"{number};1;{cell}\n" for number, cell in enumerate(cells, 1))
     path = write(tmp_path, f"workers;ps;throughput\n{rows}")
     trace = tmp_path / "trace.csv"
     trace.write_text("job;gpu;arrived_s;duration_s\n" + "".join(f"{c};1;0;{c}\n" for c in cells))
-    if read is None:
+    if expected is None:
         with pytest.raises(StoreError, match=f"'{cells[0]}' could be {cells[0][0]}{cells[0][2:]} or"):
             import_trials(path)
         with pytest.raises(InputError, match=f"'{cells[0]}' could be"):
             read_trace(trace)
     else:
-        assert [trial.throughput for trial in import_trials(path)] == read
-        assert read_trace(trace).duration_s.tolist() == read
+        assert [trial.throughput for trial in import_trials(path)] == expected
+        assert read_trace(trace).duration_s.tolist() == expected
 
 
 def test_decimal_commas_before_a_unit_are_decimal_commas(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_decimal_commas_before_a_unit_are_decimal_commas(tmp_path: Path) -> None
     assert (second.throughput, second.worker_memory_bytes, second.duration_s) == (9100, 5 << 29, 90)
     trace = tmp_path / "trace.csv"
     trace.write_text("arrived_s;duration_s;memory_bytes\n0;1,5h;1,500Gi\n60;90,5;2,5Gi\n")
-    read = read_trace(trace)
-    assert read.duration_s.tolist() == [5400, 90.5]
-    assert read.needs["memory_bytes"].tolist() == [3 << 29, 5 << 29]
+    jobs = read_trace(trace)
+    assert jobs.duration_s.tolist() == [5400, 90.5]
+    assert jobs.needs["memory_bytes"].tolist() == [3 << 29, 5 << 29]
 
 
 def test_names_and_contents_that_disagree_are_read_or_named(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_export_to_an_unwritable_path_is_refused(tmp_path: Path, suffix: str) ->
         export_trials([], tmp_path / "file" / f"trials.{suffix}")
 
 
-def test_export_knows_two_formats(tmp_path: Path) -> None:
+def test_export_to_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="neither"):
         export_trials([], tmp_path / "trials.json")
 
@@ -264,16 +264,16 @@ def test_other_columns_are_left_out_and_named(tmp_path: Path) -> None:
     assert "note," in columns.describe()
 
 
-def test_columns_are_mapped_as_users_say(tmp_path: Path) -> None:
+def test_columns_are_mapped_by_the_mapping_of_the_user(tmp_path: Path) -> None:
     path = write(tmp_path, "w,ps,speed,steps,throughput\n1,1,5,x,7\n")
     (trial,) = import_trials(path, columns={"w": "workers", "speed": "throughput", "steps": ""})
     assert trial == Trial(workers=1, ps=1, throughput=5)
-    for columns, says in (
+    for columns, message in (
         ({"w": "wrkers"}, "no column 'wrkers'. Did you mean workers"),
         ({"v": "workers"}, "no column 'v'. It has: w, ps, speed"),
         ({"w": "workers", "ps": "workers"}, "Two columns are mapped to workers"),
     ):
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=message):
             import_trials(path, columns=columns)
 
 
@@ -303,13 +303,13 @@ def test_a_copied_row_counts_once_and_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "first", "second", "kept"),
     [
-        ("workers,ps,throughput", "1,1,1250", "1,1,1250", 2),  # so few digits may be chance
+        ("workers,ps,throughput", "1,1,1250", "1,1,1250", 2),  # so few digits may be equal by chance
         ("workers,ps,throughput", "1,1,12345.6", "1,1,12345.6", 1),
         ("workers,ps,throughput,started_at", "1,1,1250,2026-01-31T10:00:00", "1,1,1250,2026-01-31T10:00:00", 1),
-        ("workers,ps,throughput,started_at", "1,1,1250,2026-01-31", "1,1,1250,2026-01-31", 2),  # a day is no time
+        ("workers,ps,throughput,started_at", "1,1,1250,2026-01-31", "1,1,1250,2026-01-31", 2),  # lacks the time
         ("workers,ps,throughput,started_at", "1,1,12345.6,2026-01-31T10:00:00", "1,1,12345.6,2026-01-31T11:00:00", 2),
         ("workers,ps,throughput,seed", "1,1,12345.6,1", "1,1,12345.6,2", 2),
-        (",workers,ps,throughput", "0,1,1,12345.6", "1,1,1,12345.6", 1),  # labels of pandas' rows
+        (",workers,ps,throughput", "0,1,1,12345.6", "1,1,1,12345.6", 1),  # row labels of pandas
     ],
 )
 def test_copies_are_distinguished_from_repeats(tmp_path: Path, header: str, first: str, second: str, kept: int) -> None:

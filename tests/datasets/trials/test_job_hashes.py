@@ -81,10 +81,10 @@ def test_old_store_is_migrated_once_and_finds_jobs_of_any_folder(path: Path) -> 
 
 
 def test_old_read_only_store_is_readable_and_stays_unchanged(path: Path) -> None:
-    before = path.read_bytes()
+    content_before = path.read_bytes()
     with TrialStore(f"sqlite:///file:{path}?mode=ro&uri=true", create=False) as store:
         answers(store)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content_before
 
 
 def test_interrupted_migration_leaves_the_store_unchanged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,29 +132,29 @@ def test_an_old_store_in_postgresql_is_renamed_by_one_of_several_who_open_it(tmp
                 store.close()
 
 
-def test_values_of_variables_leave_an_old_store(tmp_path: Path) -> None:
-    """The second version kept them: they go from the rows and from the pages of the file."""
+def test_values_of_variables_are_removed_from_an_old_store(tmp_path: Path) -> None:
+    """The second version kept them: they are removed from the rows and from the pages of the file."""
     path = tmp_path / "old.db"
     env = {"DB_PASSWORD": "s3cret-of-ours", "MODE": "plain-of-ours"}
     job = Job.model_validate({"name": "own", "command": {"run": "python t.py", "env": env}})
-    before = job.hashes[1]
+    old_hash = job.hashes[1]
     with TrialStore(path) as store:
-        store.add(Trial(workers=1, ps=1, throughput=100.0, job_hash=before))
+        store.add(Trial(workers=1, ps=1, throughput=100.0, job_hash=old_hash))
         store.history.add([FinishedJob(id="a", name="own", job=job, outcome=Outcome(status="finished"))])
-    assert "of-ours" not in path.read_text("latin-1")  # nor does a new one hold them
+    assert "of-ours" not in path.read_text("latin-1")  # a new store does not contain them either
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE sizewright_meta SET value = '2' WHERE key = 'job_hash_version'")
         description = json.loads(job.model_dump_json(by_alias=True))
         description["command"]["env"] = env
-        connection.execute("UPDATE jobs SET hash = ?, description = ?", (before, json.dumps(description)))
+        connection.execute("UPDATE jobs SET hash = ?, description = ?", (old_hash, json.dumps(description)))
         record = json.loads(connection.execute("SELECT record FROM finished_jobs").fetchone()[0])
         record["job"]["command"]["env"] = env
-        record["job_hash"] = before
-        connection.execute("UPDATE finished_jobs SET job_hash = ?, record = ?", (before, json.dumps(record)))
+        record["job_hash"] = old_hash
+        connection.execute("UPDATE finished_jobs SET job_hash = ?, record = ?", (old_hash, json.dumps(record)))
         strange = json.dumps(description | {"bounds": "none that this version knows"})
         connection.execute("INSERT INTO jobs VALUES ('ffffffffffff', ?)", (strange,))
-        other = ("b", "eeeeeeeeeeee", "own", json.dumps(record | {"id": "b", "job_hash": "eeeeeeeeeeee"}))
-        connection.execute("INSERT INTO finished_jobs (id, job_hash, name, record) VALUES (?, ?, ?, ?)", other)
+        other_row = ("b", "eeeeeeeeeeee", "own", json.dumps(record | {"id": "b", "job_hash": "eeeeeeeeeeee"}))
+        connection.execute("INSERT INTO finished_jobs (id, job_hash, name, record) VALUES (?, ?, ?, ?)", other_row)
     assert path.read_text("latin-1").count("s3cret-of-ours") == 4
     with TrialStore(path) as store:
         assert [trial.job_hash for trial in store.trials(job=job)] == [job.hash]

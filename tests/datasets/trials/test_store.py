@@ -67,7 +67,7 @@ def test_times_come_back_aware_in_utc(tmp_path: Path, zone: timezone | None) -> 
     assert stored == noon.replace(tzinfo=zone or timezone.utc)
 
 
-def test_two_processes_add_at_once(tmp_path: Path) -> None:
+def test_two_processes_can_add_at_the_same_time(tmp_path: Path) -> None:
     script = """
 import sys
 from sizewright.datasets.trials.store import TrialStore
@@ -84,7 +84,7 @@ with TrialStore(sys.argv[1]) as store:
         assert [t.steps for t in store.trials(host="a")] == list(range(20))
 
 
-def test_it_loads_without_pandas_or_the_orm() -> None:
+def test_store_loads_without_pandas_or_the_orm() -> None:
     code = (
         "import sys, sizewright.datasets.trials.store; print([m for m in ('pandas', 'pyarrow', 'sqlalchemy.orm') "
         "if m in sys.modules])"
@@ -132,7 +132,7 @@ def _without_a_column(path: Path) -> None:
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize(
-    ("prepare", "says"),
+    ("prepare", "message"),
     [
         (lambda path: path.write_text("workers,ps\n" * 100), "not a database at all"),
         (Path.mkdir, "is a folder"),
@@ -141,16 +141,16 @@ def _without_a_column(path: Path) -> None:
         (_without_a_column, "lacks the columns id"),
     ],
 )
-def test_a_store_that_is_not_one_is_refused(tmp_path: Path, prepare, says: str, create: bool) -> None:  # type: ignore[no-untyped-def]
+def test_file_that_is_not_a_store_is_refused(tmp_path: Path, prepare, message: str, create: bool) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "trials.db"
     prepare(path)
-    with pytest.raises(StoreError, match=says) as caught:
+    with pytest.raises(StoreError, match=message) as caught:
         TrialStore(path, create=create)
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("oracel://host/trials", "'oracel' is not a supported kind of database"),
         ("sqlite+nothing:///trials.db", "not a supported kind of database"),
@@ -158,8 +158,8 @@ def test_a_store_that_is_not_one_is_refused(tmp_path: Path, prepare, says: str, 
         ("sqlite:////no/such/folder/trials.db", "folder /no/such/folder .* does not exist"),
     ],
 )
-def test_urls_that_lead_nowhere_are_refused(url: str, says: str) -> None:
-    with pytest.raises(StoreError, match=says):
+def test_invalid_urls_are_refused(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
         TrialStore(url)
 
 
@@ -194,7 +194,7 @@ def test_values_the_database_cannot_hold_are_refused() -> None:
         store.add(make(steps=2**70))
 
 
-def test_a_spoilt_row_is_named(tmp_path: Path) -> None:
+def test_damaged_row_is_named(tmp_path: Path) -> None:
     path = tmp_path / "trials.db"
     with TrialStore(path) as store:
         store.add(make())
