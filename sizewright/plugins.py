@@ -24,11 +24,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plugins:
-    """Plugins of one kind, `noun`: the built-in ones (`ours`) and those of an entry-point `group`."""
+    """Plugins of one kind, `noun`: the built-in ones (`builtin`) and those of an entry-point `group`."""
 
     noun: str
     group: str
-    ours: Mapping[str, str]
+    builtin: Mapping[str, str]
     """`module:attribute` by name."""
     contract: str
     """Name of the contract tests in sizewright.testing that each plugin has to pass."""
@@ -38,7 +38,10 @@ class Plugins:
     def names(self) -> list[str]:
         """Return the built-in names, then the others, sorted; one that cannot be loaded is left out with a warning."""
         others = self._registered()
-        return [*self.ours, *(name for name in sorted(others) if name not in self.ours and self._loads(others[name]))]
+        return [
+            *self.builtin,
+            *(name for name in sorted(others) if name not in self.builtin and self._loads(others[name])),
+        ]
 
     def find(self, name: str) -> Any:
         """Return the class of that name; a built-in one takes precedence.
@@ -46,8 +49,8 @@ class Plugins:
         Raises InputError for an unknown name, with the closest match and all known names, and for a plugin that cannot
         be loaded or is invalid.
         """
-        if name in self.ours:
-            module, _, attribute = self.ours[name].partition(":")
+        if name in self.builtin:
+            module, _, attribute = self.builtin[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
         point = self._registered().get(name)
         if point is None:
@@ -63,10 +66,10 @@ class Plugins:
                 "Repair or remove the package that registers it.",
             ) from error
         if fault := self._fault(name, plugin):
-            raise self.none(name, fault)
+            raise self.invalid(name, fault)
         return plugin
 
-    def none(self, name: str, fault: str) -> InputError:
+    def invalid(self, name: str, fault: str) -> InputError:
         """Return the error for a plugin that is invalid."""
         return InputError(
             f"'{name}' is not a valid {self.noun}: {fault}.", f"Test it with sizewright.testing.{self.contract}."

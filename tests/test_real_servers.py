@@ -141,7 +141,7 @@ def test_a_job_is_watched_through_a_prometheus(tmp_path: Path) -> None:
 
     with ExitStack() as stack:
         port = stack.enter_context(MetricsPort(0))
-        look = port.beside(running)
+        look = port.observer(running)
         look(first)
         with real_servers.prometheus_server(tmp_path, f"127.0.0.1:{port.port}") as url:
             observer = PrometheusObserver(url, "ctr")

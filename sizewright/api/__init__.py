@@ -9,7 +9,7 @@ from sizewright.api.applying import apply, manifest, remarks_on
 from sizewright.api.inputs import (
     assign_job,
     check_log,
-    counted,
+    counted_job,
     job_hash,
     load_job,
     open_store,
@@ -68,7 +68,7 @@ __all__ = [
     "assign_job",
     "check_log",
     "compare_priors",
-    "counted",
+    "counted_job",
     "doctor",
     "drift",
     "job_hash",

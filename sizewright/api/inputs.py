@@ -97,7 +97,7 @@ def _store_url(url: str | Path | None) -> str:
     return str(url or Settings.from_environment().store or DEFAULT_STORE)
 
 
-def counted(job: JobLike) -> Job:
+def counted_job(job: JobLike) -> Job:
     """Return the job; where its row counts are `from-data`, they are counted in its click log."""
     job = load_job(job)
     if job.command or job.model.tables.known:

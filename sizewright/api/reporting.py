@@ -93,7 +93,7 @@ def report(
     )
     contents = ReportData(
         sized,
-        looks=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),
+        windows=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),
         plans=_plans(sized.job, ledger),
         decisions=_decisions(sized.job, decisions) if decisions else (),
     )

@@ -14,7 +14,7 @@ from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, S
 from sizewright.api.applying import load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
-    counted,
+    counted_job,
     evidence_of,
     load_cluster,
     load_job,
@@ -105,7 +105,7 @@ def run(
         to_run = _size(loaded_rails.narrow(plan_or_job), store, loaded_prior, capacity, sized)
     else:
         to_run = plan_or_job
-    to_run = to_run.model_copy(update={"job": loaded_rails.narrow(counted(to_run.job))})
+    to_run = to_run.model_copy(update={"job": loaded_rails.narrow(counted_job(to_run.job))})
     with ExitStack() as stack:
         opened = stack.enter_context(opened_store(store, create=True)) if record else None
         control_loop = None
@@ -118,7 +118,7 @@ def run(
             progress=progress,
             tune=control_loop,
             decided=decided,
-            companions=_companions(stack, metrics, metrics_port, metrics_host),
+            observers=_observers(stack, metrics, metrics_port, metrics_host),
             record=(lambda finished: _add_to_history(opened, finished)) if opened else None,
         )
 
@@ -148,26 +148,26 @@ def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Exe
     return GuardrailExecutor(executor, rails=rails, ledger=audit_log, asked_by=getpass.getuser(), once=False)
 
 
-def _companions(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Observer]:
+def _observers(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Observer]:
     """Return the observers of a run: the metrics file, the metrics port and the control socket."""
     from sizewright.runtime.control_socket import ControlSocket
 
-    companions: list[Observer] = []
+    observers: list[Observer] = []
     if metrics is not None:
         from sizewright.runtime.metrics_log import MetricsLog
 
         log = MetricsLog(metrics)
         log.check()
-        companions.append(log.beside)
+        observers.append(log.observer)
     if port is not None:
-        companions.append(_metrics_port(stack, port, host))
-    return [*companions, stack.enter_context(ControlSocket()).beside]
+        observers.append(_metrics_port(stack, port, host))
+    return [*observers, stack.enter_context(ControlSocket()).observer]
 
 
 def _metrics_port(stack: ExitStack, port: int, host: str) -> Observer:
     from sizewright.runtime.metrics_port import MetricsPort
 
-    return stack.enter_context(MetricsPort(port, host)).beside
+    return stack.enter_context(MetricsPort(port, host)).observer
 
 
 def tune(
@@ -208,13 +208,13 @@ def tune(
     with ExitStack() as stack:
         target = stack.enter_context(job_to_watch(job, replay=replay, change_s=change_s, prometheus=prometheus))
         running, how = target.running, target.how(how or Tuning())
-        running.job = counted(running.job)
+        running.job = counted_job(running.job)
         running.listeners += [decisions.append, decided]
         if plans:
             running.listeners.append(PlanFolder(plans, running.job).decided)
-        observers = [progress_of(running, progress)]
+        callbacks = [progress_of(running, progress)]
         if metrics_port is not None:
-            observers.append(_metrics_port(stack, metrics_port, metrics_host)(running))
+            callbacks.append(_metrics_port(stack, metrics_port, metrics_host)(running))
         capacity = load_cluster(cluster) or (this_host() if running.handle.executor == "local" else None)
         control_loop = _control_loop(
             running.job, running.executor, how, store, loaded_prior or load_prior(), capacity, **target.times
@@ -223,7 +223,7 @@ def tune(
         watch(
             running,
             running.tuner,
-            looks=observers,
+            callbacks=callbacks,
             forgive=lambda error: _LOG.warning("One pass of the control loop failed: %s", error),
         )
     return decisions

@@ -19,7 +19,7 @@ from sizewright.api._records import (
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
     check_log,
-    counted,
+    counted_job,
     evidence_of,
     load_cluster,
     load_job,
@@ -96,7 +96,7 @@ def profile(
         prior_for_job(prior, job)
         return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
     check_log(job)
-    job = counted(job)
+    job = counted_job(job)
     prior_curve = prior_for_job(prior, job)
     with (
         opened_store(store, create=True) as opened,
@@ -253,7 +253,7 @@ def size(
     deadline: str | float | None = None,
 ) -> SizingResult:
     """Return the recommendation together with the job, trials, runs and model that it was made from."""
-    job = counted(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
+    job = counted_job(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
     if model is not None and prior is not None:
         raise InputError("A prior works with the default model only.", "Leave out the prior, or the model.")
     custom_model = None if model is None else ValidatedModel(get_model(model))
@@ -325,7 +325,7 @@ def memory(
             "Measure it instead: run `sizewright profile JOB`, then `sizewright recommend JOB`.",
         )
     if trials is None:
-        stored, runs = evidence_of(counted(job), store, needed=False)
+        stored, runs = evidence_of(counted_job(job), store, needed=False)
         measured = [*stored, *run_peaks(run for run in runs if run.key in job.hashes)]
     else:
         measured = as_trials(trials)

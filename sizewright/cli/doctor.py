@@ -14,7 +14,7 @@ from sizewright.spec.units import format_count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sizewright.spec.checkup import Diagnosis
+    from sizewright.spec.diagnosis import Diagnosis
 
 _ERROR = 1
 _LEVELS = {"ok": "ok", "lacking": "warning", "broken": "error"}

@@ -76,7 +76,7 @@ def import_(
     from sizewright.datasets.runs.history_files import import_history
 
     with Bar("reading"):
-        runs = import_history(file, job=api.counted(job) if job else None)
+        runs = import_history(file, job=api.counted_job(job) if job else None)
         result = _add(runs, store, dry_run)
     _show(result, output)
 
@@ -126,7 +126,7 @@ def prometheus(
             step_s=step_s,
             namespace=namespace,
             pod_name=pod_name or POD_NAME,
-            job=api.counted(job) if job else None,
+            job=api.counted_job(job) if job else None,
         )
         result = _add(runs, store, dry_run)
     _show(result, output)

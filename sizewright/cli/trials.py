@@ -117,7 +117,7 @@ def _add(file: str, store: str | None, job: str | None, mapping: list[str], dry_
             known = set(opened.trials())
             name, new = opened.name, [trial for trial in trials if trial not in known]
             if job and not dry_run:
-                opened.history.add_job(api.counted(job))
+                opened.history.add_job(api.counted_job(job))
             if not dry_run:
                 opened.add_all(new)
     except NoTrialsError:  # a dry run does not create a store

@@ -16,7 +16,7 @@ _METHODS = ("launch", "adjust", "observe", "wait", "stop", "render", "change_cos
 _EXECUTORS = Plugins(
     noun="executor",
     group="sizewright.executors",
-    ours={
+    builtin={
         "dlrover": "sizewright.executors.kubernetes.dlrover:DlroverExecutor",
         "file": "sizewright.executors.file:FileExecutor",
         "kubeflow": "sizewright.executors.kubernetes.kubeflow:KubeflowExecutor",
@@ -57,13 +57,15 @@ def get_executor(name: str, **options: object) -> Executor:
     made: Executor = make(**options)
     missing = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if missing or not isinstance(getattr(made, "capabilities", None), Capabilities):
-        raise _EXECUTORS.none(name, f"it has no {', '.join(missing) or 'capabilities'}")
+        raise _EXECUTORS.invalid(name, f"it has no {', '.join(missing) or 'capabilities'}")
     return made
 
 
 def unsupported(executor: str, capability: str) -> UnsupportedError:
     """Return the error of an executor that lacks a capability; it names the built-in executors that have it."""
-    capable = [name for name in sorted(_EXECUTORS.ours) if _EXECUTORS.find(name).capabilities.model_dump()[capability]]
+    capable = [
+        name for name in sorted(_EXECUTORS.builtin) if _EXECUTORS.find(name).capabilities.model_dump()[capability]
+    ]
     noun = "plans" if capability == "render" else "jobs"
     return UnsupportedError(
         f"The {executor} executor cannot {capability} {noun}.", f"Executors that can: {', '.join(capable)}."

@@ -9,7 +9,7 @@ from sizewright.plugins import Plugins
 _MODELS = Plugins(
     noun="throughput model",
     group="sizewright.models",
-    ours={
+    builtin={
         "default": "sizewright.models.default.predictor:ThroughputModel",
         "phases": "sizewright.models.default.phases:PhasesModel",
         "dlrover": "sizewright.models.forms.dlrover:DlroverModel",

@@ -9,7 +9,7 @@ Needs the extra `plots`.
 """
 
 from sizewright.plots._base import Picture
-from sizewright.plots.decided import decided
+from sizewright.plots.decisions import decisions
 from sizewright.plots.memory import memory
 from sizewright.plots.observed import observed
 from sizewright.plots.over_time import over_time
@@ -21,7 +21,7 @@ from sizewright.plots.throughput import throughput
 
 __all__ = [
     "Picture",
-    "decided",
+    "decisions",
     "memory",
     "observed",
     "over_time",

@@ -18,18 +18,18 @@ MAX_WINDOWS = 200
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "workers"), ("ps", "PS"))
 
 
-def observed(looks: Sequence[Observed]) -> Picture:
+def observed(windows: Sequence[Observed]) -> Picture:
     """Plot samples/s and cores in use between observations, and the largest peak of a worker and of a PS.
 
-    `looks` are the observations that `sizewright run --metrics` records; dashed lines are the allocation. Raises
+    `windows` are the observations that `sizewright run --metrics` records; dashed lines are the allocation. Raises
     InputError for fewer than two observations.
     """
-    if len(looks) < 2:
+    if len(windows) < 2:
         raise InputError(
-            f"At least two observations of a run are needed, got {len(looks)}.",
+            f"At least two observations of a run are needed, got {len(windows)}.",
             "Record them: sizewright run JOB --metrics FILE.",
         )
-    kept = [looks[i] for i in np.unique(np.linspace(0, len(looks) - 1, MAX_WINDOWS + 1).round().astype(int))]
+    kept = [windows[i] for i in np.unique(np.linspace(0, len(windows) - 1, MAX_WINDOWS + 1).round().astype(int))]
     began, ended = kept[0].at_s, kept[-1].at_s
     unit, name = time_unit(ended - began)
     edges = (np.array([observation.at_s for observation in kept]) - began) / unit

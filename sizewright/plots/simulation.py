@@ -14,26 +14,26 @@ _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)"
 _MARKS = "osD^v<>pP*Xhd8"
 
 
-def simulation(told: SimulationAnswer) -> Picture:
+def simulation(answer: SimulationAnswer) -> Picture:
     """Plot mean completion time, queueing and use by load with intervals over seeds, and completion times."""
     picture = Picture(12, 8)
     panels = picture.subplots(2, 2)
     for axes, (name, label) in zip(panels.flat, _SHOWN.items(), strict=False):
-        _by_load(axes, told, name, label)
-    _completion_times(panels[1, 1], told)
+        _by_load(axes, answer, name, label)
+    _completion_times(panels[1, 1], answer)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
-    picture.suptitle(f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}")
+    picture.suptitle(f"{format_count(answer.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}")
     picture.numbers = (
         ("policy", "load", *_SHOWN.values()),
         [
             (row.policy, f"{row.load:g}", *(_number(row.figures[name].value, name) for name in _SHOWN))
-            for row in told.rows
+            for row in answer.rows
         ],
     )
-    best = min(told.rows, key=lambda row: row.figures["jct_s"].value)
+    best = min(answer.rows, key=lambda row: row.figures["jct_s"].value)
     picture.alt = (
-        f"{format_count(told.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}; "
+        f"{format_count(answer.jobs, 'job')} under {format_count(len(labels), 'policy', 'policies')}; "
         f"the shortest mean completion time is that of {best.policy} at load {best.load:g}: "
         f"{best.figures['jct_s'].value / 3600:.2f} h."
     )

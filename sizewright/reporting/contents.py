@@ -24,7 +24,7 @@ class ReportData:
     """The data of a report."""
 
     sized: SizingResult
-    looks: Sequence[Observed] = ()
+    windows: Sequence[Observed] = ()
     """Observations of a run of the job."""
     plans: Sequence[Entry] = ()
     """Audit-log entries of the job's plans."""
@@ -61,9 +61,9 @@ def figures(data: ReportData) -> list[Figure]:
         for number, run in enumerate(reversed(drawn_runs), 1)
     ]
     if data.decisions:
-        to_draw.append(("decided", "Decisions over time", _DECIDED, partial(plots.decided, data.decisions)))
-    if data.looks:
-        to_draw.append(("observed", "Observations of a run", _OBSERVED, partial(plots.observed, data.looks)))
+        to_draw.append(("decided", "Decisions over time", _DECIDED, partial(plots.decisions, data.decisions)))
+    if data.windows:
+        to_draw.append(("observed", "Observations of a run", _OBSERVED, partial(plots.observed, data.windows)))
     return [_figure(*figure) for figure in steps("drawing", to_draw)]
 
 

@@ -69,7 +69,7 @@ def drift(runs: Sequence[FinishedJob], predictor: str = "") -> Drift:
 def _is_usable(run: FinishedJob) -> bool:
     if run.expected is None or run.throughput is None or run.ran_out_of_memory or run.outcome.status == "running":
         return False
-    return any(s.throughput == run.throughput and s.tells_speed for s in run.stretches)
+    return any(s.throughput == run.throughput and s.has_reliable_throughput for s in run.stretches)
 
 
 def _expected_and_measured(run: FinishedJob) -> tuple[Estimate, float]:

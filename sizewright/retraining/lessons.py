@@ -142,7 +142,7 @@ def _trials_of_runs(runs: list[FinishedJob], passed_over: Counter[str]) -> Itera
         else:
             measured = [segment for segment in run.stretches if segment.throughput]
             limited = [segment for segment in measured if segment.is_cpu_limited]
-            usable = [segment for segment in limited if segment.tells_speed]
+            usable = [segment for segment in limited if segment.has_reliable_throughput]
             passed_over["segments of runs that were not limited to their cores"] += len(measured) - len(limited)
             passed_over["segments of runs that were too short"] += len(limited) - len(usable)
             passed_over["runs without a throughput"] += not measured

@@ -30,7 +30,7 @@ _SEND_S = 1.0
 
 
 class ControlSocket:
-    """The socket of one running job, open from `beside` until the context ends."""
+    """The socket of one running job, open from `observer` until the context ends."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -49,7 +49,7 @@ class ControlSocket:
         if self._path:
             self._path.unlink(missing_ok=True)
 
-    def beside(self, running: Running) -> MetricsCallback:
+    def observer(self, running: Running) -> MetricsCallback:
         """Open the socket and return the callback that serves it; where it cannot be opened, the job runs without."""
         try:
             self._open()

@@ -31,7 +31,7 @@ class MetricsLog(JsonLines[Observed]):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, Observed, "metrics")
 
-    def beside(self, running: Running) -> MetricsCallback:
+    def observer(self, running: Running) -> MetricsCallback:
         """Return a callback that appends each observation of a running job; where that fails, the job runs on."""
         last_error = ""
 

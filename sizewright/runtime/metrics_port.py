@@ -52,7 +52,7 @@ class MetricsPort:
         self._server.server_close()
         self._thread.join()
 
-    def beside(self, running: Running) -> MetricsCallback:
+    def observer(self, running: Running) -> MetricsCallback:
         """Serve this job from now on, and return the callback that takes in its observations."""
         self._running = running
         running.listeners.append(self._decided)

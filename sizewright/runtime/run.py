@@ -76,13 +76,13 @@ def run_plan(
     record: Callable[[FinishedJob], None] | None = None,
     tune: Callable[[Handle, Allocation], Controller] | None = None,
     decided: Callable[[Decision], None] = lambda _: None,
-    companions: Sequence[Observer] = (),
+    observers: Sequence[Observer] = (),
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
 ) -> Outcome:
     """Launch a plan, wait until all samples are trained, and return the outcome.
 
-    The job is observed every `every_s` seconds: `progress` and what `companions` return are called each time. `tune`
+    The job is observed every `every_s` seconds: `progress` and what `observers` return are called each time. `tune`
     makes the control loop of the running job, which changes it where that pays; `decided` is called with each decision.
     `record` is called with the finished run, however it ended. `clock` counts seconds.
 
@@ -112,7 +112,7 @@ def run_plan(
         if tune:
             running.tuner = tune(handle, plan.target)
             callbacks.append(_turns(running, running.tuner))
-        callbacks += [companion(running) for companion in companions]
+        callbacks += [observer(running) for observer in observers]
         outcome = _observe_until_ended(executor, handle, [log_errors(callback) for callback in callbacks], every_s)
     except BaseException:
         with suppress(SizewrightError):  # the first error is the one to raise

@@ -12,11 +12,11 @@ def watch(
     running: Running,
     tuner: Controller,
     *,
-    looks: Sequence[MetricsCallback] = (),
+    callbacks: Sequence[MetricsCallback] = (),
     forgive: Callable[[Exception], None] = lambda _: None,
 ) -> None:
     """Take a turn every `tuner.turn_s` seconds until the job ends; `forgive` receives the error of a failed turn."""
-    callbacks = [log_errors(look) for look in (running.look, *looks)]
+    safe_callbacks = [log_errors(callback) for callback in (running.look, *callbacks)]
     ended = False
     while not ended:
         try:
@@ -26,6 +26,6 @@ def watch(
                 return
             forgive(error)
         if tuner.latest:
-            for callback in callbacks:
+            for callback in safe_callbacks:
                 callback(tuner.latest)
         ended = running.executor.wait(running.handle, tuner.turn_s)

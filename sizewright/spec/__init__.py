@@ -3,10 +3,10 @@
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.application import Application
 from sizewright.spec.bounds import Bounds, RoleBounds
-from sizewright.spec.checkup import Check, Diagnosis
 from sizewright.spec.cluster import Cluster, HostKind, Quota
+from sizewright.spec.cluster_allocation import ClusterAllocation, LeftOut, ResourceUse, Share
 from sizewright.spec.command import Command, Progress, Side
-from sizewright.spec.division import ClusterAllocation, LeftOut, ResourceUse, Share
+from sizewright.spec.diagnosis import Check, Diagnosis
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory

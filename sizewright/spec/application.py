@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from sizewright.spec._shown import Answer
+from sizewright.spec._answer import Answer
 from sizewright.spec.executor import Handle
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from sizewright.spec._answer import Answer
 from sizewright.spec._base import load_yaml, parse
 from sizewright.spec._frames import frame, sizes
 from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
-from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
 from sizewright.spec.recommendation import Estimate, Recommendation

@@ -148,7 +148,7 @@ class FakeExecutor(SessionExecutor):
         if self._errors.get(method):
             raise self._errors[method].pop(0)
 
-    def _stepped(self, session: TrainingSession) -> bool:
+    def _wait_for_step(self, session: TrainingSession) -> bool:
         """Return True: a change takes `cost`, and does not wait for a step."""
         return True
 
@@ -162,7 +162,7 @@ class FakeExecutor(SessionExecutor):
             live=self.capabilities.live,
         )
 
-    def _made_with(self) -> str:
+    def _constructor_call(self) -> str:
         return "FakeExecutor()"
 
     def _new_id(self, plan: Plan) -> str:

@@ -41,7 +41,7 @@ INVALID: list[tuple[str, Any, str]] = [
 class ModelContract:
     """Tests of a throughput model. Subclass it, name the subclass Test…, and define the fixture `model`."""
 
-    most_error: ClassVar[float] = 0.5
+    max_error: ClassVar[float] = 0.5
     """Maximum relative error of the median prediction for `trials`, after fitting two thirds of them."""
 
     @pytest.fixture
@@ -70,7 +70,7 @@ class ModelContract:
         model.fit(trials.sample(2 * len(trials) // 3, random_state=0))
         predicted = model.predict(trials)
         assert predicted.shape == (len(trials),)
-        assert np.median(np.abs(predicted / trials["throughput"] - 1)) < self.most_error
+        assert np.median(np.abs(predicted / trials["throughput"] - 1)) < self.max_error
         width = {}
         for coverage, kind in ((0.9, "trial"), (0.9, "mean"), (0.5, "trial")):
             lower, upper = model.predict_interval(trials, coverage, kind)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 
 from sizewright.api import checking
 from sizewright.errors import EngineError
-from sizewright.spec.checkup import Diagnosis
+from sizewright.spec.diagnosis import Diagnosis
 from sizewright.training.host import cgroups
 
 

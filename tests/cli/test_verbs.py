@@ -135,9 +135,9 @@ def test_what_changes_something_that_is_there_has_a_dry_run() -> None:
 
 
 def test_choices_are_those_that_there_are() -> None:
-    assert set(choices.EXECUTORS) == set(_EXECUTORS.ours)
-    assert list(choices.MODELS) == list(_MODELS.ours)
-    assert list(choices.POLICIES) == list(_ALLOCATORS.ours)
+    assert set(choices.EXECUTORS) == set(_EXECUTORS.builtin)
+    assert list(choices.MODELS) == list(_MODELS.builtin)
+    assert list(choices.POLICIES) == list(_ALLOCATORS.builtin)
     assert sorted(choices.RECLAIMS) == sorted(RECLAIMS)
     assert sorted(choices.TRACES) == sorted(READERS)
     groups = (_EXECUTORS.group, _MODELS.group, _ALLOCATORS.group)

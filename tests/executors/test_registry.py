@@ -35,7 +35,7 @@ def test_unknown_executor_error_lists_the_known_ones() -> None:
 def test_known_options_are_passed_on_and_unknown_ones_refused() -> None:
     executor = get_executor("ray", address="h:1")
     assert isinstance(executor, RayExecutor)
-    assert 'address="h:1"' in executor._made_with()
+    assert 'address="h:1"' in executor._constructor_call()
     with pytest.raises(InputError, match=r"options adress\. It takes: address, clock, folder"):
         get_executor("ray", adress="h:1")
     with pytest.raises(InputError, match=r"It takes: api, base, clock, context, kubeconfig, roles, version\."):

@@ -46,7 +46,7 @@ def run_with(observers: Sequence[Observer], *, tuned: bool = False) -> Outcome:
     fake = FakeExecutor(throughput=rate, samples=100_000)
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     tune = tuner_of(fake) if tuned else None
-    return run_plan(fake, plan, tune=tune, companions=observers, every_s=1, clock=fake.clock)
+    return run_plan(fake, plan, tune=tune, observers=observers, every_s=1, clock=fake.clock)
 
 
 class PausedClock:
@@ -75,9 +75,9 @@ def running_job(*, tuned: bool = False, observers: Sequence[Observer] = ()) -> I
 
     def run() -> None:
         with ControlSocket() as control:
-            all_observers = [control.beside, *observers, lambda _: lambda _: started.set()]
+            all_observers = [control.observer, *observers, lambda _: lambda _: started.set()]
             tune = tuner_of(fake) if tuned else None
-            outcomes.append(run_plan(fake, plan, tune=tune, companions=all_observers, every_s=1, clock=clock))
+            outcomes.append(run_plan(fake, plan, tune=tune, observers=all_observers, every_s=1, clock=clock))
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -93,5 +93,5 @@ def running_job(*, tuned: bool = False, observers: Sequence[Observer] = ()) -> I
 def recorded_in(folder: Path) -> Path:
     """Record the metrics of a run, as `run --metrics` does, and return the file."""
     log = MetricsLog(folder / "m.jsonl")
-    run_with([log.beside])
+    run_with([log.observer])
     return log.path

@@ -35,7 +35,7 @@ def trials(job: Job) -> list[Trial]:
 
 Draw = Callable[[Job, list[Trial]], Picture]
 ALL: dict[str, Draw] = {
-    "decided": lambda job, trials: plots.decided(decisions_of(job)),
+    "decided": lambda job, trials: plots.decisions(decisions_of(job)),
     "throughput": plots.throughput,
     "pareto": lambda job, trials: plots.pareto(recommend(job, trials)),
     "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
@@ -140,7 +140,7 @@ def test_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) -> Non
 
 def test_equal_decisions_share_a_row(job: Job) -> None:
     turns = decisions_of(job)
-    picture = plots.decided([turns[0].model_copy(update={"run": "another"}), *turns])
+    picture = plots.decisions([turns[0].model_copy(update={"run": "another"}), *turns])
     rows = picture.numbers[1]
     assert [(row[0], row[1], row[2], row[5]) for row in rows] == [
         ("0.0 s", "5", "keep", ""), ("50.0 s", "1", "adjust", "applied"), ("1.0 min", "3", "keep", ""),
@@ -169,7 +169,7 @@ def test_phases_of_many_allocations_are_thinned() -> None:
         lambda job, empty: plots.phases([]),
         lambda job, empty: plots.pareto(empty),
         lambda job, empty: plots.memory(empty),
-        lambda job, empty: plots.decided([]),
+        lambda job, empty: plots.decisions([]),
         lambda job, empty: plots.observed(observations_of(job)[:1]),
         lambda job, empty: plots.over_time(run_of(job).model_copy(update={"stretches": ()})),
     ],

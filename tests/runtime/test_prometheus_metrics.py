@@ -66,7 +66,7 @@ METRICS = st.builds(
 def port_of(at_s: float, metrics: Metrics) -> MetricsPort:
     port = MetricsPort(0)
     running = Running(FakeExecutor(), HANDLE, JOB, ONE, clock=lambda: at_s)
-    port.beside(running)(metrics)
+    port.observer(running)(metrics)
     return port
 
 
@@ -101,7 +101,7 @@ def scraped(port: MetricsPort) -> list[Sample]:
 def test_loop_metrics_are_served_and_the_port_is_released() -> None:
     with MetricsPort(0) as port:
         assert scraped(port) == []
-        run_with([port.beside], tuned=True)
+        run_with([port.observer], tuned=True)
         scrape = scraped(port)
     turns = {one.labels["kind"]: one.value for one in scrape if one.name == "sizewright_loop_turns_total"}
     assert turns["adjust"] >= 1

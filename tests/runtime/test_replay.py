@@ -137,5 +137,5 @@ def test_file_without_metrics_raises_store_error(tmp_path: Path, junk: bytes) ->
 
 
 def test_unwritable_metrics_file_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert run_with([MetricsLog(tmp_path).beside]).status == "finished"
+    assert run_with([MetricsLog(tmp_path).observer]).status == "finished"
     assert caplog.text.count("The metrics are not recorded") == 1

@@ -79,7 +79,7 @@ def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypat
     """A failing observer ends no job; while the job does not answer, observers and the loop go on."""
     observations, decided, observe = list[Metrics | None](), list[Decision](), FakeExecutor.observe
 
-    def companion(_: Running) -> MetricsCallback:
+    def observer(_: Running) -> MetricsCallback:
         def look(metrics: Metrics | None) -> None:
             observations.append(metrics)
             raise OSError("No space left on device")
@@ -95,7 +95,7 @@ def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypat
     fake = FakeExecutor(throughput=rate)
     outcome = run_plan(
         fake, Plan(id="p", kind="launch", job=JOB, target=ONE, reason=""), tune=tuner_of(fake), every_s=1,
-        clock=fake.clock, companions=[companion], decided=decided.append,
+        clock=fake.clock, observers=[observer], decided=decided.append,
     )  # fmt: skip
     assert outcome.status == "finished"
     assert sum(metrics is None for metrics in observations) >= 30

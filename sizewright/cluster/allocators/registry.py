@@ -24,7 +24,7 @@ ALLOCATORS = {
 }
 """The allocators that come with Sizewright, and their import paths."""
 _ALLOCATORS = Plugins(
-    noun="policy", group="sizewright.allocators", ours=ALLOCATORS, contract="AllocatorContract", base=Allocator
+    noun="policy", group="sizewright.allocators", builtin=ALLOCATORS, contract="AllocatorContract", base=Allocator
 )
 
 

@@ -57,7 +57,7 @@ class Segment(Record):
         return is_cpu_limited(self.allocation, self.limited_by)
 
     @property
-    def tells_speed(self) -> bool:
+    def has_reliable_throughput(self) -> bool:
         """Whether a model may learn the throughput: the segment is long enough, and its cores are reliable."""
         return bool(self.throughput) and self.duration_s >= MIN_SEGMENT_S and self.is_cpu_limited
 

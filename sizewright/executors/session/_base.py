@@ -141,7 +141,7 @@ class SessionExecutor:
             run.session.rebalance()
         run.applied_at = self._clock()
         run.plans.append(plan)
-        if self._stepped(run.session):
+        if self._wait_for_step(run.session):
             self.change_costs.add(plan, self._clock() - started)
 
     def observe(self, handle: Handle) -> Metrics:
@@ -192,7 +192,7 @@ class SessionExecutor:
         """
         return self.change_costs.estimate(plan)
 
-    def _stepped(self, session: TrainingSession) -> bool:
+    def _wait_for_step(self, session: TrainingSession) -> bool:
         """Wait for a step after a change; return whether one was done before the job ended or the time ran out."""
         with suppress(SizewrightError):  # the change was made; the next observation raises the error
             before, deadline = _steps(session), self._clock() + _FIRST_STEP_TIMEOUT_S
@@ -224,7 +224,7 @@ class SessionExecutor:
     def _new_id(self, plan: Plan) -> str:
         return f"{plan.job.name}-{uuid.uuid4().hex[:8]}"
 
-    def _made_with(self) -> str:
+    def _constructor_call(self) -> str:
         """Return the code that makes this executor, for the header of a rendered plan."""
         return f'get_executor("{self.name}")'
 
@@ -294,7 +294,7 @@ class SessionExecutor:
         if plan.kind != "launch":
             return [
                 *lines,
-                f"Apply it to the running job: {self._made_with()}.adjust(handle, load_plan(...))",
+                f"Apply it to the running job: {self._constructor_call()}.adjust(handle, load_plan(...))",
                 "",
             ]
         return [
@@ -302,7 +302,7 @@ class SessionExecutor:
             "To run it: sizewright run this-file.yaml, or in Python (pip install 'sizewright[profile]'):",
             "    from sizewright.executors import get_executor",
             "    from sizewright.executors.session.local import load_plan",
-            f"    executor = {self._made_with()}",
+            f"    executor = {self._constructor_call()}",
             '    handle = executor.launch(load_plan("this-file.yaml"))  # starts training',
             "    print(executor.observe(handle))",
             "    print(executor.stop(handle))",

@@ -50,5 +50,5 @@ class RayExecutor(SessionExecutor):
             )
         return super()._open(job)
 
-    def _made_with(self) -> str:
+    def _constructor_call(self) -> str:
         return f'get_executor("ray", address="{self._options["address"] or "HOST:PORT"}")'

@@ -44,7 +44,7 @@ class SlurmReplicas:
     def counts_from_zero(self) -> bool:
         """True if the job counts its samples from 0 at each start."""
         return self._command.progress.source == "log_samples" or any(
-            progress.reports.counts_anew for progress in self._progress.values()
+            progress.reports.counts_from_zero for progress in self._progress.values()
         )
 
     def samples(self) -> int:

@@ -97,7 +97,7 @@ def _residuals(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: date
 def _usable_segments(run: FinishedJob) -> list[Segment]:
     """Return the segments with a throughput; none after an OOM kill, since restarts then slow a run down."""
     segments = [] if run.ran_out_of_memory else run.stretches
-    return [segment for segment in segments if segment.tells_speed and segment.allocation.replicas("ps")]
+    return [segment for segment in segments if segment.has_reliable_throughput and segment.allocation.replicas("ps")]
 
 
 def _age_days(run: FinishedJob, now: datetime) -> float:

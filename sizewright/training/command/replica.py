@@ -135,7 +135,7 @@ class CommandReplica:
             metrics=metrics,
             reports=[Report(report.at_s - now, report.samples) for report in new_reports],
             nonsense=self._reports.nonsense,
-            counts_from_zero=self._reports.counts_anew,
+            counts_from_zero=self._reports.counts_from_zero,
             exit_code=exit_code,
             orphans=len(processes) if exit_code is not None else 0,
         )

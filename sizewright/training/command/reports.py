@@ -54,7 +54,7 @@ class Reports:
         self.last = Reading()
         self.nonsense = ""
         """The last line whose count is not valid."""
-        self.counts_anew = False
+        self.counts_from_zero = False
         """Whether it reports the samples since its last line, so that its count restarts at 0 with each start."""
         self._earlier_epochs = 0  # samples of earlier epochs, if the count restarts with each epoch
         self._progress, self._batch_size, self._folder = progress, batch_size, folder
@@ -99,7 +99,7 @@ class Reports:
         except ValueError:
             self.nonsense = text[:200]
             return
-        self.counts_anew = kind == "more"
+        self.counts_from_zero = kind == "more"
         self._add(self.last._replace(samples=int(samples), steps=self.last.steps + 1, at_s=at_s, **(phases or {})))
 
     def _add(self, reading: Reading) -> None:

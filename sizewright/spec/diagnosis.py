@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
+from sizewright.spec._answer import Answer
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
-from sizewright.spec._shown import Answer
 
 if TYPE_CHECKING:
     import pandas as pd

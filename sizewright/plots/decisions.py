@@ -18,7 +18,7 @@ ROLES: tuple[tuple[Role, str], ...] = (("worker", "cores of workers"), ("ps", "c
 MAX_ROWS = 200
 
 
-def decided(decisions: Sequence[Decision]) -> Picture:
+def decisions(decisions: Sequence[Decision]) -> Picture:
     """Plot samples/s at each turn, and below it the cores, with a mark for each proposed change and its reason.
 
     `decisions` are those that `sizewright run --decisions` records; of several runs the last is drawn. Raises

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
+from sizewright.spec._answer import Answer
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
-from sizewright.spec._shown import Answer
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.plan import Plan
 
