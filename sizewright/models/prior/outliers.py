@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import mechanistic
+from sizewright.models.prior.plausible_range import MAX_LOG_DEVIATION, MAX_LOG_OFFSET
 from sizewright.models.prior.rows import PriorRows, fit_rows, ps_use_is_plausible, worker_use_is_plausible
 from sizewright.spec.units import format_count
 
@@ -17,9 +18,9 @@ Floats = NDArray[np.float64]
 
 # Limits of log ratios: of an axis to the median of the job's other trials, and of a job's median residual to that of
 # all jobs.
-_UNIT_LIMIT, _JOB_LIMIT = np.log(100.0), np.log(20.0)
+_UNIT_LIMIT, _JOB_LIMIT = np.log(100.0), MAX_LOG_OFFSET
 # Of a trial's residual to the median of its job: wide at first, while outliers may bend the fit, then without these.
-_TRIAL_LIMITS = (np.log(4.0), np.log(2.5))
+_TRIAL_LIMITS = (MAX_LOG_DEVIATION, np.log(2.5))
 
 
 class CleanTrials(NamedTuple):

@@ -19,6 +19,7 @@ from sizewright.datasets.runs.finished_job import FinishedJob, Segment
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior import JobCurve, LearnedPrior
+from sizewright.models.prior.plausible_range import plausible_range
 from sizewright.spec import Allocation, Job
 
 REACH = 2.5
@@ -29,10 +30,6 @@ HALF_LIFE_DAYS = 60.0
 _MAX_JOBS = 20
 _MAX_RESIDUALS = 8
 """Per job."""
-_MAX_LOG_RESIDUAL = np.log(20.0)
-_MAX_LOG_DEVIATION = np.log(4.0)
-"""From the median of all residuals, used from `_MIN_JOBS_FOR_MEDIAN` jobs on."""
-_MIN_JOBS_FOR_MEDIAN = 3
 
 
 class RunResidual(NamedTuple):
@@ -118,10 +115,8 @@ def _as_row(allocation: Allocation, job: Job) -> Trial:
 
 def _without_outliers(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
     """Drop implausible residuals: hosts differ by a smaller factor, and so does one job from all the others."""
-    median, limit = 0.0, _MAX_LOG_RESIDUAL
-    if sum(bool(neighbour.residuals) for neighbour in neighbours) >= _MIN_JOBS_FOR_MEDIAN:
-        median = float(np.median([each.residual for neighbour in neighbours for each in neighbour.residuals]))
-        limit = _MAX_LOG_DEVIATION
+    residuals = [each.residual for neighbour in neighbours for each in neighbour.residuals]
+    median, limit = plausible_range(residuals, sum(bool(neighbour.residuals) for neighbour in neighbours))
     for neighbour in neighbours:
         plausible = [each for each in neighbour.residuals if abs(each.residual - median) <= limit]
         yield neighbour._replace(residuals=plausible)

@@ -11,15 +11,10 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.prior import JobCurve
+from sizewright.models.prior.plausible_range import MAX_LOG_OFFSET, plausible_range
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import AXIS_WORDS
 
-_MAX_LOG_OFFSET = np.log(20.0)
-"""Of all trials from the prior: no host is faster than another by a larger factor."""
-_MAX_LOG_DEVIATION = np.log(4.0)
-"""Of one trial from the others of its job."""
-_MIN_TRIALS_AGAINST_PRIOR = 3
-"""Number of trials from which their median is trusted more than the prior."""
 _MAX_REPEAT_RATIO = 1.5
 """Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
 
@@ -38,12 +33,10 @@ def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
         return PriorCheck(np.ones(0, bool))
     rates = np.array([trial.throughput or np.nan for trial in trials])
     residuals = np.log(rates) - curve.log_rates(trials)
-    many = len(trials) >= _MIN_TRIALS_AGAINST_PRIOR
-    median = float(np.median(residuals)) if many else 0.0
-    if abs(median) > _MAX_LOG_OFFSET:
+    median, limit = plausible_range(residuals, len(trials))
+    if abs(median) > MAX_LOG_OFFSET:
         reason = Reason.of("prior_ignored", trials=len(trials), ratio=float(np.exp(median)))
         return PriorCheck(np.ones(len(trials), bool), against_prior=reason)
-    limit = _MAX_LOG_DEVIATION if many else _MAX_LOG_OFFSET
     outliers = np.abs(residuals - median) > np.maximum(limit, 4 * curve.sd(trials))
     return PriorCheck(
         ~outliers, tuple(_doubt(trials[i], float(residuals[i])) for i in np.flatnonzero(outliers).tolist())
