@@ -1,14 +1,14 @@
-"""How well a prior that was learned from other jobs foretells a job: `make bench NAME=prior`.
+"""The error of a prior that was learned from other jobs: `make bench NAME=prior`.
 
 Jobs are left out with all variations of their base shape, then with their whole family. The sealed base shapes are
-foretold from the others; they were not looked at until all was tuned, and gave a regret of 0.293 then. What was tuned
-since has seen them. HELD_OUT=0 leaves them out. Jobs that the prior
-refuses, since they are unlike all others, count as refused and not in its errors.
+predicted from the others. They were not used until everything was tuned, and gave a regret of 0.293 then; later tuning
+has seen them. HELD_OUT=0 leaves them out. Jobs that the prior refuses, because they are unlike all others, count as
+refused and not in its errors.
 
-Zero-shot figures are of the bank: the truth of an allocation is the mean of its trials at the host's usual speed.
-Few-shot figures are of the grids that the planner is judged on (`benchmarks/tables`, links left out), which were
-measured on other days: regret of the pick after two trials with the prior, and after eight without. No base shape that
-is like the grid's job is in that prior.
+Zero-shot figures are computed on the bank: the truth of an allocation is the mean of its trials at the host's usual
+speed. Few-shot figures are computed on the grids that the planner is evaluated on (`benchmarks/tables`, without those
+behind links), which were measured on other days. They are the regret of the pick after two trials with the prior, and
+after eight trials without. This prior contains no base shape similar to the grid's job.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_no
 from sizewright.datasets.trial_bank.shapes import HELD_OUT, BankJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.models.factory import make_predictor
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler import TrialPlanner
 from sizewright.profiler.evaluation import score_planner
@@ -62,7 +63,7 @@ TARGETS = {
 
 
 class Split(NamedTuple):
-    """Base shapes that are left out, and those that are asked about."""
+    """Base shapes that the prior learns from, and those that it is asked about."""
 
     kind: str
     known: tuple[str, ...]
@@ -72,35 +73,35 @@ class Split(NamedTuple):
 def splits(bank: Bank) -> list[Split]:
     family = {b.base: b.job.model.family for b in bank.jobs.values()}
     open_bases = tuple(base for base in family if base not in HELD_OUT)
-    found = [Split("base", tuple(b for b in open_bases if b != base), (base,)) for base in open_bases]
+    splits = [Split("base", tuple(b for b in open_bases if b != base), (base,)) for base in open_bases]
     for one in dict.fromkeys(family.values()):
         asked = tuple(base for base in open_bases if family[base] == one)
-        found.append(Split("family", tuple(base for base in open_bases if base not in asked), asked))
+        splits.append(Split("family", tuple(base for base in open_bases if base not in asked), asked))
     if SMOKE:
-        return [next(split for split in found if split.kind == kind) for kind in ("base", "family")]
-    return [*found, Split("sealed", open_bases, tuple(b for b in HELD_OUT if b in family))] if WITH_SEALED else found
+        return [next(split for split in splits if split.kind == kind) for kind in ("base", "family")]
+    return [*splits, Split("sealed", open_bases, tuple(b for b in HELD_OUT if b in family))] if WITH_SEALED else splits
 
 
-def foretell(split: Split, rival: str) -> list[dict[str, Any]]:
-    """One row a job: errors, regret and rank of one way to foretell it."""
+def predict_jobs(split: Split, rival: str) -> list[dict[str, Any]]:
+    """Return one row per job: errors, regret and rank correlation of one predictor."""
     bank = load_bank(BANK)
     known = _of(bank, split.known)
-    told = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
+    predict = RIVALS[rival]([t for t in bank.trials if t.job_hash in known], known)
     rows, measures = [], measured_rates(gather(None, bank))
     for key, job in _of(bank, split.asked).items():
-        places, truth, _ = measures[key]
+        allocations, truth, _ = measures[key]
         row: dict[str, Any] = {"kind": split.kind, "rival": rival, "base": job.base, "job": job.job.name}
         try:
-            rates = np.exp(told(job, places))
+            rates = np.exp(predict(job, allocations))
         except NotEnoughDataError as error:
             rows.append(row | {"refused": error.message})
             continue
-        rows.append(row | score(places, truth, rates))
+        rows.append(row | score(allocations, truth, rates))
     return rows
 
 
 def coverage(split: Split) -> list[dict[str, Any]]:
-    """One row a job: the share of its trials that the 90 % interval holds, and what it refuses."""
+    """Return one row per job that is not refused: the share of its trials in the 90 % interval."""
     bank = load_bank(BANK)
     known = _of(bank, split.known)
     prior = LearnedPrior.fit([t for t in bank.trials if t.job_hash in known], known)
@@ -113,27 +114,33 @@ def coverage(split: Split) -> list[dict[str, Any]]:
         except NotEnoughDataError:
             continue
         trials = [t for t, _ in mine]
-        left = np.log([(t.throughput or 0) * f for t, f in mine]) - curve.log_rates(trials)
-        held = float(np.mean(np.abs(left) <= 1.645 * curve.sd(trials)))
-        rows.append({"kind": split.kind, "job": job.job.name, "held": held, "distance": curve.guess.distance})
+        residuals = np.log([(t.throughput or 0) * f for t, f in mine]) - curve.log_rates(trials)
+        held = float(np.mean(np.abs(residuals) <= 1.645 * curve.sd(trials)))
+        rows.append({"kind": split.kind, "job": job.job.name, "held": held, "distance": curve.effect.distance})
     return rows
 
 
-def score(places: Sequence[Trial], truth: Any, rates: Any) -> dict[str, Any]:
-    """Of foretold rates (n,) against the truth (n,)."""
-    regret, rank = regret_and_rank(places, truth, np.log(rates))
+def score(allocations: Sequence[Trial], truth: Any, rates: Any) -> dict[str, Any]:
+    """Score predicted rates (n,) against the true ones (n,)."""
+    regret, rank = regret_and_rank(allocations, truth, np.log(rates))
     return {"errors": list(np.abs(rates / truth - 1)), "regret": regret, "rank": rank}
 
 
 def few_shot(table_number: int, seed: int) -> list[dict[str, Any]]:
-    """Regrets of picks on one grid: two trials with the prior, two without, and eight without."""
+    """Return regrets of picks on one grid, after two and eight trials, with the prior and without."""
     table = unlinked()[table_number]
     job = Job.model_validate(json.loads((TABLES / f"{table.name}.json").read_text(encoding="utf-8"))["job"])
-    alike = [b.base for b in load_bank(BANK).jobs.values() if _alike(b.job, job)]
-    foretold = _prior_without(frozenset((*alike, *HELD_OUT))).curve(job)
+    similar_bases = [b.base for b in load_bank(BANK).jobs.values() if _similar(b.job, job)]
+    curve = _prior_without(frozenset((*similar_bases, *HELD_OUT))).curve(job)
 
     def with_prior(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> TrialPlanner:
-        return TrialPlanner(candidates, objective, seed=seed, max_trials=trials, foretold=foretold)
+        return TrialPlanner(
+            candidates,
+            objective,
+            seed=seed,
+            max_trials=trials,
+            predictor=make_predictor(curve, min_allocations=1, seed=seed),
+        )
 
     def plain(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> TrialPlanner:
         return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
@@ -157,8 +164,8 @@ def _prior_without(bases: frozenset[str]) -> LearnedPrior:
     return _PRIORS[bases]
 
 
-def _alike(a: Job, b: Job) -> bool:
-    """The same family over as many tables: variations of one base shape, whatever their widths."""
+def _similar(a: Job, b: Job) -> bool:
+    """Return whether two jobs have the same family and number of tables, as variations of one base shape have."""
     return (a.model.family, a.model.tables.count) == (b.model.family, b.model.tables.count)
 
 
@@ -168,7 +175,7 @@ def unlinked() -> list[Any]:
 
 
 def speeds(bank: Bank) -> dict[str, float]:
-    """Learning from 10,000 trials, and one curve over 100,000 allocations."""
+    """Return the seconds to learn from 10,000 trials, to predict 100,000 allocations, and to load the prior."""
     count = choose(10_000, 10_000, len(bank.trials))
     many = (bank.trials * (count // len(bank.trials) + 1))[:count]
     began = time.perf_counter()
@@ -192,12 +199,12 @@ def speeds(bank: Bank) -> dict[str, float]:
 def summary(rows: pd.DataFrame, kind: str, rival: str = "learned") -> dict[str, float]:
     of = rows[(rows.kind == kind) & (rows.rival == rival)]
     refused = rows[(rows.kind == kind) & rows.get("refused", pd.Series(index=rows.index)).notna()].job
-    told = of[~of.job.isin(refused)]  # the same jobs for every rival
+    accepted = of[~of.job.isin(refused)]  # the same jobs for every rival
     return {
-        "mdape": float(np.median(list(itertools.chain(*told.errors)))) if len(told) else float("nan"),
-        "regret": float(told.regret.mean()),
-        "rank": float(told["rank"].mean()),
-        "refused": len(of) - len(told),
+        "mdape": float(np.median(list(itertools.chain(*accepted.errors)))) if len(accepted) else float("nan"),
+        "regret": float(accepted.regret.mean()),
+        "rank": float(accepted["rank"].mean()),
+        "refused": len(of) - len(accepted),
     }
 
 
@@ -205,8 +212,8 @@ def main() -> None:
     bank = load_bank(BANK)
     todo = splits(bank)
     work = [(split, rival) for split in todo for rival in RIVALS]
-    rows = pd.DataFrame(itertools.chain(*on_all_cores(foretell, *zip(*work, strict=True))))
-    rows["refused"] = rows.get("refused")  # a column, where no job is refused, too
+    rows = pd.DataFrame(itertools.chain(*on_all_cores(predict_jobs, *zip(*work, strict=True))))
+    rows["refused"] = rows.get("refused")  # the column exists even if no job is refused
     held = pd.DataFrame(itertools.chain(*on_all_cores(coverage, todo)))
     kinds = list(dict.fromkeys(split.kind for split in todo))
     compared = {kind: {rival: summary(rows, kind, rival) for rival in RIVALS} for kind in kinds}

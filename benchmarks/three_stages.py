@@ -1,13 +1,14 @@
-"""The three stages on jobs that really train here, held to their cores by control groups: auto against static.
+"""The three stages on jobs that really train, with their cores limited by control groups: auto against static.
 
-*static* is the same engine at the same allocation, the samples split into equal contiguous parts, nothing replaced;
-*queue* leases them out, and replaces nothing; *auto* is `sizewright run --tune`, which knows what the shipped prior
-tells. 4 workers, 3 PS at .75 of their cores; faults come at 20 % of the run, kills at 50 %, with a checkpoint every
-10 %. Costs are what is allocated × price over time, twice during a change, with the loop itself.
+*static* is the same engine at the same allocation: the samples are split into equal contiguous parts, and nothing is
+replaced. *queue* leases the samples and replaces nothing. *auto* is `sizewright run --tune` with the shipped prior. The
+job has 4 workers and 3 PS, which use .75 of their cores. Faults occur at 20 % of the run and kills at 50 %, with a
+checkpoint every 10 %. The cost is allocated resources × price over time. It counts both allocations during a change,
+and includes the loop itself.
 
-Each case is run once in every way, the healthy one in eight pairs. Every run is kept at once in
-`results/three_stages_runs.jsonl`; `--resume` goes on with what is missing. QUICK=1 runs four cases, one pair each.
-Names of cases as arguments run these only.
+Each case runs once in every way, and the healthy one in eight pairs. Every run is kept at once in
+`results/three_stages_runs.jsonl`, and `--resume` runs only what is missing. QUICK=1 runs four cases, one pair each.
+Names of cases as arguments select these cases.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-class Wanted(NamedTuple):
-    """A run that is missing."""
+class MissingRun(NamedTuple):
+    """A run that is not yet kept."""
 
     case: Case
     pair: int
@@ -57,8 +58,8 @@ def main() -> None:
         path.write_text("", encoding="utf-8")
     runs = _read(path)
     cases = [case for case in CASES if (case.name in names if names else not QUICK or case.name in QUICK_CASES)]
-    for wanted in _missing(cases, runs):
-        _measure(wanted, runs, path)
+    for missing in _missing(cases, runs):
+        _measure(missing, runs, path)
     for name, part in PARTS.items():
         if (name in names if names else not QUICK) and not any(run["case"] == name for run in runs):
             _keep({"case": name, "pair": 0, "how": "simulated", **part()}, runs, path)
@@ -66,46 +67,48 @@ def main() -> None:
     finish("three_stages", figures, TARGETS, details)
 
 
-def _missing(cases: list[Case], runs: Runs) -> list[Wanted]:
-    """Pair by pair, every other one the other way round, so that a host that drifts favours neither; the first pairs of
-    all cases come before the second."""
+def _missing(cases: list[Case], runs: Runs) -> list[MissingRun]:
+    """Return the missing runs pair by pair, the first pairs of all cases before the second ones.
+
+    Every other pair has the reverse order, so that drift of the host favours neither way.
+    """
     done = {(run["case"], run["pair"], run["how"]) for run in runs}
-    wanted = []
+    missing = []
     for pair in range(1 if QUICK else max(case.pairs for case in cases)):
         for case in (case for case in cases if pair < case.pairs):
             hows = case.hows if pair % 2 == 0 else tuple(reversed(case.hows))
-            wanted += [Wanted(case, pair, how) for how in hows if (case.name, pair, how) not in done]
-    return wanted
+            missing += [MissingRun(case, pair, how) for how in hows if (case.name, pair, how) not in done]
+    return missing
 
 
-def _measure(wanted: Wanted, runs: Runs, path: Path) -> None:
-    case = wanted.case
+def _measure(missing: MissingRun, runs: Runs, path: Path) -> None:
+    case = missing.case
     if not any(run["case"] == f"calibration of {case.family}" for run in runs):
-        told = {"case": f"calibration of {case.family}", "pair": 0, "how": "queue"} | calibrated(case.family)
-        _keep(told, runs, path)
-    known = next(run for run in runs if run["case"] == f"calibration of {case.family}")
+        row = {"case": f"calibration of {case.family}", "pair": 0, "how": "queue"} | calibrated(case.family)
+        _keep(row, runs, path)
+    calibration = next(run for run in runs if run["case"] == f"calibration of {case.family}")
     began = time.monotonic()
-    foretold = sw.load_prior("shipped").curve(job_of(case, known))
-    ran = train(setting_of(case, known)._replace(foretold=foretold), wanted.how)  # type: ignore[arg-type]
-    told = {"case": case.name, "pair": wanted.pair, "wall_s": time.monotonic() - began, **ran._asdict()}
-    told["decision_s"] = float(np.quantile(ran.decision_s, 0.99)) if ran.decision_s else None
-    _keep(told, runs, path)
+    prior_curve = sw.load_prior("shipped").curve(job_of(case, calibration))
+    ran = train(setting_of(case, calibration)._replace(prior_curve=prior_curve), missing.how)  # type: ignore[arg-type]
+    row = {"case": case.name, "pair": missing.pair, "wall_s": time.monotonic() - began, **ran._asdict()}
+    row["decision_s"] = float(np.quantile(ran.decision_s, 0.99)) if ran.decision_s else None
+    _keep(row, runs, path)
     print(
-        f"{case.name:<18}{wanted.pair} {wanted.how:<7}{ran.status:<10}{ran.jct_s:8.1f} s  cost {ran.cost:.4f}",
+        f"{case.name:<18}{missing.pair} {missing.how:<7}{ran.status:<10}{ran.jct_s:8.1f} s  cost {ran.cost:.4f}",
         flush=True,
     )
     for change in ran.changes:
         print(f"    {change}", flush=True)
 
 
-def job_of(case: Case, known: dict[str, float]) -> Job:
-    return setting_of(case, known).job
+def job_of(case: Case, calibration: dict[str, float]) -> Job:
+    return setting_of(case, calibration).job
 
 
-def _keep(told: dict[str, object], runs: Runs, path: Path) -> None:
-    runs.append(told)
-    with open(path, "a", encoding="utf-8") as kept:
-        kept.write(json.dumps(told) + "\n")
+def _keep(row: dict[str, object], runs: Runs, path: Path) -> None:
+    runs.append(row)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def _read(path: Path) -> Runs:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sizewright.api._records import StoreLike
 from sizewright.api.inputs import opened_store
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
+from sizewright.models.factory import validated
 from sizewright.settings import DEFAULT_TRACKING, Settings
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute_url
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from sizewright.datasets.trial_bank.card import Card
+    from sizewright.models import BaseThroughputModel
     from sizewright.models.prior import JobCurve, LearnedPrior
     from sizewright.profiler.series.bank_series import BankStep
     from sizewright.retraining.compare import PriorScore
@@ -184,3 +186,15 @@ def prior_for_job(prior: PriorLike, job: Job) -> JobCurve | None:
         return load_prior(prior).curve(job) if prior is not None else None
     except NotEnoughDataError as error:
         raise InputError(error.message, "Profile it without a prior.") from None
+
+
+def custom_predictor(model: str | BaseThroughputModel | None, prior: PriorLike) -> BaseThroughputModel | None:
+    """Return the model that the user names or brings, validated; None for the default one.
+
+    Raises InputError for an unknown model, or a model together with a prior.
+    """
+    if model is None:
+        return None
+    if prior is not None:
+        raise InputError("A prior works with the default model only.", "Leave out the prior, or the model.")
+    return validated(model)

@@ -20,10 +20,11 @@ from sizewright.api.inputs import (
     load_job,
     opened_store,
 )
-from sizewright.api.priors import SHIPPED_PRIOR, load_prior, select_prior
+from sizewright.api.priors import SHIPPED_PRIOR, custom_predictor, load_prior, select_prior
 from sizewright.api.sizing import recommend
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError, NotEnoughDataError, StoreError
+from sizewright.models.factory import make_predictor
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.runtime.audit_log import AuditLog
@@ -36,6 +37,7 @@ from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quo
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
     from sizewright.datasets.runs.finished_job import FinishedJob
+    from sizewright.models import BaseThroughputModel
     from sizewright.models.prior import LearnedPrior
     from sizewright.recommender.control.decisions import Decision
     from sizewright.runtime.run import Observer, RunProgress
@@ -179,6 +181,7 @@ def tune(
     plans: str | Path | None = None,
     how: Tuning | None = None,
     store: StoreLike | None = None,
+    model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
     cluster: ClusterLike | None = None,
@@ -193,9 +196,11 @@ def tune(
     `run` wrote, or `prometheus`, the URL of a server that scrapes its metrics port, `job` is a job file and nothing is
     changed: the decisions say what would be done. Each proposed change is also written as a plan into the folder
     `plans`. `how` may request a dry run, or name a file of decisions, which the loop continues. `change_s` is the
-    assumed cost of a change in a replay, in seconds. Ctrl-C ends the loop; the job trains on.
+    assumed cost of a change in a replay, in seconds. `model`, a name or a model of your own, predicts the throughput in
+    place of the default one and its prior. Ctrl-C ends the loop; the job trains on.
 
-    Raises InputError when no such job runs or when another loop tunes it, and StoreError for what cannot be read.
+    Raises InputError for a model with a prior, when no such job runs or when another loop tunes it, and StoreError for
+    what cannot be read.
     """
     from sizewright.runtime.plan_folder import PlanFolder
     from sizewright.runtime.run import progress_of
@@ -203,7 +208,8 @@ def tune(
     from sizewright.runtime.watched import job_to_watch
 
     job = job if isinstance(job, str | Path) else load_job(job)
-    loaded_prior, _ = select_prior(prior, tracking_uri)
+    custom_model = custom_predictor(model, prior)
+    loaded_prior = None if custom_model else select_prior(prior, tracking_uri)[0] or load_prior()
     decisions: list[Decision] = []
     with ExitStack() as stack:
         target = stack.enter_context(job_to_watch(job, replay=replay, change_s=change_s, prometheus=prometheus))
@@ -217,7 +223,7 @@ def tune(
             callbacks.append(_metrics_port(stack, metrics_port, metrics_host)(running))
         capacity = load_cluster(cluster) or (this_host() if running.handle.executor == "local" else None)
         control_loop = _control_loop(
-            running.job, running.executor, how, store, loaded_prior or load_prior(), capacity, **target.times
+            running.job, running.executor, how, store, loaded_prior, capacity, custom_model, **target.times
         )
         running.tuner = stack.enter_context(control_loop)(running.handle, running.allocation)
         watch(
@@ -255,6 +261,7 @@ def _control_loop(
     store: StoreLike | None,
     prior: LearnedPrior | None,
     capacity: Cluster | None,
+    custom_model: BaseThroughputModel | None = None,
     **times: Any,
 ) -> AbstractContextManager[ControllerFactory]:
     """Return the control loop of a job, prepared with its stored trials, the history and the prior."""
@@ -270,7 +277,7 @@ def _control_loop(
         executor,
         how,
         trials=trials,
-        foretold=curve,
+        predictor=custom_model or make_predictor(curve),
         cluster=capacity,
         forgive=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
         **times,

@@ -26,13 +26,12 @@ from sizewright.api.inputs import (
     opened_store,
 )
 from sizewright.api.other_jobs import add_other_jobs
-from sizewright.api.priors import prior_for_job, select_prior
+from sizewright.api.priors import custom_predictor, prior_for_job, select_prior
 from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError
-from sizewright.models.layers.validation import ValidatedModel
+from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
-from sizewright.models.registry import get_model
 from sizewright.recommender.sizing.build import build_recommendation
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
@@ -60,6 +59,7 @@ def profile(
     accept_drift: bool = False,
     address: str | None = None,
     prior: PriorLike = None,
+    model: str | BaseThroughputModel | None = None,
     data: str | Path | None = None,
     progress: Callable[[SeriesStep, int], None] | None = None,
 ) -> Trials:
@@ -72,7 +72,8 @@ def profile(
     the end. Where the host can hold everything within the bounds, each trial is placed where the best allocation may
     be, and the series ends as soon as a further trial is not worth its cost; otherwise the trials are spread over the
     bounds. With a `prior` ("shipped", a file, or a LearnedPrior) the first trial that is not spread runs at the
-    predicted best allocation, and two trials may be enough. A command is started once per trial.
+    predicted best allocation, and two trials may be enough. `model`, a name or a
+    model of your own, chooses the trials in place of the default one. A command is started once per trial.
 
     An unfinished series of this host is continued unless `fresh`. `progress` is called with each trial and the number
     of trials planned. With `data` the samples come from this click log instead of the job's own.
@@ -98,6 +99,7 @@ def profile(
     check_log(job)
     job = counted_job(job)
     prior_curve = prior_for_job(prior, job)
+    predictor = custom_predictor(model, prior) or make_predictor(prior_curve, min_allocations=1)
     with (
         opened_store(store, create=True) as opened,
         alone_on_host(_LOG.warning),
@@ -126,7 +128,7 @@ def profile(
                     count=trials,
                     full_scale=scale,
                     whole_cores=whole_cores,
-                    foretold=prior_curve,
+                    predictor=predictor,
                 )
             return SpaceFillingPlanner(
                 job, cores, memory_bytes, count=trials, full_scale=scale, whole_cores=whole_cores
@@ -254,9 +256,7 @@ def size(
 ) -> SizingResult:
     """Return the recommendation together with the job, trials, runs and model that it was made from."""
     job = counted_job(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
-    if model is not None and prior is not None:
-        raise InputError("A prior works with the default model only.", "Leave out the prior, or the model.")
-    custom_model = None if model is None else ValidatedModel(get_model(model))
+    custom_model = custom_predictor(model, prior)
     if custom_model is None:
         loaded_prior, note = select_prior(prior, tracking_uri)
     else:

@@ -6,20 +6,27 @@ that import alone would double the time of `sizewright recommend`.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from typing_extensions import Self
 
 from sizewright.errors import InputError
+from sizewright.models.matern import smooth_draws
 from sizewright.models.table import Table
 
 Kind = Literal["trial", "mean"]
 """Whether an interval is that of another trial, or that of the mean curve."""
+CURVES = 128
+"""The number of curves that planner and controller draw."""
 
 
 def check_share(name: str, share: float) -> None:
@@ -59,11 +66,18 @@ class Explanation:
 class BaseThroughputModel(ABC):
     """A model of the throughput of allocations, in samples/s.
 
+    A model must define `fit`, `predict`, `predict_interval` and `explain`. It then plans trials, sizes jobs and tunes
+    running ones: what else these need has a default here, which a model may replace.
+
     Methods that take a table raise InputError for a table that cannot be used. Methods that need a fitted model raise
     scikit-learn's NotFittedError before `fit`.
     """
 
     name: str
+    min_trials: int = 3
+    """Number of distinct allocations from which `fit` works; 0 if the model predicts before any trial."""
+    prior_ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
+    """Smallest and largest value of each axis that the model knows before any trial of the job."""
 
     @abstractmethod
     def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
@@ -97,6 +111,27 @@ class BaseThroughputModel(ABC):
     @abstractmethod
     def explain(self) -> Explanation:
         """Return the parameters, and which of them the trials determined."""
+
+    def curves(self, X: Table, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return samples/s (d, n) of at most `count` possible curves, in which nearby allocations deviate alike.
+
+        By default they are smooth random functions about the prediction, as wide as the interval of the mean curve.
+        """
+        lower, upper = self.predict_interval(X, 0.9, "mean")
+        sd = np.log(upper / lower) / (2 * ndtri(0.95))
+        level, shape = rng.standard_normal((count, 1)), smooth_draws(X, count, rng)
+        return np.asarray(self.predict(X) * np.exp(sd * (level + shape) / np.sqrt(2)))
+
+    def support(self, X: Table) -> NDArray[np.float64]:
+        """Return how far allocations (n,) lie outside what the model knows, in e-folds summed over the axes.
+
+        By default 0. `ValidatedModel` returns the distance from the ranges of the trials for a model without its own.
+        """
+        return np.zeros(len(self.predict(X)))
+
+    def within_run(self) -> BaseThroughputModel:
+        """Return an unfitted copy for trials of one run, which differ by less than those of several days."""
+        return copy.deepcopy(self)
 
     def score(self, X: Table, y: ArrayLike) -> float:
         """Return minus the median relative error against y (n,) in samples/s, so that greater is better."""

@@ -198,3 +198,14 @@ def count_distinct(axes: Axes) -> int:
 def allocations_of(axes: Axes) -> Floats:
     """Return the columns (n, a) that distinguish allocations."""
     return np.column_stack([column for name, column in axes._asdict().items() if name != "embedding_bytes"]).round(9)
+
+
+def e_folds_outside(columns: Columns, ranges: Mapping[str, tuple[float, float]]) -> Floats:
+    """Return how far rows (n,) lie outside the ranges of axes, in e-folds summed over the axes; unknown cells add 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 PS lies within a range from 0
+        outside = [
+            np.maximum(np.log(low / columns[axis]), 0.0) + np.maximum(np.log(columns[axis] / high), 0.0)
+            for axis, (low, high) in ranges.items()
+        ]
+    size = len(next(iter(columns.values())))
+    return np.asarray(np.nansum(outside, axis=0)) if outside else np.zeros(size)

@@ -11,8 +11,9 @@ from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.factory import make_predictor
 from sizewright.plots._base import COLORS, GREY, Picture, tidy
-from sizewright.recommender.sizing.evaluate_grid import default_model, with_defaults
+from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.spec import Job
 from sizewright.spec.units import format_count, format_interval, format_number
 
@@ -36,7 +37,7 @@ def predicted(
     rows: list[tuple[str, ...]] = []
     largest = 0.0
     if fitted_trials:
-        fitted = model or default_model(job).fit(fitted_trials)
+        fitted = model or make_predictor(input_bound=bool(job.command)).fit(fitted_trials)
         intervals = np.stack(fitted.predict_with_interval(fitted_trials))
         actual = np.array([t.throughput for t in fitted_trials], float)
         names = [f"{format_count(t.workers, 'worker')}, {t.ps} PS" for t in fitted_trials]

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import table_bytes
 from sizewright.models.table import AXES, Columns, as_columns
 from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDICTED, RESCALED, Picture, tidy
-from sizewright.recommender.sizing.evaluate_grid import default_model, with_defaults
+from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.recommender.sizing.grid import counts_between
 from sizewright.spec import Allocation, Job
 from sizewright.spec.units import format_count, format_interval, format_number
@@ -37,7 +38,7 @@ def throughput(
     usable = [with_defaults(job, trial) for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     if not usable and (model is None or at is None):
         raise InputError("There is no usable trial to draw a curve from.", "Measure trials: sizewright profile JOB.")
-    model = model or default_model(job).fit(usable)
+    model = model or make_predictor(input_bound=bool(job.command)).fit(usable)
     center = _center(job, usable, at)
     drawn_axes = ("workers", "ps") if job.has_ps else ("workers",)
     picture = Picture(4.6 * len(drawn_axes) + 0.6, 4.0)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from sizewright.datasets.trials.trial import Trial, now
 from sizewright.errors import InputError, StoreError
-from sizewright.models.prior import JobCurve
+from sizewright.models._base import BaseThroughputModel
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.controller import Controller
 from sizewright.recommender.control.decisions import DecisionLog
@@ -45,7 +45,7 @@ def tuning(
     tuning: Tuning,
     *,
     trials: Sequence[Trial] = (),
-    foretold: JobCurve | None = None,
+    predictor: BaseThroughputModel | None = None,
     cluster: Cluster | None = None,
     forgive: Callable[[StoreError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
@@ -55,7 +55,8 @@ def tuning(
     """Yield a function that makes the control loop of a job, given its handle and allocation.
 
     Models are fitted in the background until the context ends, or in the loop's own turns where `at_once` is true.
-    `clock` (seconds) and `now` (time of day) are those of the job. `foretold` is its curve under a learned prior.
+    `clock` (seconds) and `now` (time of day) are those of the job. `predictor` predicts its throughput, as in
+    `AutoScaler`.
 
     Raises InputError for a job with a command, whose allocations cannot be compared while it runs, and StoreError
     where the file of decisions cannot be written.
@@ -65,7 +66,7 @@ def tuning(
             f"Job {job.name} runs a command, which restarts with every change, so it cannot be tuned while it runs.",
             "Run it without tuning, and size it before the next run: sizewright recommend",
         )
-    scaler = AutoScaler(job, trials, foretold, cluster=cluster, scaling=tuning.scaling)
+    scaler = AutoScaler(job, trials, predictor, cluster=cluster, scaling=tuning.scaling)
     log = DecisionLog(tuning.decisions) if tuning.decisions else None
     if log:
         log.check()

@@ -24,10 +24,13 @@ from sklearn.utils.validation import check_is_fitted
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import BaseThroughputModel
+from sizewright.models.factory import validated
 from sizewright.models.table import ALLOCATION_AXES
+from sizewright.profiler import TrialPlanner
 from sizewright.testing import queueing
 
 ROUNDING = 1 + 1e-6
+PLANNED = ("workers", "ps", "worker_cpu", "ps_cpu")
 
 INVALID: list[tuple[str, Any, str]] = [
     ("worker_cpu", -1.0, "worker_cpu is -1"),
@@ -62,6 +65,31 @@ class ModelContract:
         assert isinstance(model, BaseThroughputModel), "subclass sizewright.models.BaseThroughputModel"
         assert isinstance(model.name, str), "a model needs a name"
         assert model.name, "a model needs a name"
+
+    def test_it_draws_curves_and_knows_its_support(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """Curves are samples/s, at most as many as asked for; support is a distance."""
+        model.fit(trials)
+        curves = model.curves(trials, 50, np.random.default_rng(0))
+        assert curves.ndim == 2
+        assert 1 <= len(curves) <= 50
+        assert curves.shape[1] == len(trials)
+        assert np.all(np.isfinite(curves) & (curves > 0))
+        support = model.support(trials)
+        assert support.shape == (len(trials),)
+        assert np.all(support >= 0)
+
+    def test_it_plans_trials(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+        """A planner asks for other allocations by its curves, and recommends one of the candidates."""
+        table = trials.drop_duplicates(list(PLANNED)).set_index(list(PLANNED))["throughput"]
+        planner = TrialPlanner(table.index.to_frame(index=False), "time", max_trials=8, predictor=validated(model))
+        asked = []
+        while (allocation := planner.ask()) is not None:
+            asked.append(tuple(allocation[axis] for axis in PLANNED))
+            planner.tell(allocation, float(table[asked[-1]]))
+        assert model.min_trials < len(asked) <= 8
+        assert len(set(asked)) == len(asked)
+        best = planner.best()
+        assert tuple(best[axis] for axis in PLANNED) in table.index
 
     def test_it_learns_and_its_intervals_hold_its_predictions(
         self, model: BaseThroughputModel, trials: pd.DataFrame

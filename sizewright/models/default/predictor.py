@@ -13,6 +13,8 @@ same draws show a planner what another trial may bring.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +43,7 @@ PRIOR_SHARE = (4.0, 2.0)
 # A learned prior also knows residual and noise: the sd of their logarithms, and trials that this knowledge is worth.
 _LEARNED_LOG_SD, _LEARNED_FREEDOM = 0.5, 10
 _MIN_SD = 0.02
+_WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 # Weights of log E and of the synchronous mode, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 # A parameter is determined where its posterior sd is below this share of its prior sd.
@@ -49,7 +52,7 @@ _DETERMINED = 0.7
 _EXTRAPOLATION_SD = 0.25
 # Predictions for many rows use fewer draws.
 _MAX_CURVES = 4_000_000  # draws times rows
-_MAX_PATH_CELLS = 1_000_000
+_MAX_CURVE_CELLS = 1_000_000
 _MIN_DRAWS = 16
 _BLOCK_ROWS = 4096
 
@@ -68,24 +71,39 @@ class _OtherPredictions(NamedTuple):
 class ThroughputModel(BaseThroughputModel):
     """Throughput of an allocation, from three distinct trials up.
 
-    `prior` changes the priors of parameters: it maps names to (mean, sd), as `curve.PARAMETERS` has them. `foretold` is
+    `parameter_priors` maps names of parameters to (mean, sd), in place of those of `curve.PARAMETERS`. `prior_curve` is
     the curve that a learned prior predicts for the job; then one trial is enough. A planner may use fewer than
-    `least_allocations`, since its choices are measured next. Methods raise what `BaseThroughputModel` says.
+    `min_allocations`, since its choices are measured next. Methods raise what `BaseThroughputModel` says.
     """
 
     name = "default"
 
     def __init__(
         self,
-        prior: dict[str, tuple[float, float]] | None = None,
+        parameter_priors: Mapping[str, tuple[float, float]] | None = None,
         seed: int = 0,
-        least_allocations: int = MIN_ALLOCATIONS,
-        foretold: JobCurve | None = None,
+        min_allocations: int = MIN_ALLOCATIONS,
+        prior_curve: JobCurve | None = None,
     ) -> None:
-        self.prior = prior
+        self.parameter_priors = parameter_priors
         self.seed = seed
-        self.least_allocations = least_allocations
-        self.foretold = foretold
+        self.min_allocations = min_allocations
+        self.prior_curve = prior_curve
+
+    @property
+    def min_trials(self) -> int:  # type: ignore[override]
+        """Number of distinct allocations from which `fit` works."""
+        return 1 if self.prior_curve else self.min_allocations
+
+    @property
+    def prior_ranges(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
+        """Ranges of the axes that the learned prior covers."""
+        return self.prior_curve.ranges if self.prior_curve else {}
+
+    def within_run(self) -> ThroughputModel:
+        """Return an unfitted copy that expects less noise: throughputs of one run share the state of its hosts."""
+        priors = _WITHIN_RUN | dict(self.parameter_priors or {})
+        return ThroughputModel(priors, self.seed, self.min_allocations, self.prior_curve)
 
     def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
         """Learn from a trial table X and its throughput y (n,) in samples/s; failed trials are left out.
@@ -93,7 +111,7 @@ class ThroughputModel(BaseThroughputModel):
         Raises NotEnoughDataError with fewer than three distinct allocations (one, with a learned prior), InputError for
         a table that cannot be used.
         """
-        trials = prepare_training_data(X, y, least=self._min_allocations)
+        trials = prepare_training_data(X, y, least=self.min_trials)
         self.imputer_ = trials.imputer
         self.distinct_ = count_distinct(trials.axes)
         self.claimed_se_ = trials.relative_se
@@ -141,23 +159,30 @@ class ThroughputModel(BaseThroughputModel):
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
-        freedom = max(self.repeats_.counts.sum() - 1, 2) + (_LEARNED_FREEDOM if self.foretold else 0)
+        freedom = max(self.repeats_.counts.sum() - 1, 2) + (_LEARNED_FREEDOM if self.prior_curve else 0)
         half_width = stdtrit(freedom, 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half_width), np.exp(mean + half_width)
 
-    def paths(self, X: Table, rng: np.random.Generator) -> Floats:
-        """Return log samples/s (d, n) of whole curves drawn from the posterior; fewer curves for many rows.
+    def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:
+        """Return samples/s (d, n) of at most `count` curves drawn from the posterior; fewer curves for many rows.
 
         Raises InputError for a table that cannot be used.
         """
         self._check_fitted()
         axes = self.imputer_.axes(X)
-        step = len(axes.workers) * len(self.draws_) // _MAX_PATH_CELLS
-        thinning = slice(None, None, min(max(1, step), len(self.draws_) // _MIN_DRAWS))
+        step = len(axes.workers) * len(self.draws_) // _MAX_CURVE_CELLS
+        step = min(max(1, step), len(self.draws_) // _MIN_DRAWS)
+        thinning = slice(None, None, max(step, math.ceil(len(self.draws_) / count)))
         draws = self.draws_[thinning]
         residuals = self.process_.paths(self.residuals_[thinning], self._scales(draws), _places(axes), rng)
         rates = self._curve(draws, axes, self._other_predictions(X)) + residuals + self.mean_rate_
-        return limit_by_links(rates, self._link_limit(X))[0]
+        return np.asarray(np.exp(limit_by_links(rates, self._link_limit(X))[0]))
+
+    def support(self, X: Table) -> Floats:
+        """Return how far allocations (n,) lie outside the ranges of the trials and of the prior, in e-folds."""
+        self._check_fitted()
+        outside = _e_folds_outside(self.imputer_.axes(X), self._axes)
+        return np.minimum(outside, self.prior_curve.extrapolation(X)) if self.prior_curve else outside
 
     def explain(self) -> Explanation:
         """Return the medians of the mechanistic parameters; those that the trials did not determine are pinned."""
@@ -173,7 +198,7 @@ class ThroughputModel(BaseThroughputModel):
             pinned=tuple(name for name, on in zip(curve.NAMES, determined, strict=False) if not on),
             distinct_allocations=self.distinct_,
             enough=True,
-            needed=self._min_allocations,
+            needed=self.min_trials,
         )
 
     def _moments(self, X: Table) -> tuple[Floats, Floats]:
@@ -196,10 +221,7 @@ class ThroughputModel(BaseThroughputModel):
             rates, link_variance = limit_by_links(rates, link_limit[rows])
             mean[rows] = rates.mean(axis=0)
             variance[rows] = residual_variance.mean(axis=0) + rates.var(axis=0) + link_variance
-        extrapolation = _e_folds_outside(axes, self._axes)
-        if self.foretold:
-            extrapolation = np.minimum(extrapolation, self.foretold.beyond(X))
-        return mean, variance + (_EXTRAPOLATION_SD * extrapolation) ** 2
+        return mean, variance + (_EXTRAPOLATION_SD * self.support(X)) ** 2
 
     def _curve(self, draws: Floats, axes: Axes, others: _OtherPredictions) -> Floats:
         """Return log samples/s (d, n), up to a constant: the curve, blended with other predictions."""
@@ -214,22 +236,21 @@ class ThroughputModel(BaseThroughputModel):
 
     def _other_predictions(self, X: Table, *, trials: bool = False) -> _OtherPredictions:
         return _OtherPredictions(
-            prior=self.foretold.log_rates(X) - self.mean_rate_ if self.foretold else None,
+            prior=self.prior_curve.log_rates(X) - self.mean_rate_ if self.prior_curve else None,
             phases=self.phases_.log_rates(X, trials=trials) - self.mean_rate_ if self.phases_ else None,
         )
 
     def _parameter_priors(self) -> tuple[Floats, Floats]:
         """Return mean and sd (k,) of the parameters; with a learned prior the last one is its share, a logit."""
-        if self.foretold is None:
-            return curve.prior_of(self.prior)
-        learned_sds = {"residual": self.foretold.widen * self.foretold.form_sd, "noise": self.foretold.noise_sd}
+        if self.prior_curve is None:
+            return curve.prior_of(self.parameter_priors)
+        learned_sds = {
+            "residual": self.prior_curve.calibration_factor * self.prior_curve.shape_sd,
+            "noise": self.prior_curve.noise_sd,
+        }
         learned = {name: (float(np.log(max(sd, _MIN_SD))), _LEARNED_LOG_SD) for name, sd in learned_sds.items()}
-        means, sds = curve.prior_of(learned | (self.prior or {}))
+        means, sds = curve.prior_of(learned | dict(self.parameter_priors or {}))
         return np.append(means, PRIOR_SHARE[0]), np.append(sds, PRIOR_SHARE[1])
-
-    @property
-    def _min_allocations(self) -> int:
-        return 1 if self.foretold else self.least_allocations
 
     def _link_limit(self, X: Table) -> Floats:
         """Return the log samples/s (n,) that links allow; infinite where the trials do not tell their traffic."""

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.axes import Axes
+from sizewright.models.matern import FEATURES, Features, matern
 
 Floats = NDArray[np.float64]
 
-LENGTH = 1.3  # in natural logarithms: the residual changes as an axis is multiplied by 3.7
-FEATURES = 256
 _JITTER = 1e-9
 
 
@@ -112,30 +111,3 @@ class ResidualProcess:
         rotated = residuals @ self._vectors
         level = ((precision * rotated) @ self._ones / (precision @ self._ones**2))[:, None]
         return level, precision * (rotated - level * self._ones)
-
-
-def matern(a: Floats, b: Floats, length: float = LENGTH) -> Floats:
-    """Return the Matérn kernel (n, m) of places (n, k) and (m, k)."""
-    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2 * a @ b.T
-    distance = np.sqrt(3 * np.maximum(squares, 0.0)) / length
-    kernel: Floats = (1 + distance) * np.exp(-distance)
-    return kernel
-
-
-class Features(NamedTuple):
-    """Random Fourier features of the kernel (Rahimi and Recht 2007); its spectrum is Student's t with 3 degrees."""
-
-    frequencies: Floats
-    phases: Floats
-
-    @classmethod
-    def draw(cls, dims: int, rng: np.random.Generator) -> Features:
-        """Draw features for places of `dims` dimensions."""
-        normal = rng.standard_normal((FEATURES, dims))
-        chi2 = rng.chisquare(3, (FEATURES, 1))
-        return cls(normal * np.sqrt(3 / chi2) / LENGTH, rng.uniform(0, 2 * np.pi, FEATURES))
-
-    def of(self, places: Floats) -> Floats:
-        """Return the features (n, f) of places (n, a)."""
-        waves: Floats = np.sqrt(2 / FEATURES) * np.cos(places @ self.frequencies.T + self.phases)
-        return waves

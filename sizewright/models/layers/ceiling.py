@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from typing_extensions import Self
 
-from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
 from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, known, successful
@@ -38,15 +38,17 @@ class CeilingModel(BaseThroughputModel):
 
     def __init__(self, base: BaseThroughputModel) -> None:
         self.base = base
+        self.min_trials = base.min_trials
+        self.prior_ranges = base.prior_ranges
 
     def fit(self, X: Table, y: Any = None) -> Self:
-        """Learn from successful trials. Raises InputError where no trial succeeded."""
+        """Learn from successful trials. Raises NotEnoughDataError where no trial succeeded."""
         columns = as_columns(X, (*AXES, "worker_gpu", "sync", "throughput", *AUXILIARY_COLUMNS, *_USED))
         rates = columns["throughput"] if y is None else np.asarray(y, float)
         usable = successful(X) & np.isfinite(rates) & (rates > 0)
         rows = {name: column[usable] for name, column in columns.items()} | {"throughput": rates[usable]}
         if not usable.any():
-            raise InputError("No trial has a throughput above 0.", "Measure trials first.")
+            raise NotEnoughDataError("No trial has a throughput above 0.", self.min_trials)
         self.base_: BaseThroughputModel | None = self.base.fit(rows)
         self.ceiling_, self.ceiling_se_ = np.inf, 0.0
         self.seconds_ = {role: _cpu_seconds(rows, role) for role in ("worker", "ps")}
@@ -69,6 +71,17 @@ class CeilingModel(BaseThroughputModel):
             return lower, upper
         factor = np.exp(ndtri(0.5 + coverage / 2) * self.ceiling_se_)
         return np.minimum(lower, rates / factor), np.where(upper < rates, upper, np.minimum(upper, rates * factor))
+
+    def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:  # noqa: D102
+        base = self.base_.curves(X, count, rng) if self.base_ else np.full((count, len(self.predict(X))), np.inf)
+        ceilings = np.exp(self.ceiling_se_ * rng.standard_normal((len(base), 1)))
+        return np.minimum(base, ceilings * self._limit(X))
+
+    def support(self, X: Table) -> Floats:  # noqa: D102
+        return self.base_.support(X) if self.base_ else super().support(X)
+
+    def within_run(self) -> CeilingModel:  # noqa: D102
+        return CeilingModel(self.base.within_run())
 
     def explain(self) -> Explanation:  # noqa: D102
         explanation = (self.base_ or self.base).explain()

@@ -1,7 +1,8 @@
-"""The curve that a learned prior predicts, as a throughput model for a job without any trial."""
+"""A model with a prior: it predicts before any trial."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,49 +10,78 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from typing_extensions import Self
 
+from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
-from sizewright.models.default.residual_process import FEATURES, Features
+from sizewright.models.matern import smooth_draws
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.curve import JobCurve
-from sizewright.models.table import ALLOCATION_AXES, Table, as_columns, known
+from sizewright.models.table import Table
 
 Floats = NDArray[np.float64]
 
-_PATHS = 128
-
 
 class PriorModel(BaseThroughputModel):
-    """A job's curve with its uncertainty; there is nothing to fit."""
+    """The curve that a learned prior predicts for a job; from the first successful trial on, `model`.
+
+    `model` is to know the curve itself, as `ThroughputModel(prior_curve=curve)` does.
+    """
 
     name = "prior"
+    min_trials = 0
 
-    def __init__(self, curve: JobCurve) -> None:
+    def __init__(self, curve: JobCurve, model: BaseThroughputModel) -> None:
         self.curve = curve
+        self.model = model
+        self.prior_ranges = curve.ranges
+        self.fitted_: BaseThroughputModel | None = None
 
     def fit(self, X: Table = (), y: Any = None) -> Self:
-        """Return the model unchanged: it does not learn from trials, `ThroughputModel(foretold=...)` does."""
+        """Learn from a trial table, which may be empty."""
+        self.fitted_ = None
+        with contextlib.suppress(NotEnoughDataError):
+            self.fitted_ = self.model.fit(X, y)
+        self.name = self.fitted_.name if self.fitted_ else "prior"
         return self
 
     def predict(self, X: Table) -> Floats:
         """Return samples/s (n,)."""
-        return np.asarray(np.exp(self.curve.log_rates(X)))
+        return self.fitted_.predict(X) if self.fitted_ else np.exp(self.curve.log_rates(X))
 
     def predict_interval(self, X: Table, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
         """Return lower and upper samples/s (n,)."""
+        if self.fitted_:
+            return self.fitted_.predict_interval(X, coverage, kind)
         check_interval(coverage, kind)
         log_rates = self.curve.log_rates(X)
         half_width = ndtri(0.5 + coverage / 2) * self.curve.sd(X, trial=kind == "trial")
         return np.exp(log_rates - half_width), np.exp(log_rates + half_width)
 
-    def paths(self, X: Table, rng: np.random.Generator) -> Floats:
-        """Return log samples/s (d, n) of possible curves; nearby allocations deviate alike."""
+    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:
+        """Return predicted, lower and upper samples/s (n,)."""
+        return (self.fitted_ or super()).predict_with_interval(X, coverage)
+
+    def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:
+        """Return samples/s (d, n) of at most `count` possible curves; nearby allocations deviate alike."""
+        if self.fitted_:
+            return self.fitted_.curves(X, count, rng)
         curve = self.curve
-        level = curve.widen * curve.guess.sd * rng.standard_normal((_PATHS, 1))
-        slope = curve.widen * curve.beyond_sd(X) * rng.standard_normal((_PATHS, 1))
-        return curve.log_rates(X) + level + slope + curve.widen * curve.form_sd * _shape_errors(X, rng)
+        level = curve.calibration_factor * curve.effect.sd * rng.standard_normal((count, 1))
+        slope = curve.calibration_factor * curve.extrapolation_sd(X) * rng.standard_normal((count, 1))
+        shape = curve.calibration_factor * curve.shape_sd * smooth_draws(X, count, rng)
+        return np.asarray(np.exp(curve.log_rates(X) + level + slope + shape))
+
+    def support(self, X: Table) -> Floats:
+        """Return how far allocations (n,) lie outside what the prior and the trials cover, in e-folds."""
+        return self.fitted_.support(X) if self.fitted_ else self.curve.extrapolation(X)
+
+    def within_run(self) -> PriorModel:
+        """Return an unfitted copy for trials of one run."""
+        return PriorModel(self.curve, self.model.within_run())
 
     def explain(self) -> Explanation:
-        """Return the mechanistic parameters that all jobs share."""
+        """Return the model's parameters; before any trial, the mechanistic ones that all jobs share."""
+        if self.fitted_:
+            return self.fitted_.explain()
         return Explanation(
             model=self.name,
             parameters=mechanistic.as_record(self.curve.parameters),
@@ -64,12 +94,3 @@ class PriorModel(BaseThroughputModel):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
-
-
-def _shape_errors(X: Table, rng: np.random.Generator) -> Floats:
-    """Return draws (d, n) of a Gaussian process over the logarithms of the axes, with standard deviation 1."""
-    columns = as_columns(X, ALLOCATION_AXES)
-    places = np.column_stack([np.log(np.maximum(known(column, 1.0), 0.05)) for column in columns.values()])
-    features = Features.draw(places.shape[1], rng)
-    drawn: Floats = rng.standard_normal((_PATHS, FEATURES)) @ features.of(places).T
-    return drawn

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.default.residual_process import matern
+from sizewright.models.axes import e_folds_outside
+from sizewright.models.matern import matern
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.job_effects import JobEffect
 from sizewright.models.prior.rows import configurations_of
@@ -31,15 +32,15 @@ class JobCurve:
     job: Job
     parameters: Floats
     """(k,), in the order of `mechanistic.NAMES`."""
-    guess: JobEffect
+    effect: JobEffect
     """The predicted offset of the job from the mechanistic model."""
-    limit: float
+    max_distance: float
     """The largest distance from the nearest measured job at which a job can be predicted."""
-    form_sd: float
+    shape_sd: float
     """Error of the shape of the curve, once its level is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
-    widen: float
+    calibration_factor: float
     """Factor of all these standard deviations, calibrated on jobs that were left out."""
     ranges: Mapping[str, tuple[float, float]]
     """Smallest and largest measured value of each axis."""
@@ -50,43 +51,25 @@ class JobCurve:
 
     def log_rates(self, table: Table) -> Floats:
         """Return log samples/s (n,); unknown batch size, tables and mode are those of the job."""
-        return mechanistic.log_rates(self.parameters, self._configs(table)) + self.guess.level
+        return mechanistic.log_rates(self.parameters, self._configs(table)) + self.effect.log_offset
 
     def sd(self, table: Table, *, trial: bool = True) -> Floats:
         """Return the standard deviation (n,) of log samples/s of another trial, or of the curve itself.
 
-        It is widen · √(level² + form² + noise² + beyond²).
+        It is calibration_factor · √(offset² + shape² + noise² + extrapolation²).
         """
-        variance = self.guess.sd**2 + self.form_sd**2 + trial * self.noise_sd**2
-        return np.asarray(self.widen * np.sqrt(variance + self.beyond_sd(table) ** 2))
+        variance = self.effect.sd**2 + self.shape_sd**2 + trial * self.noise_sd**2
+        return np.asarray(self.calibration_factor * np.sqrt(variance + self.extrapolation_sd(table) ** 2))
 
-    def beyond_sd(self, table: Table) -> Floats:
+    def extrapolation_sd(self, table: Table) -> Floats:
         """Return the part of the standard deviation (n,) that is due to extrapolation."""
-        return _EXTRAPOLATION_SD * self.beyond(table)
+        return _EXTRAPOLATION_SD * self.extrapolation(table)
 
-    def phase_seconds(self, table: Table) -> dict[str, Floats]:
-        """Return the parts of a step in seconds (n,).
-
-        `worker` is the computation of a worker under its quota, `ps` the service of its exchange by each PS under its
-        quota.
-        """
-        configs = self._configs(table)
-        cpu = mechanistic.cpu_seconds(self.parameters, configs)
-        slowdown = np.exp(-self.guess.level)
-        return {
-            "worker": slowdown * cpu.worker / configs.worker_cpu,
-            "ps": slowdown * cpu.ps / (configs.ps * configs.ps_cpu),
-        }
-
-    def beyond(self, table: Table) -> Floats:
+    def extrapolation(self, table: Table) -> Floats:
         """Return how far allocations lie outside the measured ranges (n,), in e-folds summed over all axes."""
         columns = as_columns(table, tuple(self.ranges))
         columns["batch_size"] = known(columns["batch_size"], self.job.training.batch_size)
-        outside = [
-            np.maximum(np.log(low / column), 0.0) + np.maximum(np.log(column / high), 0.0)
-            for column, (low, high) in zip(columns.values(), self.ranges.values(), strict=True)
-        ]
-        return np.asarray(np.nansum(outside, axis=0))
+        return e_folds_outside(columns, self.ranges)
 
     def _configs(self, table: Table) -> mechanistic.Configurations:
         return configurations_of(self.job, as_columns(table, (*AXES, "sync", "table_scale")))
@@ -96,14 +79,14 @@ class JobCurve:
 class WarmCurve(JobCurve):
     """A curve that was corrected by runs of similar jobs: its level, and its shape near their allocations."""
 
-    seen: Floats
+    allocations: Floats
     """Allocations of these runs (n, a): `log_allocations`."""
-    pull: Floats
+    weights: Floats
     """Weights (n,) of the kernel to these allocations: their sum is added to log samples/s."""
 
     def log_rates(self, table: Table) -> Floats:
         """Return log samples/s (n,); unknown batch size, tables and mode are those of the job."""
-        return super().log_rates(table) + matern(log_allocations(table), self.seen) @ self.pull
+        return super().log_rates(table) + matern(log_allocations(table), self.allocations) @ self.weights
 
 
 def log_allocations(table: Table) -> Floats:

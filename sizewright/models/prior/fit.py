@@ -50,13 +50,13 @@ class LearnedPrior:
 
     parameters: Floats
     """(k,), in the order of `mechanistic.NAMES`."""
-    experience: JobEffects
+    job_effects: JobEffects
     """The offset of each measured job from the mechanistic model."""
-    form_sd: float
+    shape_sd: float
     """Error of the shape of a job's curve, once its level is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
-    widen: float
+    calibration_factor: float
     """Factor of these standard deviations, calibrated on jobs that were left out."""
     ranges: Mapping[str, tuple[float, float]]
     """Smallest and largest value of each axis that at least two jobs reached."""
@@ -93,7 +93,7 @@ class LearnedPrior:
         _, _, residual_sd = _job_offsets(rows, parameters)
         repeat_sd = repeat_noise(trials).at_usual_speed
         noise_sd = min(repeat_sd if np.isfinite(repeat_sd) else _DEFAULT_NOISE_SD, residual_sd)
-        form_sd = float(np.sqrt(residual_sd**2 - noise_sd**2))
+        shape_sd = float(np.sqrt(residual_sd**2 - noise_sd**2))
 
         described = {
             number: job_effects.describe(bank_jobs[number].job, bank_jobs[number].table_scale)
@@ -112,21 +112,23 @@ class LearnedPrior:
             training = _thinned(rows.pick(~left_out))
             fold_parameters = fit_rows(training, parameters)
             effects = learn_effects(training, fold_parameters)
-            residuals = rows.told.log_rates - mechanistic.log_rates(fold_parameters, rows.at)
+            residuals = rows.observations.log_rates - mechanistic.log_rates(fold_parameters, rows.configs)
             for number in np.unique(rows.job[left_out]):
                 bank_job = bank_jobs[number]
-                effect = effects.guess(bank_job.job, bank_job.table_scale)
-                if effect.distance <= effects.limit:
-                    job_errors = np.abs(residuals[rows.job == number] - effect.level)
+                effect = effects.predict(bank_job.job, bank_job.table_scale)
+                if effect.distance <= effects.max_distance:
+                    job_errors = np.abs(residuals[rows.job == number] - effect.log_offset)
                     errors += list(job_errors / np.hypot(effect.sd, residual_sd))
-        widen = max(1.0, float(np.quantile(errors, _COVERAGE)) / _NORMAL_QUANTILE) if errors else _UNCALIBRATED
+        calibration_factor = (
+            max(1.0, float(np.quantile(errors, _COVERAGE)) / _NORMAL_QUANTILE) if errors else _UNCALIBRATED
+        )
 
         return cls(
             parameters=parameters,
-            experience=learn_effects(rows, parameters),
-            form_sd=form_sd,
+            job_effects=learn_effects(rows, parameters),
+            shape_sd=shape_sd,
             noise_sd=noise_sd,
-            widen=widen,
+            calibration_factor=calibration_factor,
             ranges=_ranges(trials, rows),
             trials=len(rows.job),
             flagged=(*flagged, *implausible_cpu_use(trials)),
@@ -140,22 +142,22 @@ class LearnedPrior:
         reason = _unsupported(job)
         if reason:
             raise NotEnoughDataError(f"The prior cannot predict {job.name}: {reason}.", 3)
-        effect = self.experience.guess(job, table_scale)
-        if effect.distance > self.experience.limit:
+        effect = self.job_effects.predict(job, table_scale)
+        if effect.distance > self.job_effects.max_distance:
             raise NotEnoughDataError(
                 f"{job.name} is unlike the jobs that the prior was learned from: its distance to the most similar "
                 f"one, {effect.nearest}, is {effect.distance:.1f}, mostly in {effect.axis}; "
-                f"up to {self.experience.limit:.1f} is supported.",
+                f"up to {self.job_effects.max_distance:.1f} is supported.",
                 3,
             )
         return JobCurve(
             job=job,
             parameters=self.parameters,
-            guess=effect,
-            limit=self.experience.limit,
-            form_sd=self.form_sd,
+            effect=effect,
+            max_distance=self.job_effects.max_distance,
+            shape_sd=self.shape_sd,
             noise_sd=self.noise_sd,
-            widen=self.widen,
+            calibration_factor=self.calibration_factor,
             ranges=self.ranges,
             trials=self.trials,
             source=self.source,
@@ -166,10 +168,10 @@ class LearnedPrior:
         record = {
             "version": VERSION,
             "physics": mechanistic.as_record(self.parameters),
-            "experience": self.experience.as_record(),
-            "form_sd": self.form_sd,
+            "experience": self.job_effects.as_record(),
+            "form_sd": self.shape_sd,
             "noise_sd": self.noise_sd,
-            "widen": self.widen,
+            "widen": self.calibration_factor,
             "trials": self.trials,
             "ranges": {axis: list(ends) for axis, ends in self.ranges.items()},
             "flagged": list(self.flagged),
@@ -218,10 +220,10 @@ class LearnedPrior:
         try:
             prior = cls(
                 parameters=mechanistic.from_record(record["physics"]),
-                experience=job_effects.from_record(record["experience"]),
-                form_sd=_finite(record["form_sd"]),
+                job_effects=job_effects.from_record(record["experience"]),
+                shape_sd=_finite(record["form_sd"]),
                 noise_sd=_finite(record["noise_sd"]),
-                widen=_finite(record["widen"]),
+                calibration_factor=_finite(record["widen"]),
                 ranges={str(axis): (_finite(ends[0]), _finite(ends[1])) for axis, ends in record["ranges"].items()},
                 trials=int(record["trials"]),
                 flagged=tuple(map(str, record["flagged"])),
@@ -234,8 +236,8 @@ class LearnedPrior:
 
     def _check(self) -> None:
         """Raise ValueError for numbers that are not finite or not positive, or columns of different lengths."""
-        effects = self.experience
-        positive = np.array([*effects.hyperparameters, effects.limit, *effects.scale])
+        effects = self.job_effects
+        positive = np.array([*effects.hyperparameters, effects.max_distance, *effects.scale])
         of_jobs = (effects.features, effects.log_offsets, effects.job_sd, effects.noise)
         numbers = (self.parameters, effects.centre, positive, *of_jobs)
         if not all(np.isfinite(column).all() for column in numbers) or not (positive > 0).all():
@@ -271,7 +273,7 @@ def _unsupported(job: Job) -> str:
 
 def _job_offsets(rows: PriorRows, parameters: Floats) -> tuple[NDArray[np.int64], Floats, float]:
     """Return the job numbers (j,), the log offset of each from the model (j,), and the sd of trials about these."""
-    residuals = rows.told.log_rates - mechanistic.log_rates(parameters, rows.at)
+    residuals = rows.observations.log_rates - mechanistic.log_rates(parameters, rows.configs)
     numbers, group = np.unique(rows.job, return_inverse=True)
     offsets = np.bincount(group, residuals) / np.bincount(group)
     freedom = max(len(residuals) - len(numbers), 1)

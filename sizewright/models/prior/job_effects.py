@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trial_bank.shapes import BankJob
-from sizewright.models.default.residual_process import matern
+from sizewright.models.matern import matern
 from sizewright.models.prior.work import work_of
 from sizewright.spec import Job
 from sizewright.spec.model import Family
@@ -49,7 +49,7 @@ _ROUNDS = 2
 class JobEffect(NamedTuple):
     """The predicted log offset of one job from the mechanistic model, and its most similar measured job."""
 
-    level: float
+    log_offset: float
     sd: float
     distance: float
     nearest: str
@@ -88,10 +88,10 @@ class JobEffects(NamedTuple):
     noise: Floats
     """(j,), sd of the measurement of each log offset."""
     hyperparameters: Hyperparameters
-    limit: float
+    max_distance: float
     """The largest distance from the nearest measured job at which a job can be predicted."""
 
-    def guess(self, job: Job, table_scale: float = 1.0) -> JobEffect:
+    def predict(self, job: Job, table_scale: float = 1.0) -> JobEffect:
         """Return the predicted effect of a job, with the share `table_scale` of its rows."""
         features = self._standardize(describe(job, table_scale))
         distances = np.sqrt(((self.features - features) ** 2).sum(axis=1))
@@ -100,7 +100,7 @@ class JobEffects(NamedTuple):
         same = self._same_job([job])
         mean, sd = krige(self, features[None], same)
         return JobEffect(
-            level=float(mean[0]),
+            log_offset=float(mean[0]),
             sd=float(sd[0]),
             distance=float(distances[nearest]),
             nearest=self.names[nearest],
@@ -108,7 +108,7 @@ class JobEffects(NamedTuple):
             known=bool(same.any()),
         )
 
-    def together(self, jobs: Sequence[Job]) -> tuple[Floats, Floats]:
+    def similarity(self, jobs: Sequence[Job]) -> tuple[Floats, Floats]:
         """Return the similarity of jobs (m, m), from 0 to 1, and the posterior covariance (m, m) of their offsets.
 
         The jobs must differ.
@@ -142,7 +142,7 @@ class JobEffects(NamedTuple):
             "bases": self.bases,
             "hashes": self.hashes,
             **{name: array.tolist() for name, array in arrays.items()},
-            "limit": self.limit,
+            "limit": self.max_distance,
             **{_FILE_KEYS[name]: value for name, value in self.hyperparameters._asdict().items()},
         }
 
@@ -167,7 +167,7 @@ def from_record(record: dict[str, Any]) -> JobEffects:
         job_sd=array("to_itself"),
         noise=array("noise"),
         hyperparameters=Hyperparameters(**{name: float(record[key]) for name, key in _FILE_KEYS.items()}),
-        limit=float(record["limit"]),
+        max_distance=float(record["limit"]),
     )
 
 
@@ -191,7 +191,7 @@ def learn(jobs: Sequence[BankJob], described: Floats, log_offsets: Floats, noise
         job_sd=job_sd,
         noise=noise,
         hyperparameters=hyperparameters,
-        limit=_max_distance(features, bases),
+        max_distance=_max_distance(features, bases),
     )
 
 

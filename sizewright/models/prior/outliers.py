@@ -67,7 +67,11 @@ def implausible_cpu_use(trials: Sequence[Trial]) -> list[str]:
 
 def _in_other_units(rows: PriorRows, names: Sequence[str]) -> _Outliers:
     """Return rows with an axis that is far from the median of their job."""
-    axes = {"worker_cpu": rows.at.worker_cpu, "ps_cpu": rows.at.ps_cpu, "batch_size": rows.at.work.samples}
+    axes = {
+        "worker_cpu": rows.configs.worker_cpu,
+        "ps_cpu": rows.configs.ps_cpu,
+        "batch_size": rows.configs.work.samples,
+    }
     outliers = _Outliers(np.zeros(len(rows.job), bool), [])
     for axis, column in axes.items():
         for number in np.unique(rows.job):
@@ -83,7 +87,7 @@ def _in_other_units(rows: PriorRows, names: Sequence[str]) -> _Outliers:
 
 def _contradicting(rows: PriorRows, parameters: Floats, names: Sequence[str], limit: float) -> _Outliers:
     """Return rows that are far from the curve of their job, and those of jobs that are far from all others."""
-    residuals = rows.told.log_rates - mechanistic.log_rates(parameters, rows.at)
+    residuals = rows.observations.log_rates - mechanistic.log_rates(parameters, rows.configs)
     job_medians = {number: float(np.median(residuals[rows.job == number])) for number in np.unique(rows.job)}
     overall = float(np.median(list(job_medians.values())))
     outliers = _Outliers(np.zeros(len(residuals), bool), [])
@@ -96,7 +100,7 @@ def _contradicting(rows: PriorRows, parameters: Floats, names: Sequence[str], li
             continue
         for row in of_job[np.abs(residuals[of_job] - median) > limit]:
             outliers.rows[row] = True
-            rate, ratio = np.exp(rows.told.log_rates[row]), _times(residuals[row] - median)
+            rate, ratio = np.exp(rows.observations.log_rates[row]), _times(residuals[row] - median)
             outliers.reasons.append(
                 f"{_trial_name(rows, row, names)}: {rate:,.0f} samples/s are {ratio} its other trials predict"
             )

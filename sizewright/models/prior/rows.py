@@ -39,8 +39,8 @@ _MAX_SHARE_OF_QUOTA = 1.1
 class PriorRows(NamedTuple):
     """Trials (n,) that a prior can learn from."""
 
-    at: Configurations
-    told: Observations
+    configs: Configurations
+    observations: Observations
     job: NDArray[np.int64]
     """Index of the row's job."""
     trial: NDArray[np.int64]
@@ -54,17 +54,19 @@ class PriorRows(NamedTuple):
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> PriorRows:
         """Return some of the rows."""
-        at = self.at
+        configs = self.configs
         return PriorRows(
-            at=Configurations(
-                workers=at.workers[rows],
-                ps=at.ps[rows],
-                worker_cpu=at.worker_cpu[rows],
-                ps_cpu=at.ps_cpu[rows],
-                sync=at.sync[rows],
-                work=Work(*(column[rows] for column in at.work)),
+            configs=Configurations(
+                workers=configs.workers[rows],
+                ps=configs.ps[rows],
+                worker_cpu=configs.worker_cpu[rows],
+                ps_cpu=configs.ps_cpu[rows],
+                sync=configs.sync[rows],
+                work=Work(*(column[rows] for column in configs.work)),
             ),
-            told=Observations(self.told.log_rates[rows], Seconds(*(column[rows] for column in self.told.cpu))),
+            observations=Observations(
+                self.observations.log_rates[rows], Seconds(*(column[rows] for column in self.observations.cpu))
+            ),
             job=self.job[rows],
             trial=self.trial[rows],
             family=self.family[rows],
@@ -72,14 +74,14 @@ class PriorRows(NamedTuple):
 
     def distinct(self) -> PriorRows:
         """Return one row for all rows of a job at one allocation, with the medians of their observations."""
-        at = self.at
-        axes = [self.job, at.workers, at.ps, at.worker_cpu, at.ps_cpu, at.sync, *at.work]
+        configs = self.configs
+        axes = [self.job, configs.workers, configs.ps, configs.worker_cpu, configs.ps_cpu, configs.sync, *configs.work]
         _, first, group = np.unique(np.column_stack(axes), axis=0, return_index=True, return_inverse=True)
         medians = Observations(
-            _group_medians(self.told.log_rates, group),
-            Seconds(*(_group_medians(column, group) for column in self.told.cpu)),
+            _group_medians(self.observations.log_rates, group),
+            Seconds(*(_group_medians(column, group) for column in self.observations.cpu)),
         )
-        return self.pick(first)._replace(told=medians)
+        return self.pick(first)._replace(observations=medians)
 
 
 def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> PriorRows:
@@ -103,7 +105,7 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> PriorRows:
         of_job = job == number
         if of_job.any():
             parts.append(configurations_of(description, {name: column[of_job] for name, column in columns.items()}))
-    at = Configurations(
+    configs = Configurations(
         workers=np.concatenate([part.workers for part in parts]),
         ps=np.concatenate([part.ps for part in parts]),
         worker_cpu=np.concatenate([part.worker_cpu for part in parts]),
@@ -112,9 +114,9 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> PriorRows:
         work=Work(*(np.concatenate(columns) for columns in zip(*(part.work for part in parts), strict=True))),
     )
 
-    steps_per_second = columns["throughput"] / at.work.samples  # of all workers
-    worker_seconds = columns["worker_cpu_used"] * at.workers / steps_per_second
-    ps_seconds = columns["ps_cpu_used"] * at.ps / steps_per_second
+    steps_per_second = columns["throughput"] / configs.work.samples  # of all workers
+    worker_seconds = columns["worker_cpu_used"] * configs.workers / steps_per_second
+    ps_seconds = columns["ps_cpu_used"] * configs.ps / steps_per_second
     worker_plausible = [worker_use_is_plausible(trials[i]) for i in picked]
     ps_plausible = [ps_use_is_plausible(trials[i]) for i in picked]
     cpu = Seconds(
@@ -123,7 +125,7 @@ def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> PriorRows:
     )
     families = np.array([FAMILIES.index(description.model.family) for description in jobs.values()])
     observations = Observations(np.log(columns["throughput"] * factors[picked]), cpu)
-    return PriorRows(at, observations, job, picked, families[job])
+    return PriorRows(configs, observations, job, picked, families[job])
 
 
 def fit_rows(rows: PriorRows, guess: Floats = START) -> Floats:
@@ -132,7 +134,7 @@ def fit_rows(rows: PriorRows, guess: Floats = START) -> Floats:
     The model's error at one allocation of a job is the same in each repeat, so repeats count once.
     """
     rows = rows.distinct()
-    return fit(rows.at, rows.told, rows.groups, guess)
+    return fit(rows.configs, rows.observations, rows.groups, guess)
 
 
 def worker_use_is_plausible(trial: Trial) -> bool:

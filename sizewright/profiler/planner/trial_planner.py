@@ -1,13 +1,14 @@
 """Choose which allocation to measure next, until another trial is not worth its cost.
 
-The first trials are far apart. Then curves are drawn from the posterior of the model (`ThroughputModel.paths`), and the
-next trial is the candidate with the largest expected improvement over the measured ones (Mockus 1975; over whole paths,
-so that neighbours share the information of a trial). The best allocation is the one with the lowest mean regret over
-the curves. Planning stops when the expected improvement of the best next trial is below its cost.
+The first trials are far apart. Then curves are drawn from the model (`BaseThroughputModel.curves`), and the next trial
+is the candidate with the largest expected improvement over the measured ones (Mockus 1975; over whole curves, so that
+neighbours share the information of a trial). The best allocation is the one with the lowest mean regret over the
+curves. Planning stops when the expected improvement of the best next trial is below its cost.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from numbers import Integral, Real
 
@@ -16,11 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.models._base import CURVES, BaseThroughputModel
 from sizewright.models.axes import MIN_ALLOCATIONS
-from sizewright.models.default.curve import prior_of
-from sizewright.models.default.predictor import ThroughputModel
-from sizewright.models.layers.prior import PriorModel
-from sizewright.models.prior.curve import JobCurve
+from sizewright.models.factory import make_predictor
 from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
 from sizewright.profiler.planner.feasible import success_probability
 from sizewright.profiler.planner.objective import Goal, check_objective
@@ -34,7 +33,7 @@ FIRST_TRIALS = 4
 MIN_TRIALS = 6
 """Minimum number of trials where the cost of a trial is unknown."""
 MIN_TRIALS_WITH_PRIOR = 2
-"""Minimum number of trials where a learned prior predicts the curve."""
+"""Minimum number of trials where the model predicts before any trial."""
 MAX_FAILURES = 8
 """Consecutive failures after which planning stops."""
 PLAUSIBLE_SHARE = 0.85
@@ -63,17 +62,16 @@ class TrialPlanner:
         counts are known.
     samples_left, trial_seconds
         Samples that remain to be trained and seconds that a trial takes; they determine what a trial is worth.
-    prior
-        Replaces parameters of the model's own prior.
     seed
         Seed of the posterior draws.
     max_trials
         Maximum number of trials.
     deadline_s
         Seconds until the deadline.
-    foretold
-        The curve that a learned prior predicts for the job. The first trial is then where it expects the best
-        allocation, and `best` works before any trial.
+    predictor
+        The model that plans. Default: `make_predictor(min_allocations=1)`. If it predicts before any trial
+        (`min_trials` is 0, as with a learned prior), the first trial is where it expects the best allocation, and
+        `best` works before any trial.
 
     Raises
     ------
@@ -88,33 +86,33 @@ class TrialPlanner:
         prices: Prices | Mapping[str, float] | None = None,
         samples_left: float | None = None,
         trial_seconds: float | None = None,
-        prior: dict[str, tuple[float, float]] | None = None,
         seed: int = 0,
         max_trials: int | None = None,
         *,
         deadline_s: float | None = None,
-        foretold: JobCurve | None = None,
+        predictor: BaseThroughputModel | None = None,
     ) -> None:
         _check_integers(seed=seed, max_trials=0 if max_trials is None else max_trials)
         _check_positive(samples_left=samples_left, trial_seconds=trial_seconds, deadline_s=deadline_s)
         if deadline_s and not samples_left:
             raise InputError("deadline_s requires samples_left.", "Pass the number of remaining samples.")
-        prior_of(prior)
         self.candidates = CandidateSet(candidates, prices)
         needed = samples_left / deadline_s if samples_left and deadline_s else None
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
         self.samples_left = samples_left
         self.trial_seconds = trial_seconds
         self.max_trials = max_trials
-        self.prior = prior
         self.seed = seed
-        self.foretold = foretold
+        self.predictor = make_predictor(min_allocations=1, seed=seed) if predictor is None else predictor
+        if not isinstance(self.predictor, BaseThroughputModel):
+            raise InputError(f"{predictor!r} is not a throughput model.", "Pass a model, such as get_model(name).")
+        self._predicts_before_trials = self.predictor.min_trials == 0
         self._rng = np.random.default_rng(seed)
         self._log = TrialLog(self.candidates)
         # Cached until the next trial is told:
         self._next: int | None = None
         self._decided = False
-        self._paths: Floats | None = None
+        self._log_curves: Floats | None = None
         self._probabilities: Floats | None = None
 
     @property
@@ -135,18 +133,18 @@ class TrialPlanner:
         """
         self._log.add(allocation, throughput, more)
         self._decided = False
-        self._paths = None
+        self._log_curves = None
         self._probabilities = None
 
     def best(self) -> AllocationRow:
         """Return the candidate with the lowest expected regret, measured or not.
 
-        Below three distinct measured allocations, and without a learned prior, it is the best of the measured ones.
+        Below three distinct measured allocations it is the best of these, unless the model predicts before any trial.
         Raises NotEnoughDataError if no trial has succeeded, or fewer than three and none of a candidate.
         """
-        paths, distinct = self._fitted_paths(), self._log.distinct()
-        if paths is not None and (distinct >= MIN_ALLOCATIONS or self.foretold):
-            return self.candidates.allocation(self._lowest_safe_regret(paths))
+        curves, distinct = self._fitted_curves(), self._log.distinct()
+        if curves is not None and (distinct >= MIN_ALLOCATIONS or self._predicts_before_trials):
+            return self.candidates.allocation(self._lowest_safe_regret(curves))
         rates = self._log.rates()
         if not rates:
             missing = "trial has succeeded" if not distinct else "candidate was measured"
@@ -170,18 +168,19 @@ class TrialPlanner:
             return None
         if self._job_ends_before_trial():
             return None
-        paths = self._fitted_paths()
-        if paths is not None and not succeeded and self.foretold:
-            return self._lowest_regret(paths, tried)
-        if paths is None or not succeeded or len(self._log.successful) < (1 if self.foretold else FIRST_TRIALS):
+        curves = self._fitted_curves()
+        if curves is not None and not succeeded and self._predicts_before_trials:
+            return self._lowest_regret(curves, tried)
+        first_trials = 1 if self._predicts_before_trials else FIRST_TRIALS
+        if curves is None or not succeeded or len(self._log.successful) < first_trials:
             return self._farthest(tried)
-        improvement = self._expected_improvement(paths, tried)
+        improvement = self._expected_improvement(curves, tried)
         best = int(np.argmax(improvement))
-        if self.foretold:
+        if self._predicts_before_trials:
             min_trials = MIN_TRIALS_WITH_PRIOR
         else:
             min_trials = FIRST_TRIALS if self.samples_left and self.trial_seconds else MIN_TRIALS
-        if len(self._log) >= min_trials and not self._is_worth(paths, best, float(improvement[best])):
+        if len(self._log) >= min_trials and not self._is_worth(curves, best, float(improvement[best])):
             return None
         return best
 
@@ -192,24 +191,24 @@ class TrialPlanner:
         if not tried:
             return int(np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1) + jitter))
         distances = np.min([((points - points[i]) ** 2).sum(axis=1) for i in tried], axis=0) + jitter
-        paths = self._fitted_paths()
+        curves = self._fitted_curves()
         scores = distances * self._success_probability()
-        if paths is not None:
-            regrets = self.goal.regrets(paths).mean(axis=0)
+        if curves is not None:
+            regrets = self.goal.regrets(curves).mean(axis=0)
             scores[regrets > np.quantile(regrets, PLAUSIBLE_SHARE)] *= 0.01
         scores[list(tried)] = -1.0
         return int(np.argmax(scores))
 
-    def _lowest_regret(self, paths: Floats, tried: set[int]) -> int:
+    def _lowest_regret(self, curves: Floats, tried: set[int]) -> int:
         """Return the untried candidate with the lowest expected regret, given that it may fail."""
-        expected = (1 + self.goal.regrets(paths).mean(axis=0)) / np.maximum(self._success_probability(), 1e-3)
+        expected = (1 + self.goal.regrets(curves).mean(axis=0)) / np.maximum(self._success_probability(), 1e-3)
         expected[~self._near()] += 1e3
         expected[list(tried)] = np.inf
         return int(np.argmin(expected))
 
-    def _expected_improvement(self, paths: Floats, tried: set[int]) -> Floats:
+    def _expected_improvement(self, curves: Floats, tried: set[int]) -> Floats:
         """Return the expected improvement (n,) of the log objective over the best measured candidate."""
-        losses = self.goal.losses(paths)
+        losses = self.goal.losses(curves)
         best_so_far = losses[:, self._log.measured(succeeded=True)].min(axis=1, keepdims=True)
         improvement = np.maximum(best_so_far - losses, 0.0).mean(axis=0) * self._success_probability()
         improvement[list(tried)] = -1.0
@@ -221,21 +220,21 @@ class TrialPlanner:
             return False
         return bool(self.samples_left < self.trial_seconds * self._log.successful["throughput"].max())
 
-    def _is_worth(self, paths: Floats, candidate: int, improvement: float) -> bool:
+    def _is_worth(self, curves: Floats, candidate: int, improvement: float) -> bool:
         """Return whether the expected improvement of the objective exceeds what the trial costs."""
         if not (self.samples_left and self.trial_seconds):
             return improvement > MIN_GAIN * 2.0 ** (len(self._log) - MIN_TRIALS)
-        chosen = self._lowest_safe_regret(paths)
-        remaining_s = self.samples_left / np.exp(paths[:, chosen].mean())
+        chosen = self._lowest_safe_regret(curves)
+        remaining_s = self.samples_left / np.exp(curves[:, chosen].mean())
         price = self.goal.hourly_price
         time = self.trial_seconds / remaining_s  # shares of the remaining time and cost
         cost = time * price[candidate] / max(price[chosen], 1e-12)
         share = {"time": time, "cost": cost, "deadline": cost, "balanced": time + cost}[self.goal.objective]
         return bool(improvement > share)
 
-    def _lowest_safe_regret(self, paths: Floats) -> int:
+    def _lowest_safe_regret(self, curves: Floats) -> int:
         """Return the candidate with the lowest expected regret of those near the trials that probably succeed."""
-        regrets = self.goal.regrets(paths).mean(axis=0)
+        regrets = self.goal.regrets(curves).mean(axis=0)
         near, probability = self._near(), self._success_probability()
         allowed = near & (probability >= min(MIN_SUCCESS_PROBABILITY, probability[near].max(initial=0.0)))
         return int(np.argmin(np.where(allowed, regrets, np.inf)))
@@ -243,8 +242,8 @@ class TrialPlanner:
     def _near(self) -> NDArray[np.bool_]:
         """Return which candidates (n,) lie within twice the range measured for this job or behind the prior."""
         measured = [self._log.successful] if self._log.distinct() else []
-        if self.foretold:
-            measured.append(pd.DataFrame(self.foretold.ranges))
+        if self.predictor.prior_ranges:
+            measured.append(pd.DataFrame(self.predictor.prior_ranges))
         return self.candidates.near(pd.concat(measured))
 
     def _success_probability(self) -> Floats:
@@ -256,16 +255,14 @@ class TrialPlanner:
             self._probabilities = success_probability(self.candidates.spread(), succeeded, failed, rng)
         return self._probabilities
 
-    def _fitted_paths(self) -> Floats | None:
-        """Return draws (d, n) of the log samples/s of the candidates; None without a trial and a learned prior."""
-        if self._paths is None:
+    def _fitted_curves(self) -> Floats | None:
+        """Return draws (d, n) of the log samples/s of the candidates; None where the model needs more trials."""
+        if self._log_curves is None and self._log.distinct() >= self.predictor.min_trials:
             rng = np.random.default_rng(self.seed)
-            if self._log.distinct():
-                model = ThroughputModel(self.prior, self.seed, least_allocations=1, foretold=self.foretold)
-                self._paths = model.fit(self._log.frame).paths(self.candidates.frame, rng)
-            elif self.foretold:
-                self._paths = PriorModel(self.foretold).paths(self.candidates.frame, rng)
-        return self._paths
+            with contextlib.suppress(NotEnoughDataError):
+                curves = self.predictor.fit(self._log.frame).curves(self.candidates.frame, CURVES, rng)
+                self._log_curves = np.log(curves)
+        return self._log_curves
 
 
 def _check_integers(**numbers: object) -> None:

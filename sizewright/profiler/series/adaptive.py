@@ -7,9 +7,9 @@ import math
 import pandas as pd
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.models._base import BaseThroughputModel
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
 from sizewright.models.memory.memory_model import MemoryModel
-from sizewright.models.prior.curve import JobCurve
 from sizewright.profiler.planner.candidates import AllocationRow
 from sizewright.profiler.planner.trial_planner import TrialPlanner
 from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, fastest
@@ -24,8 +24,8 @@ class AdaptivePlanner(SeriesPlanner):
     """Measure at most `count` allocations within `host_cores` and `host_memory_bytes`.
 
     The first allocation is also measured with smaller tables, and once more at the end. This planner is for jobs whose
-    bounds fit the host: the best allocation is then among those that can be measured. `foretold` is the curve that a
-    learned prior predicts for the job; with it, fewer trials may be enough.
+    bounds fit the host: the best allocation is then among those that can be measured. `predictor` plans
+    the trials, as in `TrialPlanner`; with a learned prior, fewer trials may be enough.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AdaptivePlanner(SeriesPlanner):
         count: int = 9,
         full_scale: float = 1.0,
         whole_cores: bool = False,
-        foretold: JobCurve | None = None,
+        predictor: BaseThroughputModel | None = None,
     ) -> None:
         fitting = host_allocations(job, host_cores, whole_cores=whole_cores)
         fitting = [a for a in fitting if _within_bounds(job, a)] or fitting
@@ -51,7 +51,7 @@ class AdaptivePlanner(SeriesPlanner):
             TRIAL_SECONDS,
             max_trials=max(1, count),
             deadline_s=job.deadline,
-            foretold=foretold,
+            predictor=predictor,
         )
         self._scale = full_scale
         self._count = count

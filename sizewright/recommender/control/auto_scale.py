@@ -1,6 +1,6 @@
 """Choose whether a running job changes its allocation, with the cost of the change included.
 
-For every allocation in the bounds, and for every curve drawn from the fitted model (`ThroughputModel.paths`), the
+For every allocation in the bounds, and for every curve drawn from the fitted model (`BaseThroughputModel.curves`), the
 objective of the remaining work follows from n samples to train, a change of d seconds during which both allocations are
 paid for, and a price a an hour before and b after the change:
 
@@ -15,12 +15,12 @@ the mean, over the curves, of the better of staying there and coming back. The j
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.table import Table
+from sizewright.models._base import CURVES, BaseThroughputModel
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Objective
@@ -33,13 +33,6 @@ Rows = NDArray[np.int64]
 
 _MAX_CANDIDATES = 400
 _MAX_FRONT_POINTS = 6
-
-
-class Curves(Protocol):
-    """A fitted model that samples whole throughput curves."""
-
-    def paths(self, X: Table, rng: np.random.Generator) -> Floats:
-        """Return sampled logarithms of samples/s, shape (n_curves, n_allocations)."""
 
 
 class Scaling(Record):
@@ -129,7 +122,7 @@ class _RemainingWork(NamedTuple):
 
 def choose_change(
     job: Job,
-    model: Curves,
+    model: BaseThroughputModel,
     scored: Scored,
     allowed: NDArray[np.bool_],
     state: CurrentState,
@@ -189,7 +182,7 @@ def _candidate_rows(scored: Scored, allowed: NDArray[np.bool_], state: CurrentSt
 
 
 def _sampled_rates(
-    model: Curves, scored: Scored, rows: Rows, state: CurrentState, rng: np.random.Generator
+    model: BaseThroughputModel, scored: Scored, rows: Rows, state: CurrentState, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Sample samples/s at the current allocation, (n_curves, 1), and at `rows`, (n_curves, n).
 
@@ -198,9 +191,9 @@ def _sampled_rates(
     allocations = {name: column[[state.row, *rows]] for name, column in scored.columns.items()}
     for axis, value in state.axes.items():
         allocations[axis][0] = value
-    paths = model.paths(allocations, rng)
-    observed = np.log(state.rate) + state.rate_sd * rng.standard_normal((len(paths), 1))
-    return np.exp(observed), np.exp(paths[:, 1:] - paths[:, :1] + observed)
+    curves = model.curves(allocations, CURVES, rng)
+    observed = state.rate * np.exp(state.rate_sd * rng.standard_normal((len(curves), 1)))
+    return observed, curves[:, 1:] / curves[:, :1] * observed
 
 
 def _front(rows: Rows, throughput_times: Floats, price_times: Floats) -> tuple[FrontPoint, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel
-from sizewright.models.default.predictor import ThroughputModel
-from sizewright.models.layers.prior import PriorModel
-from sizewright.models.prior import JobCurve
+from sizewright.models.factory import make_predictor
 from sizewright.recommender.control.action import Action, Choice
 from sizewright.recommender.control.auto_scale import CurrentState, Scaling, choose_change
 from sizewright.recommender.control.runtime_limits import with_runtime_limits
@@ -24,26 +23,23 @@ from sizewright.spec import Allocation, Cluster, Job
 from sizewright.spec.objective import allocation_price
 from sizewright.spec.reason import Reason
 
-_PRIOR_WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
-"""Throughputs of one run share the state of its hosts; trials of several days differ by more."""
-
 
 class _Fitted(NamedTuple):
-    model: ThroughputModel | PriorModel
+    model: BaseThroughputModel
     grid: GridEvaluation
 
 
 class AutoScaler:
     """Choose the next allocation of one running job.
 
-    `trials` are those known before the run, `foretold` is the job's curve under a learned prior.
+    `trials` are those known before the run. `predictor` predicts the throughput; by default it is `make_predictor()`.
     """
 
     def __init__(
         self,
         job: Job,
         trials: Sequence[Trial] = (),
-        foretold: JobCurve | None = None,
+        predictor: BaseThroughputModel | None = None,
         *,
         cluster: Cluster | None = None,
         scaling: Scaling = Scaling(),  # noqa: B008
@@ -51,10 +47,10 @@ class AutoScaler:
     ) -> None:
         self.job, self.scaling = job, scaling
         self._prior_trials = [with_defaults(job, trial) for trial in trials if trial.usable]
-        self._foretold, self._cluster = foretold, cluster
+        self._predictor, self._cluster = predictor or make_predictor(), cluster
         self._rng = np.random.default_rng(seed)
         self._fitted: _Fitted | None = None
-        self._prior_trials_model: ThroughputModel | None = None
+        self._prior_trials_model: BaseThroughputModel | None = None
 
     def refit(self, evidence: Sequence[Trial], workers: int | None = None) -> str:
         """Fit to the trials of the run, too; return why the data do not suffice, or an empty string.
@@ -63,17 +59,15 @@ class AutoScaler:
         """
         run_trials = [with_defaults(self.job, trial) for trial in evidence if trial.usable]
         trials = [*self._rescaled_prior_trials(run_trials), *run_trials]
-        prior = _PRIOR_WITHIN_RUN if run_trials else None
-        model: ThroughputModel | PriorModel = ThroughputModel(prior, foretold=self._foretold)
-        if not trials and self._foretold:
-            model = PriorModel(self._foretold)
+        # A copy is fitted, since `act` may use the last one meanwhile.
+        model = self._predictor.within_run() if run_trials else deepcopy(self._predictor)
         try:
-            fitted: BaseThroughputModel = model.fit(trials)
+            model.fit(trials)
         except NotEnoughDataError as error:
             self._fitted = None
             return error.message
         job = self.job if workers is None else _within_step(self.job, workers, self.scaling.most_workers_more)
-        grid = evaluate_grid(job, fitted, trials, foretold=self._foretold, cluster=self._cluster)
+        grid = evaluate_grid(job, model, trials, cluster=self._cluster)
         self._fitted = _Fitted(model, grid)
         return ""
 
@@ -83,7 +77,7 @@ class AutoScaler:
             return self._prior_trials
         if self._prior_trials_model is None:
             try:
-                self._prior_trials_model = ThroughputModel(foretold=self._foretold).fit(self._prior_trials)
+                self._prior_trials_model = deepcopy(self._predictor).fit(self._prior_trials)
             except NotEnoughDataError:
                 return []
         observed = np.log([trial.throughput or 1.0 for trial in run_trials])

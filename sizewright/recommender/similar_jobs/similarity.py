@@ -67,8 +67,8 @@ def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now
             curve = prior.curve(other)
         except NotEnoughDataError:
             continue
-        distance = prior.experience.distance(job, other)
-        if distance <= prior.experience.limit:
+        distance = prior.job_effects.distance(job, other)
+        if distance <= prior.job_effects.max_distance:
             residuals = _residuals(other, runs_of[key], curve, now) if distance <= REACH else []
             neighbours.append(Neighbour(other, distance, runs_of[key], residuals))
     return sorted(_without_outliers(neighbours), key=lambda neighbour: neighbour.distance)[:_MAX_JOBS]
@@ -86,7 +86,7 @@ def _residuals(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: date
     residuals = []
     for observations in at_allocation.values():
         (row, *_), values, weights = zip(*observations, strict=True)
-        sd = np.hypot(RUN_SD / np.sqrt(sum(weights)), float(curve.beyond_sd([row])[0]))
+        sd = np.hypot(RUN_SD / np.sqrt(sum(weights)), float(curve.extrapolation_sd([row])[0]))
         residuals.append(RunResidual(row, float(np.average(values, weights=weights)), float(sd)))
     return sorted(residuals, key=lambda each: each.sd)[:_MAX_RESIDUALS]
 

@@ -1,9 +1,9 @@
 """Warm start: combine the prediction of a learned prior with the runs of similar finished jobs.
 
 The level of a job is how much faster it is than the mechanistic model predicts. The prior's prediction of it deviates
-from the truth; the deviations of similar jobs correlate, as the prior has learned (`JobEffects.together`), and those of
-all jobs on the same hosts do. So do the shapes of their curves around their levels, at allocations that are near. With
-the residuals g of runs, the prediction is corrected by kriging:
+from the truth; the deviations of similar jobs correlate, as the prior has learned (`JobEffects.similarity`), and those
+of all jobs on the same hosts do. So do the shapes of their curves around their levels, at allocations that are near.
+With the residuals g of runs, the prediction is corrected by kriging:
 
     level += kᵀ C⁻¹ g      shape(a) = fᵀ(a) C⁻¹ g      C = levels of the jobs + shapes + variance of the runs
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
-from sizewright.models.default.residual_process import matern
+from sizewright.models.matern import matern
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.models.prior.curve import WarmCurve, log_allocations
 from sizewright.recommender.similar_jobs.memory import NONE, SimilarMemory, similar_memory
@@ -102,10 +102,10 @@ def _corrected(
     residuals = np.array([each.residual for each in observations])
     # Row 0 of the matrices is the new job; observation i belongs to row job_of[i].
     job_of = np.repeat(np.arange(1, len(neighbours) + 1), [len(each.residuals) for each in neighbours])
-    similarity, covariance = prior.experience.together([job, *(each.job for each in neighbours)])
-    levels = prior.widen**2 * covariance + _HOSTS_SD**2
+    similarity, covariance = prior.job_effects.similarity([job, *(each.job for each in neighbours)])
+    levels = prior.calibration_factor**2 * covariance + _HOSTS_SD**2
     shared = _SHAPE_CORRELATION * similarity + (1 - _SHAPE_CORRELATION) * np.eye(len(similarity))
-    shapes = (prior.widen * prior.form_sd) ** 2 * shared
+    shapes = (prior.calibration_factor * prior.shape_sd) ** 2 * shared
     at = log_allocations([each.allocation for each in observations])
     noise = np.diag([each.sd**2 for each in observations])
     of_pair = np.ix_(job_of, job_of)
@@ -113,12 +113,12 @@ def _corrected(
 
     level_weights, shape_weights = np.linalg.solve(total, np.column_stack([levels[0, job_of], residuals])).T
     variance = levels[0, 0] - float(level_weights @ levels[0, job_of])
-    guess = curve.guess._replace(
-        level=curve.guess.level + float(level_weights @ residuals),
-        sd=float(np.sqrt(max(variance, 0.0)) / prior.widen),
+    effect = curve.effect._replace(
+        log_offset=curve.effect.log_offset + float(level_weights @ residuals),
+        sd=float(np.sqrt(max(variance, 0.0)) / prior.calibration_factor),
     )
     unchanged = {field.name: getattr(curve, field.name) for field in fields(curve)}
-    warm_curve = WarmCurve(**unchanged | {"guess": guess}, seen=at, pull=shapes[0, job_of] * shape_weights)
+    warm_curve = WarmCurve(**unchanged | {"effect": effect}, allocations=at, weights=shapes[0, job_of] * shape_weights)
     shares = np.maximum(np.bincount(job_of, level_weights)[1:], 0.0)
     return warm_curve, list(shares / shares.sum())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
-from sizewright.models.default.predictor import ThroughputModel
-from sizewright.models.layers.ceiling import CeilingModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.memory.command import CommandMemory
 from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
-from sizewright.models.prior import JobCurve
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
 from sizewright.recommender.sizing.grid import finer
@@ -45,7 +42,6 @@ def evaluate_grid(
     model: BaseThroughputModel,
     trials: Sequence[Trial],
     *,
-    foretold: JobCurve | None = None,
     cluster: Cluster | None = None,
     extrapolate: bool = False,
     runs: Sequence[FinishedJob] = (),
@@ -64,7 +60,7 @@ def evaluate_grid(
     observations = [*trials, *peaks]
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
-    measured = _with_prior_ranges(measured_ranges(trials), foretold)
+    measured = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
     scorer = Scorer(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
 
     def evaluate(scored: Scored) -> GridEvaluation:
@@ -99,12 +95,6 @@ def _starts(scored: Scored, allowed: NDArray[np.bool_]) -> list[int]:
     return [*rows[np.sort(first)[:_MAX_STARTS]].tolist(), scored.best()]
 
 
-def default_model(job: Job, foretold: JobCurve | None = None) -> BaseThroughputModel:
-    """Return the default model; for a user's command with a ceiling, since its input pipeline may limit it."""
-    model = ThroughputModel(foretold=foretold)
-    return CeilingModel(model) if job.command else model
-
-
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of every axis that the trials record."""
     columns = as_columns(trials, AXES)
@@ -133,10 +123,10 @@ def with_defaults(job: Job, trial: Trial) -> Trial:
 
 
 def _with_prior_ranges(
-    measured: dict[str, tuple[float, float]], prior_curve: JobCurve | None
+    measured: Mapping[str, tuple[float, float]], prior_ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
     """Return the ranges measured on this job, widened to those of the jobs that the prior was learned from."""
-    ranges = dict(prior_curve.ranges) if prior_curve else {}
+    ranges = dict(prior_ranges)
     for axis, (low, high) in measured.items():
         prior_low, prior_high = ranges.get(axis, (low, high))
         ranges[axis] = (min(low, prior_low), max(high, prior_high))

@@ -51,15 +51,15 @@ def reasons(selection: Selection) -> Iterator[Reason]:
 
 
 def _prior_reason(curve: JobCurve, trials: int) -> Reason:
-    if curve.guess.known:
+    if curve.effect.known:
         return Reason.of("prior_knows_job", prior_trials=curve.trials, trials=trials)
     return Reason.of(
         "prior_of_other_jobs",
         prior_trials=curve.trials,
         trials=trials,
-        nearest=curve.guess.nearest,
-        distance=float(curve.guess.distance),
-        limit=float(curve.limit),
+        nearest=curve.effect.nearest,
+        distance=float(curve.effect.distance),
+        limit=float(curve.max_distance),
     )
 
 

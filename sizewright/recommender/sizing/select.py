@@ -13,12 +13,12 @@ from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel
-from sizewright.models.layers.prior import PriorModel
+from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
 from sizewright.recommender.sizing.caps import CapInput, beyond_measured
-from sizewright.recommender.sizing.evaluate_grid import default_model, evaluate_grid, with_defaults
+from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior, contradictions
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
@@ -95,7 +95,7 @@ def select(
             evidence = PriorEvidence(warm.curve or curve, None, check.doubts, warm)
         curve = evidence.curve
 
-    model = model or (PriorModel(curve) if curve and not usable else default_model(job, curve))
+    model = model or make_predictor(curve, input_bound=bool(job.command))
     try:
         model.fit(complete)
     except NotEnoughDataError as error:
@@ -111,7 +111,6 @@ def select(
         job,
         model,
         complete,
-        foretold=curve,
         cluster=cluster,
         extrapolate=extrapolate,
         runs=runs,

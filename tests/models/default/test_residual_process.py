@@ -11,12 +11,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sizewright.models import ThroughputModel
 from sizewright.models.axes import prepare_training_data
 from sizewright.models.default.residual_process import (
-    LENGTH,
     ResidualProcess,
     ResidualScales,
-    matern,
     pool_repeats,
 )
+from sizewright.models.matern import LENGTH, matern
 from sizewright.testing import queueing
 
 RNG = np.random.default_rng(0)

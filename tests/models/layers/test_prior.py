@@ -7,7 +7,7 @@ import pytest
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import ThroughputModel
-from sizewright.models.layers.prior import PriorModel
+from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 
 GRID = pd.DataFrame(
@@ -29,7 +29,7 @@ def trials(curve: JobCurve, rows: list[int], factor: float = 1.0) -> pd.DataFram
 
 
 def test_prediction_without_trials_is_the_curve_of_the_prior(curve: JobCurve) -> None:
-    model = PriorModel(curve)
+    model = make_predictor(curve)
     assert model.predict(GRID) == pytest.approx(np.exp(curve.log_rates(GRID)))
     low, high = model.predict_interval(GRID)
     assert (low < model.predict(GRID)).all()
@@ -44,23 +44,23 @@ def test_prediction_without_trials_is_the_curve_of_the_prior(curve: JobCurve) ->
         model.predict_interval(GRID, coverage=2)
 
 
-def test_paths_vary_as_the_interval(curve: JobCurve) -> None:
-    paths = PriorModel(curve).paths(GRID, np.random.default_rng(0))
-    assert paths.shape == (128, len(GRID))
-    ratio = paths.std(axis=0) / curve.sd(GRID, trial=False)
+def test_curves_vary_as_the_interval(curve: JobCurve) -> None:
+    curves = make_predictor(curve).curves(GRID, 128, np.random.default_rng(0))
+    assert curves.shape == (128, len(GRID))
+    ratio = np.log(curves).std(axis=0) / curve.sd(GRID, trial=False)
     assert 0.7 < ratio.mean() < 1.2
-    correlation = np.corrcoef(paths[:, 0], paths[:, 1])[0, 1]
+    correlation = np.corrcoef(np.log(curves[:, 0]), np.log(curves[:, 1]))[0, 1]
     assert correlation > 0.5
 
 
-def test_paths_vary_as_the_interval_outside_the_measured_ranges(curve: JobCurve) -> None:
+def test_curves_vary_as_the_interval_outside_the_measured_ranges(curve: JobCurve) -> None:
     far = pd.DataFrame({"workers": [30.0], "ps": [12.0], "worker_cpu": [4.0], "ps_cpu": [2.0]})
-    paths = PriorModel(curve).paths(far, np.random.default_rng(0))
-    assert 0.8 < paths.std() / curve.sd(far, trial=False)[0] < 1.2
+    curves = make_predictor(curve).curves(far, 128, np.random.default_rng(0))
+    assert 0.8 < np.log(curves).std() / curve.sd(far, trial=False)[0] < 1.2
 
 
 def test_one_trial_sets_the_level_and_the_prior_the_shape(curve: JobCurve) -> None:
-    model = ThroughputModel(foretold=curve).fit(trials(curve, [5], factor=1.5))
+    model = ThroughputModel(prior_curve=curve).fit(trials(curve, [5], factor=1.5))
     error = np.log(model.predict(GRID.assign(batch_size=512))) - curve.log_rates(GRID) - np.log(1.5)
     assert np.median(np.abs(error)) < 0.12
     assert model.explain().enough
@@ -69,14 +69,14 @@ def test_one_trial_sets_the_level_and_the_prior_the_shape(curve: JobCurve) -> No
 def test_many_trials_outvote_a_wrong_prior(curve: JobCurve) -> None:
     rows = list(range(0, len(GRID), 1))
     truth = GRID.assign(throughput=5000 * GRID.workers**0.3, batch_size=512)
-    model = ThroughputModel(foretold=curve).fit(truth.iloc[rows])
+    model = ThroughputModel(prior_curve=curve).fit(truth.iloc[rows])
     assert np.median(np.abs(model.predict(truth) / truth.throughput - 1)) < 0.1
 
 
 def test_with_a_prior_two_trials_tell_more_than_without(curve: JobCurve) -> None:
     few = trials(curve, [0, 23])
-    with_it = ThroughputModel(foretold=curve).fit(few)
-    without = ThroughputModel(least_allocations=1).fit(few)
+    with_it = ThroughputModel(prior_curve=curve).fit(few)
+    without = ThroughputModel(min_allocations=1).fit(few)
     at, truth = GRID.assign(batch_size=512), np.exp(curve.log_rates(GRID))
     errors = [np.median(np.abs(model.predict(at) / truth - 1)) for model in (with_it, without)]
     assert errors[0] < errors[1]
@@ -86,4 +86,4 @@ def test_with_a_prior_two_trials_tell_more_than_without(curve: JobCurve) -> None
 
 def test_without_any_trial_the_default_model_refuses_still(curve: JobCurve) -> None:
     with pytest.raises(NotEnoughDataError):
-        ThroughputModel(foretold=curve).fit(trials(curve, [3]).assign(status="failed"))
+        ThroughputModel(prior_curve=curve).fit(trials(curve, [3]).assign(status="failed"))

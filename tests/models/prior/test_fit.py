@@ -44,13 +44,10 @@ def test_left_out_jobs_are_predicted(made_bank: Bank) -> None:
     assert np.mean(covered) > 0.75
 
 
-def test_curve_has_phases_and_grows_uncertain_outside_the_measured_ranges(prior: LearnedPrior, made_bank: Bank) -> None:
+def test_curve_grows_uncertain_outside_the_measured_ranges(prior: LearnedPrior, made_bank: Bank) -> None:
     job = next(iter(made_bank.jobs.values()))
     curve = prior.curve(job.job, job.table_scale)
     columns = {"workers": [1.0, 2.0], "ps": [1.0, 1.0], "worker_cpu": [0.2, 0.4], "ps_cpu": [0.2, 0.2]}
-    phases = curve.phase_seconds(columns)
-    assert phases["worker"][0] > phases["worker"][1] > 0
-    assert phases["ps"][0] > 0
     assert (curve.sd(columns) > curve.sd(columns, trial=False)).all()
     far = {**columns, "workers": [40.0, 80.0]}
     assert (curve.sd(far) > curve.sd(columns)).all()
@@ -186,7 +183,7 @@ def test_loading_and_predicting_imports_no_learning_library(prior: LearnedPrior,
 import sys
 from sizewright.models.prior import LearnedPrior
 from sizewright.spec import Job
-print(LearnedPrior.load({str(file)!r}).curve(Job()).guess.nearest)
+print(LearnedPrior.load({str(file)!r}).curve(Job()).effect.nearest)
 print(sorted({{m.partition('.')[0] for m in sys.modules}} & {{'torch', 'ray', 'sklearn', 'lightgbm', 'pandas'}}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

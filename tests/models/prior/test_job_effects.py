@@ -43,7 +43,7 @@ def process(
         job_sd=np.full(jobs, hyperparameters.nugget_sd if job_sd is None else job_sd),
         noise=np.full(jobs, 1e-3),
         hyperparameters=hyperparameters,
-        limit=1,
+        max_distance=1,
     )
 
 
@@ -70,8 +70,8 @@ def test_similar_jobs_predict_each_other() -> None:
     effects = known(slow)
     measured = next(b for b in JOBS if b.base == "xdeepfm-small")
     other = next(b for b in JOBS if b.base == "rm1")
-    assert effects.guess(measured.job, measured.table_scale).level < -0.1
-    assert abs(effects.guess(other.job, other.table_scale).level) < 0.1
+    assert effects.predict(measured.job, measured.table_scale).log_offset < -0.1
+    assert abs(effects.predict(other.job, other.table_scale).log_offset) < 0.1
 
 
 def test_family_effect_is_known_for_distant_jobs_of_the_family() -> None:
@@ -99,21 +99,21 @@ def test_job_far_from_all_measured_jobs_exceeds_the_limit() -> None:
     rng = np.random.default_rng(1)
     effects = known(0.2 * rng.standard_normal(len(JOBS)))
     huge = Job(model=Model(tables=Tables(count=2000, rows=10**9, dim=1024)))
-    guess = effects.guess(huge)
-    assert guess.distance > effects.limit
-    assert guess.axis in (*AXES, "family or mode")
-    near = effects.guess(JOBS[0].job, JOBS[0].table_scale)
+    effect = effects.predict(huge)
+    assert effect.distance > effects.max_distance
+    assert effect.axis in (*AXES, "family or mode")
+    near = effects.predict(JOBS[0].job, JOBS[0].table_scale)
     assert near.distance == pytest.approx(0, abs=1e-9)
     assert near.nearest == JOBS[0].job.name
-    assert near.sd <= guess.sd
+    assert near.sd <= effect.sd
 
 
 def test_every_job_of_the_bank_lies_within_the_limit() -> None:
     effects = known(np.zeros(len(JOBS)))
-    assert all(effects.guess(b.job, b.table_scale).distance <= effects.limit for b in JOBS)
+    assert all(effects.predict(b.job, b.table_scale).distance <= effects.max_distance for b in JOBS)
 
 
 def test_record_survives_json() -> None:
     effects = known(np.linspace(-0.1, 0.1, len(JOBS)))
     again = from_record(json.loads(json.dumps(effects.as_record())))
-    assert again.guess(JOBS[5].job) == effects.guess(JOBS[5].job)
+    assert again.predict(JOBS[5].job) == effects.predict(JOBS[5].job)

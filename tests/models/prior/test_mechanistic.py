@@ -27,27 +27,29 @@ def rate(**change: float) -> float:
 
 
 def test_fitting_finds_the_curves_that_made_the_trials(rows: PriorRows) -> None:
-    found = mechanistic.fit(rows.at, rows.told, rows.groups)
-    residuals = rows.told.log_rates - mechanistic.log_rates(found, rows.at)
+    found = mechanistic.fit(rows.configs, rows.observations, rows.groups)
+    residuals = rows.observations.log_rates - mechanistic.log_rates(found, rows.configs)
     assert np.median(np.abs(residuals)) < 0.06  # jobs stray by 0.05 and trials by 0.04
-    truth = mechanistic.log_rates(mechanistic.START, rows.at)
-    assert np.median(np.abs(mechanistic.log_rates(found, rows.at) - truth)) < 0.03
+    truth = mechanistic.log_rates(mechanistic.START, rows.configs)
+    assert np.median(np.abs(mechanistic.log_rates(found, rows.configs) - truth)) < 0.03
 
 
 def test_single_trials_far_out_hardly_move_it(rows: PriorRows) -> None:
-    wrong = rows.told.log_rates.copy()
+    wrong = rows.observations.log_rates.copy()
     wrong[::40] += np.log(1000)
-    found = mechanistic.fit(rows.at, rows.told._replace(log_rates=wrong), rows.groups)
-    truth = mechanistic.log_rates(mechanistic.START, rows.at)
-    assert np.median(np.abs(mechanistic.log_rates(found, rows.at) - truth)) < 0.06
+    found = mechanistic.fit(rows.configs, rows.observations._replace(log_rates=wrong), rows.groups)
+    truth = mechanistic.log_rates(mechanistic.START, rows.configs)
+    assert np.median(np.abs(mechanistic.log_rates(found, rows.configs) - truth)) < 0.06
 
 
 def test_jobs_that_are_slower_as_a_whole_do_not_bend_what_all_share(rows: PriorRows) -> None:
     slower = np.where(rows.job >= 30, 2.5, 1.0)  # six of 36
-    cpu = mechanistic.Seconds(*(column * slower for column in rows.told.cpu))
-    found = mechanistic.fit(rows.at, mechanistic.Observations(rows.told.log_rates - np.log(slower), cpu), rows.groups)
-    truth = mechanistic.log_rates(mechanistic.START, rows.at)
-    assert np.median(np.abs(mechanistic.log_rates(found, rows.at) - truth)) < 0.06
+    cpu = mechanistic.Seconds(*(column * slower for column in rows.observations.cpu))
+    found = mechanistic.fit(
+        rows.configs, mechanistic.Observations(rows.observations.log_rates - np.log(slower), cpu), rows.groups
+    )
+    truth = mechanistic.log_rates(mechanistic.START, rows.configs)
+    assert np.median(np.abs(mechanistic.log_rates(found, rows.configs) - truth)) < 0.06
 
 
 @pytest.mark.parametrize("sync", [0.0, 1.0])

@@ -17,10 +17,10 @@ def test_repeats_become_one_row_with_their_medians(made_bank: Bank) -> None:
     before, rows = (as_rows(some, jobs).distinct() for some in (trials, [*trials, *more]))
     assert len(rows.job) == len(before.job)
     repeated = int(np.flatnonzero(rows.trial == 0)[0])
-    assert np.exp(rows.told.log_rates[repeated]) == pytest.approx(0.95 * (one.throughput or 0.0), rel=0.1)
+    assert np.exp(rows.observations.log_rates[repeated]) == pytest.approx(0.95 * (one.throughput or 0.0), rel=0.1)
     others = np.arange(len(rows.job)) != repeated
-    assert rows.told.log_rates[others] == pytest.approx(before.told.log_rates[others], rel=0.02)
-    assert np.isfinite(rows.told.cpu.worker[repeated]) == np.isfinite(before.told.cpu.worker[repeated])
+    assert rows.observations.log_rates[others] == pytest.approx(before.observations.log_rates[others], rel=0.02)
+    assert np.isfinite(rows.observations.cpu.worker[repeated]) == np.isfinite(before.observations.cpu.worker[repeated])
 
 
 def test_repeats_of_an_odd_trial_count_once_in_the_fit(made_bank: Bank) -> None:

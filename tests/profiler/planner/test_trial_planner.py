@@ -348,8 +348,7 @@ def test_what_is_told_beside_must_fit(more: dict[str, Any], told: str) -> None:
     [
         ({"deadline_s": 10.0}, "deadline_s requires samples_left"),
         ({"deadline_s": np.inf, "samples_left": 1e6}, "deadline_s is inf"),
-        ({"prior": {"typo": (0, 1)}}, "'typo' is not a parameter"),
-        ({"prior": {"even": 3}}, "prior of even must be a mean"),
+        ({"predictor": "dlrover"}, "'dlrover' is not a throughput model"),
         ({"max_trials": "3"}, "max_trials is '3'"),
         ({"max_trials": np.nan}, "max_trials is nan"),
         ({"samples_left": "10"}, "samples_left is '10'"),

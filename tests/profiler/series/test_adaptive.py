@@ -7,6 +7,7 @@ import pytest
 
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trials.trial import Trial
+from sizewright.models.factory import make_predictor
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler.measure.measure import Timing, measure
 from sizewright.profiler.series.adaptive import AdaptivePlanner, within_host
@@ -99,20 +100,20 @@ class _Nowhere:
         pass
 
 
-def test_with_a_prior_two_trials_may_be_enough_and_the_first_is_the_best_foretold(made_bank: Bank) -> None:
-    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
-    mine = told.model_copy(update={"bounds": job().bounds, "training": job().training})
-    foretold = LearnedPrior.fit(made_bank.trials, made_bank.jobs).curve(mine)
-    planner = AdaptivePlanner(mine, 4.0, count=9, foretold=foretold)
+def test_with_a_prior_two_trials_may_be_enough_and_the_first_is_the_best_predicted(made_bank: Bank) -> None:
+    bank_job = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    mine = bank_job.model_copy(update={"bounds": job().bounds, "training": job().training})
+    curve = LearnedPrior.fit(made_bank.trials, made_bank.jobs).curve(mine)
+    planner = AdaptivePlanner(mine, 4.0, count=9, predictor=make_predictor(curve, min_allocations=1))
     first = planner.ask().allocation
     assert first.cores() > 2  # where time times cost is expected to be least, not in the middle
     while not planner.done():
         point = planner.ask()
-        rate = float(np.exp(foretold.log_rates([point.allocation])[0]))
+        rate = float(np.exp(curve.log_rates([point.allocation])[0]))
         planner.tell(point, Trial(workers=1, ps=1, throughput=rate, throughput_se=0.01 * rate))
     plain = AdaptivePlanner(mine, 4.0, count=9)
     while not plain.done():
         point = plain.ask()
-        rate = float(np.exp(foretold.log_rates([point.allocation])[0]))
+        rate = float(np.exp(curve.log_rates([point.allocation])[0]))
         plain.tell(point, Trial(workers=1, ps=1, throughput=rate, throughput_se=0.01 * rate))
     assert len(planner._trials) < len(plain._trials)

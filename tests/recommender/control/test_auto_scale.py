@@ -36,9 +36,9 @@ class FourWorkersPerPs(BaseThroughputModel):
         middle = self.predict(X)
         return middle * np.exp(-1.6 * self.sd), middle * np.exp(1.6 * self.sd)
 
-    def paths(self, X: Any, rng: np.random.Generator) -> np.ndarray:
-        middle = np.log(self.predict(X))
-        return middle + self.sd * rng.standard_normal((200, len(middle)))
+    def curves(self, X: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+        middle = self.predict(X)
+        return middle * np.exp(self.sd * rng.standard_normal((200, len(middle))))
 
     def explain(self) -> Explanation:
         raise NotImplementedError

@@ -91,7 +91,7 @@ def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
 
 
 def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None:
-    narrow = replace(prior, experience=prior.experience._replace(limit=0.1))
+    narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
     answer = recommend(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow)
     assert answer.status == "ok"
     assert any("unlike" in text for text in answer.evidence.assumptions)

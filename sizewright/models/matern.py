@@ -1,0 +1,51 @@
+"""The Matérn kernel (ν = 3/2), and random functions of the Gaussian process that it belongs to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizewright.models.table import ALLOCATION_AXES, Table, as_columns, known
+
+Floats = NDArray[np.float64]
+
+LENGTH = 1.3  # in natural logarithms: a function changes as an axis is multiplied by 3.7
+FEATURES = 256
+
+
+def matern(a: Floats, b: Floats, length: float = LENGTH) -> Floats:
+    """Return the Matérn kernel (n, m) of places (n, k) and (m, k)."""
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2 * a @ b.T
+    distance = np.sqrt(3 * np.maximum(squares, 0.0)) / length
+    kernel: Floats = (1 + distance) * np.exp(-distance)
+    return kernel
+
+
+class Features(NamedTuple):
+    """Random Fourier features of the kernel (Rahimi and Recht 2007); its spectrum is Student's t with 3 degrees."""
+
+    frequencies: Floats
+    phases: Floats
+
+    @classmethod
+    def draw(cls, dims: int, rng: np.random.Generator) -> Features:
+        """Draw features for places of `dims` dimensions."""
+        normal = rng.standard_normal((FEATURES, dims))
+        chi2 = rng.chisquare(3, (FEATURES, 1))
+        return cls(normal * np.sqrt(3 / chi2) / LENGTH, rng.uniform(0, 2 * np.pi, FEATURES))
+
+    def of(self, places: Floats) -> Floats:
+        """Return the features (n, f) of places (n, a)."""
+        waves: Floats = np.sqrt(2 / FEATURES) * np.cos(places @ self.frequencies.T + self.phases)
+        return waves
+
+
+def smooth_draws(X: Table, count: int, rng: np.random.Generator) -> Floats:
+    """Return random functions (count, n) of the logarithms of the axes, with standard deviation 1 everywhere."""
+    columns = as_columns(X, ALLOCATION_AXES)
+    places = np.column_stack([np.log(np.maximum(known(column, 1.0), 0.05)) for column in columns.values()])
+    features = Features.draw(places.shape[1], rng)
+    draws: Floats = rng.standard_normal((count, FEATURES)) @ features.of(places).T
+    return draws
