@@ -1,4 +1,4 @@
-"""The public face is what `public_names.txt` lists. Renew it, and look at the difference:
+"""The public interface is what `public_names.txt` lists. Renew it, and look at the difference:
 
 python -m tests.test_public_api
 """
@@ -26,7 +26,7 @@ def test_the_public_face_is_the_listed_one() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_names_are_sorted_and_there(name: str) -> None:
+def test_names_are_sorted_and_exist(name: str) -> None:
     module = importlib.import_module(name)
     names = module.__all__
     assert list(names) == sorted(names, key=lambda each: (not each.isupper(), each[0].islower(), each))
@@ -46,7 +46,7 @@ def test_everything_public_has_a_docstring() -> None:
 
 
 def test_no_name_is_hidden_by_a_module_of_the_same_name() -> None:
-    """Where names are loaded on first use, a module of theirs that is loaded before would be found in their place."""
+    """A module with the same name would hide a lazily loaded name once it is imported."""
     for name in MODULES:
         module = importlib.import_module(name)
         if "_HOMES" in vars(module):
@@ -56,9 +56,9 @@ def test_no_name_is_hidden_by_a_module_of_the_same_name() -> None:
 
 def test_public_packages_load_nothing_heavy_until_something_is_used() -> None:
     code = f"import sys, {', '.join(set(MODULES) - NOT_LAZY)}; print(*{{m.partition('.')[0] for m in sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "sizewright" in done.stdout.split()
-    assert not HEAVY & set(done.stdout.split())
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "sizewright" in completed.stdout.split()
+    assert not HEAVY & set(completed.stdout.split())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ ERRORS = {name: getattr(sizewright.errors, name) for name in sizewright.errors._
 FUNCTIONS = list(functions())
 CLASSES = {id(thing): (name, thing) for name, thing in public() if inspect.isclass(thing)}
 NUMBER = re.compile(r"\b(int|float|FiniteFloat|Floats|Ints|NDArray)\b")
-# Numbers of these names are what they say, wherever they stand.
+# Numbers with these names need no unit.
 PLAIN = {
     *(
         "batch_size",
@@ -44,17 +44,17 @@ PLAIN = {
 UNITS = re.compile(r"_(s|ms|seconds|bytes|cpu|port|gbps)$")
 
 
-def test_every_error_that_is_raised_is_told() -> None:
+def test_every_raised_error_is_documented() -> None:
     untold = [
         f"{name}: {error}"
         for name, made, kind in FUNCTIONS
         for error in sorted(raised(textwrap.dedent(inspect.getsource(made))))
-        if not told_of(ERRORS[error], doc(made, kind))
+        if not documented(ERRORS[error], doc(made, kind))
     ]
     assert not untold, "say `Raises ...`:\n" + "\n".join(untold)
 
 
-def test_errors_that_are_told_are_there() -> None:
+def test_documented_errors_exist() -> None:
     known = {*ERRORS, *vars(builtins), "NotFittedError"}
     strange = [
         f"{name}: {error}"
@@ -65,7 +65,7 @@ def test_errors_that_are_told_are_there() -> None:
     assert not strange
 
 
-def test_every_number_that_is_asked_for_is_clear() -> None:
+def test_every_number_parameter_has_a_clear_unit() -> None:
     unclear = [
         f"{name}: {each.name}"
         for name, made, kind in FUNCTIONS
@@ -75,7 +75,7 @@ def test_every_number_that_is_asked_for_is_clear() -> None:
     assert not unclear, "name the unit, or explain it:\n" + "\n".join(unclear)
 
 
-def test_every_number_that_is_told_is_clear() -> None:
+def test_every_number_field_has_a_clear_unit() -> None:
     unclear = [
         f"{name}: {field}"
         for name, kind in CLASSES.values()
@@ -93,15 +93,15 @@ def test_docstrings_are_rendered_without_a_warning() -> None:
     faults = {}
     for name, text in texts.items():
         warnings = io.StringIO()
-        told = {"warning_stream": warnings, "report_level": 1, "halt_level": 5}
-        tree = core.publish_doctree(inspect.cleandoc(text or ""), settings_overrides=told)
-        # What is set in from the margin is an example, and has to be marked as one: by `::` before it.
+        settings = {"warning_stream": warnings, "report_level": 1, "halt_level": 5}
+        tree = core.publish_doctree(inspect.cleandoc(text or ""), settings_overrides=settings)
+        # An indented text is an example, and must be marked with `::` before it.
         if warnings.getvalue() or list(tree.findall(lambda node: node.tagname == "block_quote")):
             faults[name] = warnings.getvalue() or "an example without `::` before it"
     assert not faults
 
 
-def test_the_reference_shows_all_of_it() -> None:
+def test_reference_shows_all_sections() -> None:
     docs = Path(__file__).resolve().parents[1] / "docs"
     text = "".join((docs / name).read_text(encoding="utf-8") for name in ("api.md", "api-packages.md"))
     packages = {*MODULES} - {"sizewright"}
@@ -110,7 +110,7 @@ def test_the_reference_shows_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "errors"),
     [
         ("def f(x):\n    raise InputError('no', 'do')", {"InputError"}),
         ("def f(x):\n    if x:\n        raise StoreError('no') from None", {"StoreError"}),
@@ -118,8 +118,8 @@ def test_the_reference_shows_all_of_it() -> None:
         ("def f(x):\n    raise ValueError('no')", set()),
     ],
 )
-def test_raised_errors_are_found(text: str, found: set[str]) -> None:
-    assert set(raised(text)) == found
+def test_raised_errors_are_found(text: str, errors: set[str]) -> None:
+    assert set(raised(text)) == errors
 
 
 def raised(text: str) -> Iterator[str]:
@@ -128,13 +128,13 @@ def raised(text: str) -> Iterator[str]:
             yield from {ast.unparse(node.exc.func)} & ERRORS.keys()
 
 
-def told_of(error: type[Exception], text: str) -> bool:
-    """By its own name, or that of an error that it is one of."""
+def documented(error: type[Exception], text: str) -> bool:
+    """An error is documented by its name or by that of a parent class."""
     return any(base.__name__ in text for base in error.__mro__ if issubclass(base, sizewright.errors.SizewrightError))
 
 
 def doc(made: Any, kind: type | None) -> str:
-    """What is read beside it: its own docstring, and that of its class."""
+    """Return the text that documents it: its docstring and that of its class."""
     return f"{made.__doc__ or ''}\n{kind.__doc__ or '' if kind else ''}"
 
 

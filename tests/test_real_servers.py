@@ -61,7 +61,7 @@ def test_trials_and_history_in_postgresql(tmp_path: Path) -> None:
 
 
 class Exporter(BaseHTTPRequestHandler):
-    """What cAdvisor would tell of a job with two workers and a PS, until it is over."""
+    """Metrics that cAdvisor would export for a job with two workers and a PS, until it is over."""
 
     began = time.monotonic()
     over = False
@@ -72,11 +72,11 @@ class Exporter(BaseHTTPRequestHandler):
         lines = []
         for pod, cores, memory in (("ctr-worker-0", 0.5, 300), ("ctr-worker-1", 0.25, 200), ("ctr-ps-0", 0.1, 400)):
             labels = f'{{namespace="train",pod="{pod}",container="main"}}'
-            told = {
+            metrics = {
                 CPU: cores * lived, MEMORY: memory * MIB, MEMORY_LIMIT: 512 * MIB, QUOTA: 50_000, PERIOD: 100_000,
                 OOM: self.oom if pod == "ctr-ps-0" else 0,
             }  # fmt: skip
-            lines += [f"{name}{labels} {value}" for name, value in told.items() if not self.over]
+            lines += [f"{name}{labels} {value}" for name, value in metrics.items() if not self.over]
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
@@ -86,7 +86,7 @@ class Exporter(BaseHTTPRequestHandler):
         pass
 
 
-def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
+def test_pods_are_imported_from_a_real_prometheus(tmp_path: Path) -> None:
     exporter = HTTPServer(("127.0.0.1", 0), Exporter)
     threading.Thread(target=exporter.serve_forever, daemon=True).start()
     try:
@@ -115,26 +115,29 @@ def test_pods_out_of_a_prometheus(tmp_path: Path) -> None:
     assert run.ran_out_of_memory
 
 
-def test_a_job_is_watched_through_a_prometheus(tmp_path: Path) -> None:
+def test_job_is_observed_through_a_real_prometheus(tmp_path: Path) -> None:
     def replica(role: Role, index: int, **sums: Any) -> ReplicaMetrics:
         return ReplicaMetrics(role=role, index=index, throttled_s=0.1, memory_peak_bytes=3 << 30, **sums)
 
-    at = Allocation.of(2, 1, 0.5, 0.3, 512, 1 << 30, 1 << 30)
-    both = tuple(replica("worker", i, at_s=9.5, cpu_s=1 / 3, steps=2**40, loss=0.1) for i in range(2))
-    first = Metrics(
-        replicas=(replica("ps", 0, at_s=9.5, cpu_s=0.2), *both), samples_trained=10, samples_left=5, allocation=at
+    allocation = Allocation.of(2, 1, 0.5, 0.3, 512, 1 << 30, 1 << 30)
+    replicas = tuple(replica("worker", i, at_s=9.5, cpu_s=1 / 3, steps=2**40, loss=0.1) for i in range(2))
+    before_loss = Metrics(
+        replicas=(replica("ps", 0, at_s=9.5, cpu_s=0.2), *replicas),
+        samples_trained=10,
+        samples_left=5,
+        allocation=allocation,
     )
-    second = first.model_copy(update={"replicas": first.replicas[:-1], "samples_trained": 11})
+    after_loss = before_loss.model_copy(update={"replicas": before_loss.replicas[:-1], "samples_trained": 11})
     clock = ManualClock(12.25)
-    running = Running(FakeExecutor(), Handle(executor="fake", id="r-1", job="ctr"), Job(name="ctr"), at, clock)
+    running = Running(FakeExecutor(), Handle(executor="fake", id="r-1", job="ctr"), Job(name="ctr"), allocation, clock)
 
     def until(expected: Metrics | None) -> None:
-        deadline, seen = time.monotonic() + 30, None
-        while seen != expected or expected is None:
-            assert time.monotonic() < deadline, seen
+        deadline, observed = time.monotonic() + 30, None
+        while observed != expected or expected is None:
+            assert time.monotonic() < deadline, observed
             time.sleep(0.2)
             try:
-                seen = observer.observe(running.handle)
+                observed = observer.observe(running.handle)
             except InputError:
                 if expected is None:
                     return
@@ -142,15 +145,15 @@ def test_a_job_is_watched_through_a_prometheus(tmp_path: Path) -> None:
     with ExitStack() as stack:
         port = stack.enter_context(MetricsPort(0))
         look = port.observer(running)
-        look(first)
+        look(before_loss)
         with real_servers.prometheus_server(tmp_path, f"127.0.0.1:{port.port}") as url:
             observer = PrometheusObserver(url, "ctr")
-            until(first)
+            until(before_loss)
             assert observer.handle().id == "r-1"
             assert observer.clock() == 12.25
             clock.sleep(5.0)
-            look(second)  # one replica is gone, and must not come back
-            until(second)
+            look(after_loss)  # one replica is gone, and must not reappear
+            until(after_loss)
             assert observer.clock() == 17.25
             stack.close()
             until(None)
@@ -177,25 +180,27 @@ def test_retraining_against_a_server_that_vanishes(
         second = retrain(store, registry, None, limits=GateLimits(margin=0.5))
         assert not second.promoted
         assert registry.version("challenger").number == second.version
-        prior, told = champion_prior(uri)
-        assert told == ""
+        prior, note = champion_prior(uri)
+        assert note == ""
         code = f"""
 import mlflow, numpy as np
 mlflow.set_tracking_uri({uri!r})
 model = mlflow.pyfunc.load_model("models:/sizewright-prior@champion")
 print(np.isfinite(model.predict(model.input_example)).all())
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-        assert done.stdout.strip().endswith("True")
+        completed = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert completed.stdout.strip().endswith("True")
         store.add(store.trials()[0].model_copy(update={"series": "one more"}))
         count = store.count()
         with pytest.raises(RegistryError, match="cannot be used"):
             retrain(store, registry, None, progress=lambda text: server.close() if "logging" in text else None)
     assert store.count() == count
-    last, told = champion_prior(uri)
-    assert "The last known champion is used" in told
-    assert np.array_equal(last.parameters, prior.parameters)
+    cached, note = champion_prior(uri)
+    assert "The last known champion is used" in note
+    assert np.array_equal(cached.parameters, prior.parameters)
     with real_servers.mlflow_server(tmp_path) as uri:
-        again = Registry(uri)
-        assert [version.number for version in again.versions()] == [2, 1]
-        assert again.version("champion").number == first.version
+        restarted = Registry(uri)
+        assert [version.number for version in restarted.versions()] == [2, 1]
+        assert restarted.version("champion").number == first.version

@@ -1,4 +1,4 @@
-"""Types as a user's own checker sees them, strictly and without pydantic's plugin: nothing public is `Any`."""
+"""Types as a user's own checker sees them, strict and without pydantic's plugin: nothing public is `Any`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OF_OTHERS = re.compile(
     r"tuple\[Any, \.\.\.\]|numpy\.(integer|dtype)\[Any\]|Series\[Any\]|subprocess\.Popen\[Any\]|\*\*options: Any"
 )
-# Set by matplotlib for each subclass of its own.
+# matplotlib sets them for each of its subclasses
 MADE_BY_OTHERS = {"sizewright.plots.Picture.set"}
 
 PROGRAM = """
@@ -65,17 +65,17 @@ FAULTS = (
 
 
 def uses() -> Iterator[str]:
-    """A line for each public name, and for each method and field of a class."""
+    """Yield a line for each public name, and for each method and field of a class."""
     yield from (f"import {name}" for name in MODULES)
-    seen = set()
+    visited = set()
     for name, thing in public():
         yield f"reveal_type({name})"
-        if inspect.isclass(thing) and id(thing) not in seen and not issubclass(thing, BaseException):
-            seen.add(id(thing))
-            yield f"def of_{len(seen)}(it: {name}) -> None:"
+        if inspect.isclass(thing) and id(thing) not in visited and not issubclass(thing, BaseException):
+            visited.add(id(thing))
+            yield f"def of_{len(visited)}(it: {name}) -> None:"
             typed = issubclass(thing, dict)
-            told = (f"it['{each}']" if typed else f"it.{each}" for each, *_ in fields(thing))
-            yield from (f"    reveal_type({each})" for each in told)
+            expressions = (f"it['{each}']" if typed else f"it.{each}" for each, *_ in fields(thing))
+            yield from (f"    reveal_type({each})" for each in expressions)
             yield from (
                 f"    reveal_type(it.{each})" for each, _ in methods(thing) if f"{name}.{each}" not in MADE_BY_OTHERS
             )
@@ -83,29 +83,29 @@ def uses() -> Iterator[str]:
 
 
 def checked(folder: Path, **texts: str) -> list[str]:
-    """What mypy says of programs that are no part of the package, line by line."""
+    """Return the lines that mypy prints about programs outside the package."""
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--no-error-summary",
          f"--cache-dir={folder / 'cache'}", *(f"{name}.py" for name in texts)],
         cwd=folder, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert not done.stderr, done.stderr
-    return done.stdout.splitlines()
+    assert not completed.stderr, completed.stderr
+    return completed.stdout.splitlines()
 
 
 @pytest.mark.long
 def test_types_hold_outside_of_the_package(tmp_path: Path) -> None:
-    """One run for both programs: most of its time goes into reading the package."""
+    """Both programs are checked in one run, because most of the time goes into reading the package."""
     lines = list(uses())
-    told = checked(tmp_path, uses="\n".join(lines) + "\n", program=PROGRAM)
-    revealed = [line for line in told if "Revealed type is" in line]
+    output = checked(tmp_path, uses="\n".join(lines) + "\n", program=PROGRAM)
+    revealed = [line for line in output if "Revealed type is" in line]
     assert len(revealed) == sum("reveal_type(" in line for line in lines)
     unknown = [line for line in revealed if "Any" in OF_OTHERS.sub("", line)]
     assert not unknown, "\n".join(f"{lines[int(line.split(':')[1]) - 1]}  {line}" for line in unknown)
 
-    errors = [line for line in told if ": error: " in line and line.startswith(("uses.py", "program.py"))]
+    errors = [line for line in output if ": error: " in line and line.startswith(("uses.py", "program.py"))]
     assert not [line for line in errors if line.startswith("uses.py")]
     first = PROGRAM[: PROGRAM.index("sw.recomend")].count("\n") + 1
     assert [line for line in errors if int(line.split(":")[1]) < first] == []

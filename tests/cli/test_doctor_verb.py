@@ -1,4 +1,4 @@
-"""`sizewright doctor` tries what a machine can do, and says what each lack means."""
+"""`sizewright doctor` checks what a machine can do, and explains each problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sizewright.training.host import cgroups
 
 @pytest.fixture
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the other checks are looked at: starting Ray takes seconds."""
+    """Skip the check of Ray, which takes seconds, where the test is about other checks."""
 
     def refused(address: str | None) -> checking.Check:
         return checking.Check(name="Ray", level="ok", found="not looked at")
@@ -28,45 +28,45 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_ray", refused)
 
 
-def by_name(told: Diagnosis) -> dict[str, Any]:
-    return {check.name: check for check in told.checks}
+def by_name(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {check.name: check for check in diagnosis.checks}
 
 
-def test_a_machine_that_measures_is_found_fit(call: Callable[..., Any], store: str) -> None:
-    done = call("doctor", "--store", store, "--output", "json")
-    assert done.code == 0
-    found = by_name(Diagnosis.model_validate(json.loads(done.out)))
-    assert found["Ray"].level == "ok"
-    assert "started here with" in found["Ray"].found
-    assert found["store"].found.endswith("8 trials")
-    assert found["ports"].level == found["extra profile"].level == "ok"
-    assert all(check.means for check in found.values() if check.level != "ok")
+def test_doctor_finds_a_measuring_machine_fit(call: Callable[..., Any], store: str) -> None:
+    result = call("doctor", "--store", store, "--output", "json")
+    assert result.code == 0
+    checks = by_name(Diagnosis.model_validate(json.loads(result.out)))
+    assert checks["Ray"].level == "ok"
+    assert "started here with" in checks["Ray"].found
+    assert checks["store"].found.endswith("8 trials")
+    assert checks["ports"].level == checks["extra profile"].level == "ok"
+    assert all(check.means for check in checks.values() if check.level != "ok")
 
 
 @pytest.mark.parametrize(("cores", "level"), [(0.0, "ok"), (64.0, "lacking")])
-def test_busy_host_is_found(monkeypatch: pytest.MonkeyPatch, cores: float, level: str) -> None:
+def test_other_work_on_the_host_is_reported(monkeypatch: pytest.MonkeyPatch, cores: float, level: str) -> None:
     began = time.monotonic()
     monkeypatch.setattr(checking, "others_busy_s", lambda: cores * (time.monotonic() - began))
-    found = checking._other_work()
-    assert found.level == level
-    assert found.found.startswith(f"uses {cores:.1f} of this host's")
-    assert bool(found.remedy) == (level != "ok")
+    check = checking._other_work()
+    assert check.level == level
+    assert check.found.startswith(f"uses {cores:.1f} of this host's")
+    assert bool(check.remedy) == (level != "ok")
 
 
-def test_its_control_groups_are_gone_afterwards(without_ray: None) -> None:
-    found = by_name(checking.doctor())["control groups"]
+def test_doctor_removes_its_control_groups(without_ray: None) -> None:
+    check = by_name(checking.doctor())["control groups"]
     tree = cgroups.find_cgroups("sizewright-left")
     if tree is None:
-        assert found.level == "lacking"
-        assert "whole cores" in found.means
+        assert check.level == "lacking"
+        assert "whole cores" in check.means
         return
     tree.remove()
-    assert found.level == "ok"
-    left = [name for folder in tree.folders.values() for name in os.listdir(folder.parent) if "doctor" in name]
-    assert left == []
+    assert check.level == "ok"
+    leftovers = [name for folder in tree.folders.values() for name in os.listdir(folder.parent) if "doctor" in name]
+    assert leftovers == []
 
 
-def test_what_is_lacking_is_told_with_what_it_means(
+def test_missing_features_are_listed_with_their_consequences(
     call: Callable[..., Any], without_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "find_cgroups", lambda name: None)
@@ -74,9 +74,9 @@ def test_what_is_lacking_is_told_with_what_it_means(
     monkeypatch.setattr(checking, "available_memory_bytes", lambda: 1 << 20)
     monkeypatch.setattr(checking, "_SHARED_MEMORY", Path("/nowhere"))
     monkeypatch.setattr(checking.importlib.util, "find_spec", lambda name: None)
-    done = call("doctor")
-    assert done.code == 0
-    for words in (
+    result = call("doctor")
+    assert result.code == 0
+    for phrase in (
         "whole cores",
         "share a core",
         "fraction of their size",
@@ -84,11 +84,11 @@ def test_what_is_lacking_is_told_with_what_it_means(
         "sizewright[plots]",
         "no mlflow",
     ):
-        assert words in done.out
-    assert "Sizewright works here" in done.out
+        assert phrase in result.out
+    assert "Sizewright works here" in result.out
 
 
-def test_what_is_broken_ends_with_1(
+def test_broken_features_exit_1(
     call: Callable[..., Any], without_ray: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refused(*_: object, **__: object) -> socket.socket:
@@ -96,24 +96,24 @@ def test_what_is_broken_ends_with_1(
 
     monkeypatch.setattr(checking.socket, "create_server", refused)
     (tmp_path / "text.db").write_text("this is no database, and longer than a header of one would have to be" * 9)
-    done = call("doctor", "--store", tmp_path / "text.db")
-    assert done.code == 1
-    assert "Workers cannot reach PS" in done.out
-    assert "Measurements cannot be stored" in done.out
-    assert "cannot work here" in done.out
+    result = call("doctor", "--store", tmp_path / "text.db")
+    assert result.code == 1
+    assert "Workers cannot reach PS" in result.out
+    assert "Measurements cannot be stored" in result.out
+    assert "cannot work here" in result.out
 
 
-def test_a_store_that_cannot_be_made_is_broken(without_ray: None) -> None:
-    found = by_name(checking.doctor(store="/proc/nowhere/trials.db"))["store"]
-    assert found.level == "broken"
-    assert "another file as the store" in found.remedy
+def test_store_that_cannot_be_created_is_broken(without_ray: None) -> None:
+    check = by_name(checking.doctor(store="/proc/nowhere/trials.db"))["store"]
+    assert check.level == "broken"
+    assert "another file as the store" in check.remedy
 
 
-def test_a_ray_that_does_not_answer_is_lacking(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_does_not_answer_is_reported(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(**_: object) -> None:
         raise EngineError("No Ray answers at 127.0.0.1:1.", "Start one.")
 
     monkeypatch.setattr("sizewright.training.ray.engine.Engine", refused)
-    done = call("doctor", "--address", "127.0.0.1:1")
-    assert done.code == 0
-    assert "No Ray answers" in done.out
+    result = call("doctor", "--address", "127.0.0.1:1")
+    assert result.code == 0
+    assert "No Ray answers" in result.out

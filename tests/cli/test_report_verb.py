@@ -1,4 +1,4 @@
-"""`sizewright report`: a page from a store, pictures, and what is said where neither can be."""
+"""Tests of `sizewright report`: a page from a store, pictures, and its errors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_page_of_a_job_and_its_runs(call: Callable[..., Any], store: str, example: Path, folder: Path) -> None:
+def test_report_shows_a_job_and_its_runs(call: Callable[..., Any], store: str, example: Path, folder: Path) -> None:
     with TrialStore(store) as opened:
         opened.history.add([run_of(Job.load(example))])
-    told = call("report", example, "--store", store)
-    assert told.code == 0
-    assert told.out == "report.html\n"
+    result = call("report", example, "--store", store)
+    assert result.code == 0
+    assert result.out == "report.html\n"
     text = (folder / "report.html").read_text()
     assert "Over time: nightly" in text
     assert "criteo" in text
 
 
-def test_looks_at_a_run_and_plans_of_the_job_are_shown(
+def test_report_shows_observations_decisions_and_plans_of_the_job(
     call: Callable[..., Any], store: str, example: Path, folder: Path
 ) -> None:
     job = Job.load(example)
@@ -52,8 +52,8 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
     for decision in decisions_of(job):
         decisions.append(decision)
     files = ("--metrics", log.path, "--ledger", ledger.path, "--decisions", decisions.path)
-    told = call("report", example, "--store", store, *files)
-    assert told.code == 0
+    result = call("report", example, "--store", store, *files)
+    assert result.code == 0
     text = Path("report.html").read_text()
     assert "Observations of a run" in text
     assert "it is starved" in text
@@ -62,43 +62,47 @@ def test_looks_at_a_run_and_plans_of_the_job_are_shown(
     assert "of no interest" not in text
 
 
-def test_the_only_job_of_a_store_needs_no_name(call: Callable[..., Any], store: str, example: Path) -> None:
-    none = call("report", "--store", store)
-    assert none.code == 1
-    assert "holds 0 jobs" in none.err
+def test_report_needs_no_job_if_the_store_has_only_one(call: Callable[..., Any], store: str, example: Path) -> None:
+    without_jobs = call("report", "--store", store)
+    assert without_jobs.code == 1
+    assert "holds 0 jobs" in without_jobs.err
     with TrialStore(store) as opened:
         opened.history.add_job(Job.load(example))
     assert call("report", "--store", store, "--out", "deep/down.html").code == 0
     assert Path("deep/down.html").exists()
     with TrialStore(store) as opened:
         opened.history.add_job(Job.load(example).with_batch_size(64))
-    two = call("report", "--store", store)
-    assert two.code == 1
-    assert "holds 2 jobs" in two.err
-    assert "sizewright report JOB" in two.err
+    with_two_jobs = call("report", "--store", store)
+    assert with_two_jobs.code == 1
+    assert "holds 2 jobs" in with_two_jobs.err
+    assert "sizewright report JOB" in with_two_jobs.err
 
 
-@pytest.mark.parametrize(("form", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_pictures(call: Callable[..., Any], store: str, example: Path, form: str, begins: bytes) -> None:
-    told = call("report", example, "--store", store, "--format", form, "--out", "pictures")
-    assert told.code == 0
-    files = [Path(line) for line in told.out.splitlines()]
+@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_format_option_writes_a_picture_for_each_figure(
+    call: Callable[..., Any], store: str, example: Path, form: str, magic: bytes
+) -> None:
+    result = call("report", example, "--store", store, "--format", form, "--out", "pictures")
+    assert result.code == 0
+    files = [Path(line) for line in result.out.splitlines()]
     assert {file.stem for file in files} == {"throughput", "pareto", "memory", "predicted"}
-    assert all(file.read_bytes().startswith(begins) for file in files)
-    assert "Not drawn: Where a step's time goes" in told.err
+    assert all(file.read_bytes().startswith(magic) for file in files)
+    assert "Not drawn: Where a step's time goes" in result.err
     data = json.loads(call("report", example, "--store", store, "--format", form, "--out", "again", "-o", "json").out)
-    assert len(data["files"]) == len(told.out.splitlines())
+    assert len(data["files"]) == len(result.out.splitlines())
     assert data["not_drawn"][0].startswith("Where a step's time goes")
 
 
-def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any], example: Path, tmp_path: Path) -> None:
+def test_report_without_trials_says_that_data_is_missing(
+    call: Callable[..., Any], example: Path, tmp_path: Path
+) -> None:
     TrialStore(tmp_path / "empty.db").close()
     assert call("report", example, "--store", tmp_path / "empty.db").code == 0
     assert "Not enough data yet." in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (("report", "nowhere.yaml"), "nowhere.yaml"),
         (("report", "--trials", "t.csv"), "t.csv"),
@@ -108,10 +112,10 @@ def test_without_trials_the_page_is_of_what_is_missing(call: Callable[..., Any],
         (("report", "JOB", "--store", "STORE", "--format", "pdf"), "pdf"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    call: Callable[..., Any], store: str, example: Path, words: tuple[str, ...], said: str
+def test_invalid_arguments_are_refused_without_traceback(
+    call: Callable[..., Any], store: str, example: Path, args: tuple[str, ...], message: str
 ) -> None:
-    told = call(*({"JOB": example, "STORE": store}.get(word, word) for word in words))
-    assert told.code != 0
-    assert said in told.err
-    assert "Traceback" not in told.err
+    result = call(*({"JOB": example, "STORE": store}.get(arg, arg) for arg in args))
+    assert result.code != 0
+    assert message in result.err
+    assert "Traceback" not in result.err

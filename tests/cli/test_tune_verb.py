@@ -1,4 +1,4 @@
-"""What `tune` takes and prints; what it watches is recorded, or trained by an executor in memory."""
+"""Tests of the options and output of `tune`, on a recorded job or on one that an executor in memory trains."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ def recorded(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Turns follow each other at once; lets the loop see so many, and ends it then in a way of the test's."""
+    """Make passes of the loop follow at once; the returned function calls `ending` after a number of passes."""
     wait = RemoteRun.wait
 
-    def after(turns: int, ending: Any) -> None:
-        seen: list[int] = []
+    def interrupt_after(turns: int, ending: Any) -> None:
+        calls: list[int] = []
 
-        def counted(self: Any, handle: Any, timeout_s: float) -> bool:
-            seen.append(1)
-            if len(seen) >= turns:
+        def wait_and_count(self: Any, handle: Any, timeout_s: float) -> bool:
+            calls.append(1)
+            if len(calls) >= turns:
                 ending()
             return wait(self, handle, 0.06)
 
-        monkeypatch.setattr(RemoteRun, "wait", counted)
+        monkeypatch.setattr(RemoteRun, "wait", wait_and_count)
 
-    return after
+    return interrupt_after
 
 
-def test_a_replay_prints_what_it_would_have_done(call, job, recorded, tmp_path):
+def test_replay_prints_the_changes_that_it_would_make(call, job, recorded, tmp_path):
     result = call("tune", job, "--replay", recorded, "--plans", tmp_path / "plans")
     assert result.code == 0
     assert "Would change: " in result.out
     assert "Would change: " in result.err
-    told = json.loads(call("tune", job, "--replay", recorded, "-o", "json", "--change-s", 1e6).out)
-    assert {decision["kind"] for decision in told} == {"blind", "keep"}
-    assert told[0]["allocation"] == json.loads(ONE.model_dump_json())
+    decisions = json.loads(call("tune", job, "--replay", recorded, "-o", "json", "--change-s", 1e6).out)
+    assert {decision["kind"] for decision in decisions} == {"blind", "keep"}
+    assert decisions[0]["allocation"] == json.loads(ONE.model_dump_json())
     assert any((tmp_path / "plans").iterdir())
 
 
-def test_a_running_job_is_tuned_until_ctrl_c_and_trains_on(call, job, hasty, tmp_path):
+def test_running_job_is_tuned_until_ctrl_c_and_continues_to_train(call, job, hasty, tmp_path):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -72,26 +72,26 @@ def test_a_running_job_is_tuned_until_ctrl_c_and_trains_on(call, job, hasty, tmp
     with running_job() as fake:
         first = call("tune", job, "--decisions", log, "-o", "json", "--dry-run")
         second = call("tune", "ctr", "--decisions", log, "-o", "json", "--dry-run")
-        assert "adjust" not in {one.method for one in fake.calls}
+        assert "adjust" not in {entry.method for entry in fake.calls}
     assert (first.code, second.code) == (130, 130)
-    numbers = [decision["number"] for told in (first, second) for decision in json.loads(told.out)]
+    numbers = [decision["number"] for result in (first, second) for decision in json.loads(result.out)]
     assert numbers == list(range(len(numbers)))
     assert len(log.read_text().splitlines()) == len(numbers)
 
 
-def test_a_run_that_ends_meanwhile_ends_the_loop(call, job, hasty):
+def test_end_of_the_run_ends_the_control_loop(call, job, hasty):
     with running_job() as fake:
 
-        def let_go() -> None:
+        def finish_run() -> None:
             fake.clock.step_s = 10_000.0  # type: ignore[attr-defined]
 
-        hasty(3, let_go)
+        hasty(3, finish_run)
         result = call("tune", job)
     assert result.code == 0
     assert "decisions: " in result.out
 
 
-def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
+def test_run_with_a_control_loop_refuses_another_until_it_is_paused(call, hasty):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -102,15 +102,15 @@ def test_a_run_with_a_loop_is_not_given_another_until_it_is_paused(call, hasty):
         assert "tuned by its own loop. Pause that first: sizewright tune ctr-1 --pause" in refused.err
         assert "The control loop of ctr-1 is paused." in call("tune", "ctr", "--pause").out
         assert call("tune", "ctr").code == 130
-        told = call("tune", "ctr-1", "--resume", "-o", "json").out
-        assert json.loads(told) == {"job": "ctr-1", "paused": False}
+        status = call("tune", "ctr-1", "--resume", "-o", "json").out
+        assert json.loads(status) == {"job": "ctr-1", "paused": False}
         assert "--pause and --resume" in call("tune", "ctr", "--pause", "--resume").err
 
 
-def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatch, hasty, caplog):
+def test_failed_pass_of_the_control_loop_is_followed_by_the_next(call, monkeypatch, hasty, caplog):
     turn, count = Controller.reconcile, iter(range(99))
 
-    def sometimes(self: Any, look: Any = None) -> Any:
+    def fail_once(self: Any, look: Any = None) -> Any:
         if next(count) == 1:
             raise EngineError("It does not answer.")
         return turn(self, look)
@@ -118,7 +118,7 @@ def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatc
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Controller, "reconcile", sometimes)
+    monkeypatch.setattr(Controller, "reconcile", fail_once)
     hasty(5, interrupt)
     with running_job():
         result = call("tune", "ctr", "--dry-run", "-o", "json")
@@ -126,13 +126,13 @@ def test_a_turn_that_cannot_be_finished_is_followed_by_the_next(call, monkeypatc
     assert "One pass of the control loop failed: It does not answer." in caplog.text
 
 
-def test_what_a_change_costs_is_a_duration(call, job, recorded):
+def test_change_cost_must_be_a_duration(call, job, recorded):
     result = call("tune", job, "--replay", recorded, "--change-s", "inf")
     assert (result.code, "'inf' is not a duration" in result.err) == (2, True)
     assert call("tune", job, "--replay", recorded, "--change-s", "1m30s").code == 0
 
 
-def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
+def test_invalid_arguments_are_refused_in_one_sentence(call, job, recorded, tmp_path):
     (tmp_path / "junk").write_text("junk")
     mistakes = {
         "No run is called other. Running: nothing.": ["other"],
@@ -149,8 +149,8 @@ def test_mistakes_are_one_sentence(call, job, recorded, tmp_path):
             job, "--replay", recorded, "--metrics-port", 9, "--metrics-host", "no.such.host",
         ],
     }  # fmt: skip
-    for sentence, words in mistakes.items():
-        result = call("tune", *words)
+    for sentence, args in mistakes.items():
+        result = call("tune", *args)
         assert result.code == 1, sentence
         assert sentence in result.err
         assert result.err.count("Error: ") == 1

@@ -1,4 +1,4 @@
-"""What holds for all verbs: examples that would work, options that mean the same, data out, and help for mistakes."""
+"""Tests of all verbs: examples work, shared options agree, all can print data, errors suggest corrections."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ ROOT = get_command(app)
 
 
 def commands(command: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command with its path, groups included."""
+    """Yield each command with its path, groups included."""
     yield path, command
     for name, child in getattr(command, "commands", {}).items():
         yield from commands(child, (*path, name))
 
 
-ALL = {" ".join(path): command for path, command in commands()}
-VERBS = {name: command for name, command in ALL.items() if not hasattr(command, "commands")}
+COMMANDS = {" ".join(path): command for path, command in commands()}
+VERBS = {name: command for name, command in COMMANDS.items() if not hasattr(command, "commands")}
 
 
-def words(line: str) -> list[str]:
-    """A command line as a shell takes it apart, without the program and what goes into a file."""
+def split_line(line: str) -> list[str]:
+    """Split a command line as a shell does, without the program and the redirection."""
     program, *rest = shlex.split(line, comments=True)
     assert program == "sizewright"
     return rest[: rest.index(">")] if ">" in rest else rest
 
 
 def parsed(command: Any, args: list[str], context: Any = None) -> str:
-    """The path of the verb that a command line is of, after its own parser took all of it."""
+    """Return the path of the verb in a command line, after the parser accepted all of it."""
     if not hasattr(command, "commands"):
         return str(command.make_context(command.name, args, parent=context).command_path)
     context = typer.Context(command, info_name=command.name, parent=context)
@@ -54,31 +54,31 @@ def parsed(command: Any, args: list[str], context: Any = None) -> str:
     return parsed(child, rest, context)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_examples_are_real_command_lines(name: str) -> None:
-    lines = (ALL[name].epilog or "").splitlines()
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_are_valid_command_lines(name: str) -> None:
+    lines = (COMMANDS[name].epilog or "").splitlines()
     assert 2 <= len(lines) <= 3
     assert len(set(lines)) == len(lines)
     for line in lines:
-        assert f"{parsed(ROOT, words(line))} ".startswith(f"sizewright {name} ".replace("  ", " ")), line
+        assert f"{parsed(ROOT, split_line(line))} ".startswith(f"sizewright {name} ".replace("  ", " ")), line
 
 
-def test_an_example_with_an_option_that_is_not_there_would_be_found() -> None:
+def test_example_with_an_unknown_option_fails_the_check() -> None:
     for wrong in ("sizewright profile job.yaml --trails 3", "sizewright profile", "sizewright trials lst"):
         with pytest.raises(Exception, match=r"No such|Missing"):
-            parsed(ROOT, words(wrong))
+            parsed(ROOT, split_line(wrong))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_the_examples_and_fits_80_columns(
     call: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    told = call(*name.split(), "--help")
-    assert told.code == 0
-    assert max(map(len, told.out.splitlines())) <= 80
-    ends = "".join(f"  {line}\n" for line in ALL[name].epilog.splitlines())
-    assert told.out.endswith(f"\n\nExamples:\n{ends}")
+    result = call(*name.split(), "--help")
+    assert result.code == 0
+    assert max(map(len, result.out.splitlines())) <= 80
+    ends = "".join(f"  {line}\n" for line in COMMANDS[name].epilog.splitlines())
+    assert result.out.endswith(f"\n\nExamples:\n{ends}")
 
 
 NAMES_WITH_SEVERAL_MEANINGS = {
@@ -92,49 +92,49 @@ NAMES_WITH_SEVERAL_MEANINGS = {
 OTHER_DEFAULTS = {
     "--output": "a JSON Schema is JSON",
     "--policy": "one to divide by, several to compare",
-    "--seeds": "a simulation is told once, models are compared over several",
-    "--executor": "`apply` must be told it",
+    "--seeds": "a simulation needs one seed, a comparison of models several",
+    "--executor": "`apply` has no default",
 }
 
 
 def options() -> dict[str, list[tuple[str, Any]]]:
-    """By their long name: of which verbs."""
-    found = defaultdict(list)
+    """Return the verbs and parameters of each option, by its long name."""
+    params_by_name = defaultdict(list)
     for name, command in VERBS.items():
         for param in command.params:
             if param.param_type_name == "option" and param.name != "help":
-                found[max(param.opts, key=len)].append((name, param))
-    return found
+                params_by_name[max(param.opts, key=len)].append((name, param))
+    return params_by_name
 
 
-def test_options_of_one_name_are_the_same_option() -> None:
-    for name, found in options().items():
+def test_options_of_one_name_agree_in_all_verbs() -> None:
+    for name, params in options().items():
         if name in NAMES_WITH_SEVERAL_MEANINGS:
             continue
-        told = {(p.help, tuple(p.opts), str(p.metavar), str(p.envvar), p.is_flag) for _, p in found}
-        assert len(told) == 1, (name, told)
-        defaults = {str(p.default) for _, p in found}
+        declarations = {(p.help, tuple(p.opts), str(p.metavar), str(p.envvar), p.is_flag) for _, p in params}
+        assert len(declarations) == 1, (name, declarations)
+        defaults = {str(p.default) for _, p in params}
         assert len(defaults) == 1 or name in OTHER_DEFAULTS, (name, defaults)
     assert {*NAMES_WITH_SEVERAL_MEANINGS, *OTHER_DEFAULTS} <= options().keys()
 
 
 def test_every_option_has_help() -> None:
-    assert [name for name, found in options().items() if not all(p.help for _, p in found)] == []
+    assert [name for name, params in options().items() if not all(p.help for _, p in params)] == []
 
 
-def test_every_verb_gives_data() -> None:
+def test_every_verb_can_print_data() -> None:
     assert {name for name, _ in options()["--output"]} == VERBS.keys()
     assert {tuple(param.opts) for _, param in options()["--output"]} == {("-o", "--output")}
 
 
-def test_what_changes_something_that_is_there_has_a_dry_run() -> None:
+def test_verbs_that_change_something_have_a_dry_run() -> None:
     assert {name for name, _ in options()["--dry-run"]} == {
         "apply", "history import", "history prometheus", "models promote", "models rollback", "retrain", "run",
         "trials import", "tune",
     }  # fmt: skip
 
 
-def test_choices_are_those_that_there_are() -> None:
+def test_choices_equal_the_registered_names() -> None:
     assert set(choices.EXECUTORS) == set(_EXECUTORS.builtin)
     assert list(choices.MODELS) == list(_MODELS.builtin)
     assert list(choices.POLICIES) == list(_ALLOCATORS.builtin)
@@ -148,7 +148,7 @@ def test_choices_are_those_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("recomend job.yaml", "Did you mean 'recommend'?"),
         ("trials lst", "Did you mean 'list'?"),
@@ -163,19 +163,19 @@ def test_choices_are_those_that_there_are() -> None:
         ("profile job.yaml other.yaml", "unexpected extra argument"),
     ],
 )
-def test_a_mistyped_line_exits_2_and_says_what_there_is(call: Callable[..., Any], line: str, told: str) -> None:
+def test_mistyped_command_exits_2_and_suggests_a_correction(call: Callable[..., Any], line: str, message: str) -> None:
     result = call(*line.split())
     assert result.code == 2
-    assert told in result.err
+    assert message in result.err
     assert "--help" in result.err
     assert result.out == ""
 
 
-def test_without_a_verb_help_is_shown(call: Callable[..., Any]) -> None:
+def test_group_without_verb_shows_help(call: Callable[..., Any]) -> None:
     for group in ("", "trials", "history", "models", "bank"):
-        told = call(*group.split())
-        assert told.code in (0, 2)
-        assert "Examples:" in told.out + told.err
+        result = call(*group.split())
+        assert result.code in (0, 2)
+        assert "Examples:" in result.out + result.err
 
 
 def test_the_version_is_printed(call):
@@ -183,9 +183,9 @@ def test_the_version_is_printed(call):
     assert (result.code, result.out) == (0, f"sizewright {__version__}\n")
 
 
-@pytest.mark.parametrize("words", [(), ("recommend",), ("trials",), ("trials", "list"), ("models", "compare")])
-def test_h_is_help(call, words):
-    short, long = call(*words, "-h"), call(*words, "--help")
+@pytest.mark.parametrize("args", [(), ("recommend",), ("trials",), ("trials", "list"), ("models", "compare")])
+def test_h_option_prints_the_help(call, args):
+    short, long = call(*args, "-h"), call(*args, "--help")
     assert short.code == 0
     assert short.out == long.out
     assert "Usage: sizewright" in short.out

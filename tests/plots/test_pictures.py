@@ -1,4 +1,4 @@
-"""Every picture shows what was measured, and tells it in words and numbers too."""
+"""Every picture shows the measured values, and has them as words and numbers too."""
 
 from __future__ import annotations
 
@@ -68,31 +68,34 @@ def offsets(picture: Picture, number: int) -> np.ndarray:
 
 def test_points_off_the_curve_are_rescaled_to_it(job: Job, trials: list[Trial]) -> None:
     model, first = ThroughputModel().fit(trials), trials[0]
-    at = Allocation.of(first.workers, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
-    picture = plots.throughput(job, trials, model=model, at=at)
+    allocation = Allocation.of(first.workers, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
+    picture = plots.throughput(job, trials, model=model, at=allocation)
     on_it, brought, expected = (offsets(picture, number) for number in (1, 2, 3))
     assert on_it.tolist() == [[first.workers, pytest.approx(first.throughput)]]
     assert expected[0, 0] == first.workers
-    others = trials[1:]
-    rates = np.array([trial.throughput for trial in others], float)
-    curve = brought[:, 1] * model.predict(others) / rates
-    for count in {trial.workers for trial in others}:
+    other_trials = trials[1:]
+    rates = np.array([trial.throughput for trial in other_trials], float)
+    curve = brought[:, 1] * model.predict(other_trials) / rates
+    for count in {trial.workers for trial in other_trials}:
         mine = curve[brought[:, 0] == count]
         assert mine == pytest.approx(mine[0]), "measured over predicted is what is left of a trial"
     assert not np.allclose(brought[:, 1], rates)
 
 
 def of_label(picture: Picture, label: str) -> list[Any]:
-    """What is drawn under a label, the first panel's first."""
+    """Return the artists with this label, those of the first panel first."""
     return [each for axes in picture.axes for each in axes.get_children() if each.get_label() == label]
 
 
 def test_predictions_are_not_drawn_as_measured(job: Job, trials: list[Trial]) -> None:
     answer = recommend(job, trials)
-    at = answer.target
-    assert at is not None
-    assert all(trial.workers != at.replicas("worker") or trial.worker_cpu != at.worker[0].cpu for trial in trials)
-    picture = plots.throughput(job, trials, at=at)
+    allocation = answer.target
+    assert allocation is not None
+    assert all(
+        trial.workers != allocation.replicas("worker") or trial.worker_cpu != allocation.worker[0].cpu
+        for trial in trials
+    )
+    picture = plots.throughput(job, trials, at=allocation)
     assert not of_label(picture, "measured")
     assert not of_label(picture, "fitted to measured points")
     assert of_label(picture, "measured at other sizes, rescaled")
@@ -108,9 +111,9 @@ def test_curve_is_solid_between_trials_of_its_own_sizes_only(job: Job, trials: l
     first = next(trial for trial in trials if trial.table_scale in (None, 1.0))
     mine = [first.model_copy(update={"workers": n, "throughput": (first.throughput or 1) * n**0.9}) for n in (2, 4)]
     smaller = mine[1].model_copy(update={"workers": 5, "embedding_bytes": (first.embedding_bytes or 0) // 4})
-    at = Allocation.of(2, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
-    others = [trial for trial in trials if trial.ps != first.ps]
-    picture = plots.throughput(job, [*others, *mine, smaller], at=at)
+    allocation = Allocation.of(2, first.ps, first.worker_cpu or 1, first.ps_cpu or 1, first.batch_size or 1)
+    other_trials = [trial for trial in trials if trial.ps != first.ps]
+    picture = plots.throughput(job, [*other_trials, *mine, smaller], at=allocation)
     solid, *_ = of_label(picture, "fitted to measured points")
     assert (min(solid.get_xdata()), max(solid.get_xdata())) == (2, 4)
     measured, *_ = of_label(picture, "measured")
@@ -154,8 +157,8 @@ def test_equal_decisions_share_a_row(job: Job) -> None:
 
 
 def test_phases_of_many_allocations_are_thinned() -> None:
-    many = [Trial(workers=n, ps=1, throughput=n, **{k: v * n for k, v in PHASES.items()}) for n in range(1, 61)]
-    picture = plots.phases(many)
+    trials = [Trial(workers=n, ps=1, throughput=n, **{k: v * n for k, v in PHASES.items()}) for n in range(1, 61)]
+    picture = plots.phases(trials)
     names = [row[0] for row in picture.numbers[1]]
     assert len(names) == 20
     assert (names[0], names[-1]) == ("60, 1", "1, 1")
@@ -176,9 +179,9 @@ def test_phases_of_many_allocations_are_thinned() -> None:
 )
 def test_nothing_to_draw_raises_input_error(draw: Callable[[Job, Recommendation], Picture], job: Job) -> None:
     empty = Recommendation(status="not_enough_data", job=job.name, evidence=Evidence(trials=0))
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         draw(job, empty)
-    assert told.value.remedy
+    assert caught.value.remedy
 
 
 def test_observed_picture_shows_the_measured_rate(job: Job) -> None:

@@ -43,13 +43,13 @@ def test_too_few_runs_are_no_drift() -> None:
 
 def test_runs_without_a_usable_prediction_are_ignored() -> None:
     oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))
-    nothing = [
+    unusable = [
         run_of(JOB, rate=1, expected=None),
         run_of(JOB, rate=1, seconds=5),
         run_of(JOB, rate=1, outcome=oom),
         run_of(JOB, stretches=()),
     ]
-    assert drift(nothing * 5).runs == 0
+    assert drift(unusable * 5).runs == 0
     by_another = [run_of(JOB, i, rate=1) for i in range(20)]
     assert drift(by_another, "sizewright-prior version 2").runs == 0
     assert drift(by_another, "sizewright-prior version 1").drifted

@@ -30,15 +30,15 @@ def test_trials_of_described_jobs_are_learned_from(store: TrialStore, made_bank:
 
 
 def test_unusable_trials_are_counted_by_reason(store: TrialStore) -> None:
-    own = Job(command=Command(run="python train.py"))
-    for job in (JOB, own):
+    command_job = Job(command=Command(run="python train.py"))
+    for job in (JOB, command_job):
         store.history.add_job(job)
     for unusable in (
         trial(throughput=None, status="failed"),
         trial(status="oom", throughput=None),
         trial(status="void"),
         trial(job_hash="nobody"),
-        trial(job_hash=own.hash),
+        trial(job_hash=command_job.hash),
         trial(ps=0, ps_cpu=None),
     ):
         store.add(unusable)
@@ -64,7 +64,7 @@ def test_each_long_segment_of_a_run_is_a_trial(store: TrialStore) -> None:
     assert lessons.passed_over == {"segments of runs that were too short": 1}
 
 
-def test_runs_that_ran_out_of_memory_are_passed_over(store: TrialStore) -> None:
+def test_runs_that_ran_out_of_memory_are_skipped(store: TrialStore) -> None:
     oom = Outcome(status="failed", failures=(Failure(at_s=1.0, replica="ps-0", cause="oom"),))
     store.history.add([run_of(JOB, 1, outcome=oom), run_of(None, 2)])
     lessons = gather(store, None)
@@ -73,23 +73,21 @@ def test_runs_that_ran_out_of_memory_are_passed_over(store: TrialStore) -> None:
     assert lessons.passed_over["runs of a job without a description"] == 1
 
 
-def test_held_out_are_one_in_four_own_trials_and_whole_base_shapes_of_the_bank(
-    store: TrialStore, made_bank: Bank
-) -> None:
+def test_one_in_four_own_trials_and_entire_base_shapes_are_held_out(store: TrialStore, made_bank: Bank) -> None:
     store.history.add_job(JOB)
     for number in range(200):
         store.add(trial(series=f"run-{number}"))
     lessons = gather(store, made_bank)
     judged, learned = to_judge(lessons), to_learn(lessons)
     assert len(judged.trials) + len(learned.trials) == len(lessons.trials)
-    own = [t for t in judged.trials if t.job_hash == JOB.hash]
-    assert 30 < len(own) < 70
+    own_trials = [t for t in judged.trials if t.job_hash == JOB.hash]
+    assert 30 < len(own_trials) < 70
     assert JOB.hash in learned.jobs
-    bank = [{job.base for key, job in some.jobs.items() if key != JOB.hash} for some in (judged, learned)]
+    bank = [{job.base for key, job in split.jobs.items() if key != JOB.hash} for split in (judged, learned)]
     assert not bank[0] & bank[1]
     store.add(trial(series="another"))
     more = to_judge(gather(store, made_bank))
-    assert set(map(repr, judged.trials)) <= set(map(repr, more.trials))  # for all time
+    assert set(map(repr, judged.trials)) <= set(map(repr, more.trials))  # the split never changes
 
 
 def test_digest_depends_on_the_data_and_not_on_its_order(store: TrialStore, made_bank: Bank) -> None:

@@ -1,4 +1,4 @@
-"""Retraining against an MLflow database of its own; a server is started by `test_mlflow_server.py`."""
+"""Retraining against a separate MLflow database; `test_mlflow_server.py` starts a server."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from sizewright.spec import Job, Training
 from sizewright.spec.wording import sentences
 from tests.helpers.finished_jobs import run_of
 
-OWN = Job(name="own", training=Training(batch_size=1024))
+OWN_JOB = Job(name="own", training=Training(batch_size=1024))
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, parts: tuple[Bank, Bank]) -> TrialStore:
-    """A store with the trials of all families."""
+    """Return a store with the trials of all families."""
     store = TrialStore(tmp_path_factory.mktemp("store") / "trials.db")
     for part in parts:
         for job in part.jobs.values():
@@ -44,7 +44,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, parts: tuple[Bank, Bank]) -
 
 @pytest.fixture(scope="module")
 def first(filled: TrialStore, registry: Registry) -> Retraining:
-    """There is nothing to compare it with: it becomes the champion."""
+    """Run the first retraining; there is no other version, so it becomes the champion."""
     return retrain(filled, registry, None)
 
 
@@ -74,53 +74,53 @@ def test_the_model_is_served_with_signature_and_example(first: Retraining, regis
     path = mlflow.artifacts.download_artifacts(run_id=first.run_id, artifact_path="model", tracking_uri=registry.uri)
     served = Model.load(path)
     assert {"job", "workers", "worker_cpu"} <= set(served.signature.inputs.input_names())
-    asked = served.load_input_example(path)
+    inputs = served.load_input_example(path)
     assert served.flavors["sklearn"]["serialization_format"] == "skops"
-    answer = mlflow.pyfunc.load_model(path).predict(asked)
+    answer = mlflow.pyfunc.load_model(path).predict(inputs)
     version = registry.version(str(first.version))
-    job = Job.model_validate_json(asked["job"][0])
+    job = Job.model_validate_json(inputs["job"][0])
     curve = registry.load(version).curve(job)
-    assert answer == pytest.approx(np.exp(curve.log_rates(asked.drop(columns="job"))))
+    assert answer == pytest.approx(np.exp(curve.log_rates(inputs.drop(columns="job"))))
 
 
 @pytest.mark.long
-def test_version_that_is_no_better_stays_challenger(
+def test_version_that_is_not_better_stays_challenger(
     first: Retraining, filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank], monkeypatch: Any
 ) -> None:
     champion_before = registry.champion()
     assert champion_before is not None
     assert champion_before.number == first.version
-    same = retrain(filled, registry, None)
-    assert "version 1 has learned from the same" in same.reason
+    repeated = retrain(filled, registry, None)
+    assert "version 1 has learned from the same" in repeated.reason
     assert registry.versions() == [champion_before]
     filled.add(filled.trials()[0].model_copy(update={"series": "another"}))
-    again = retrain(filled, registry, None, limits=GateLimits(margin=0.5))
-    assert not again.promoted
+    second = retrain(filled, registry, None, limits=GateLimits(margin=0.5))
+    assert not second.promoted
     assert "has learned from the same" in retrain(filled, registry, None, limits=GateLimits(margin=0.5)).reason
-    other = retrain(filled, registry, None, limits=GateLimits(margin=0.4))
-    assert "median error" in other.reason
-    assert (other.promoted, other.version) == (False, again.version)
+    third = retrain(filled, registry, None, limits=GateLimits(margin=0.4))
+    assert "median error" in third.reason
+    assert (third.promoted, third.version) == (False, second.version)
     challenger = registry.version("challenger")
-    assert challenger.number == again.version
+    assert challenger.number == second.version
     assert "error" in challenger.tags["reason"]
     assert registry.champion() == champion_before
 
     registry.promote(challenger)
-    now = registry.champion()
-    assert now is not None
-    assert now.number == again.version
+    new_champion = registry.champion()
+    assert new_champion is not None
+    assert new_champion.number == second.version
     assert registry.rollback().number == champion_before.number
     assert registry.version("champion").number == champion_before.number
     rows = compare_versions(registry, registry.versions(), gather(None, parts[0]))
     assert {row["version"] for row in rows} == {v.number for v in registry.versions()}
 
     # The registry vanishes between the two steps of a promotion.
-    def gone(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise ConnectionError("gone")
 
-    monkeypatch.setattr(registry.client, "set_registered_model_alias", gone)
+    monkeypatch.setattr(registry.client, "set_registered_model_alias", fail)
     with pytest.raises(RegistryError, match="cannot be used: gone"):
-        registry.promote(registry.version(str(again.version)))
+        registry.promote(registry.version(str(second.version)))
     monkeypatch.undo()
     assert registry.version("champion").number == champion_before.number
 
@@ -129,50 +129,50 @@ def test_recommendations_use_the_champion_and_the_last_good_one_without_a_regist
     first: Retraining, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    now = registry.champion()
-    assert now is not None
+    served_version = registry.champion()
+    assert served_version is not None
     prior, note = champion_prior(registry.uri)
     assert note == ""
-    assert prior.source == f"sizewright-prior version {now.number}"
-    assert prior.to_json() == registry.load(now).to_json()
+    assert prior.source == f"sizewright-prior version {served_version.number}"
+    assert prior.to_json() == registry.load(served_version).to_json()
 
-    def gone(uri: str) -> Registry:
+    def fail(uri: str) -> Registry:
         raise RegistryError("The model registry cannot be used: gone.")
 
-    monkeypatch.setattr(champion, "Registry", gone)
-    last, note = champion_prior(registry.uri)
-    assert last.to_json() == prior.to_json()
+    monkeypatch.setattr(champion, "Registry", fail)
+    cached, note = champion_prior(registry.uri)
+    assert cached.to_json() == prior.to_json()
     assert f"The last known champion is used: {prior.source}." in note
-    other, note = champion_prior("http://another")
-    assert other.source == "the shipped prior"
+    fallback, note = champion_prior("http://another")
+    assert fallback.source == "the shipped prior"
     assert "the shipped prior is used" in note
 
 
-def test_a_version_that_was_tampered_with_is_refused(
+def test_version_that_was_changed_after_registration_is_refused(
     first: Retraining, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    now = registry.champion()
-    assert now is not None
-    path = _artifact(registry, now, PRIOR)
+    champion = registry.champion()
+    assert champion is not None
+    path = _artifact(registry, champion, PRIOR)
     text = path.read_text()
     path.write_text(text.replace('"trials": ', '"trials": 1'))
     try:
         with pytest.raises(UnusableVersionError, match="was changed after it was registered"):
-            registry.load(now)
+            registry.load(champion)
         path.write_bytes(b"\xff\xfe no text")
         with pytest.raises(UnusableVersionError, match="was changed after it was registered"):
-            registry.load(now)
+            registry.load(champion)
         path.unlink()
         with pytest.raises(UnusableVersionError, match=r"lacks prior\.json"):
-            registry.load(now)
+            registry.load(champion)
         path.write_text(text.replace('"trials": ', '"trials": 1'))
         prior, note = champion_prior(registry.uri)
         assert prior.source == "the shipped prior"
         assert "was changed" in note
     finally:
         path.write_text(text)
-    assert registry.load(now)
+    assert registry.load(champion)
 
 
 @pytest.mark.long
@@ -184,36 +184,38 @@ def test_a_version_that_is_too_large_is_refused(
         registry.check(registry.versions()[0])
 
 
-def test_a_champion_of_another_version_is_no_rival_and_a_dry_run_leaves_no_trace(
+def test_incompatible_champion_is_not_compared_and_dry_run_writes_nothing(
     first: Retraining, filled: TrialStore, registry: Registry
 ) -> None:
-    now = registry.champion()
-    assert now is not None
-    path = _artifact(registry, now, TWIN)
+    champion = registry.champion()
+    assert champion is not None
+    path = _artifact(registry, champion, TWIN)
     text = path.read_text()
     old = text.replace(f'"version": {VERSION}', f'"version": {VERSION - 1}')
     path.write_text(old)
-    registry.tag(now, f"sha256.{TWIN}", registries.digest(old))
+    registry.tag(champion, f"sha256.{TWIN}", registries.digest(old))
     try:
         with pytest.raises(UnusableVersionError, match=f"not a prior of version {VERSION}"):
             registry.load(registry.version("champion"), TWIN)
-        before = registry.versions()
+        versions_before = registry.versions()
         result = retrain(filled, registry, None, dry_run=True)
-        assert f"the champion cannot be used: {now.source}" in result.reason
+        assert f"the champion cannot be used: {champion.source}" in result.reason
         assert "held-out jobs" in result.reason
         assert (result.version, result.run_id, result.promoted) == (None, None, False)
-        assert registry.versions() == before
+        assert registry.versions() == versions_before
     finally:
         path.write_text(text)
-        registry.tag(now, f"sha256.{TWIN}", registries.digest(text))
+        registry.tag(champion, f"sha256.{TWIN}", registries.digest(text))
 
 
 def _artifact(registry: Registry, version: Version, name: str) -> Path:
-    where = registry.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
-    return Path(where, registries.FOLDER, name)
+    folder = registry.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
+    return Path(folder, registries.FOLDER, name)
 
 
-def test_one_at_a_time(filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]) -> None:
+def test_second_retraining_at_the_same_time_is_refused(
+    filled: TrialStore, registry: Registry, parts: tuple[Bank, Bank]
+) -> None:
     with (
         filled.exclusively(ONE_AT_A_TIME),
         pytest.raises(StoreError, match=r"Another retraining uses .* \(process \d+ on"),
@@ -223,9 +225,9 @@ def test_one_at_a_time(filled: TrialStore, registry: Registry, parts: tuple[Bank
         pass
 
 
-def test_a_retraining_that_died_does_not_lock_the_store(filled: TrialStore, tmp_path: Path) -> None:
+def test_dead_retraining_does_not_lock_the_store(filled: TrialStore, tmp_path: Path) -> None:
     with sqlite3.connect(filled.name) as connection:
-        # Its number is this process's now, in another life.
+        # the process number belongs to this process now, but its start time differs
         dead = f"{platform.node()[:36]} {os.getpid()} 1000"
         connection.execute("INSERT INTO sizewright_meta VALUES (?, ?)", (ONE_AT_A_TIME, dead))
     with filled.exclusively(ONE_AT_A_TIME):
@@ -237,8 +239,8 @@ def test_empty_store_is_refused(store: TrialStore, parts: tuple[Bank, Bank]) -> 
         retrain(store, None, parts[0])
 
 
-def test_a_damaged_run_is_named_and_lets_go_of_the_store(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
-    store.history.add([run_of(OWN)])
+def test_damaged_run_is_named_and_the_lock_released(store: TrialStore, parts: tuple[Bank, Bank]) -> None:
+    store.history.add([run_of(OWN_JOB)])
     with sqlite3.connect(store.name) as connection:
         connection.execute("UPDATE finished_jobs SET record = '{}'")
     for _ in range(2):
@@ -256,14 +258,14 @@ def test_deleted_experiment_is_refused_before_learning(filled: TrialStore, tmp_p
     assert messages == []
 
 
-def test_mlflow_needs_a_database_of_its_own(store: TrialStore) -> None:
+def test_store_is_refused_as_mlflow_database(store: TrialStore) -> None:
     tables = sqlite3.connect(store.name).execute("SELECT count(*) FROM sqlite_master").fetchone()
     with pytest.raises(InputError, match="a database of its own"):
         Registry(f"sqlite:///{store.name}")
     assert sqlite3.connect(store.name).execute("SELECT count(*) FROM sqlite_master").fetchone() == tables
 
 
-def test_asking_makes_no_database(tmp_path: Path) -> None:
+def test_reading_a_missing_registry_creates_no_database(tmp_path: Path) -> None:
     assert Registry(f"sqlite:///{tmp_path}/m.db").champion() is None
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="mkdir -p"):
@@ -274,16 +276,18 @@ def test_asking_makes_no_database(tmp_path: Path) -> None:
 def test_slow_own_job_gets_a_champion_that_predicts_it(
     first: Retraining, filled: TrialStore, parts: tuple[Bank, Bank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own trials are among those that the gate judges by, and move no other job."""
+    """Its own trials are among those of the gate, and affect no other job."""
     registry = Registry(f"sqlite:///{tmp_path}/m.db")
     retrain(filled, registry, None)
-    before = registry.load(registry.version("champion"))
+    prior_before = registry.load(registry.version("champion"))
     store = TrialStore(tmp_path / "s.db")
-    for job in (OWN, *(b.job for part in parts for b in part.jobs.values())):
+    for job in (OWN_JOB, *(b.job for part in parts for b in part.jobs.values())):
         store.history.add_job(job)
     trials = filled.trials()
-    curve = before.curve(OWN)
-    slow = [t.model_copy(update={"job_hash": OWN.hash, "series": f"own-{i % 5}"}) for i, t in enumerate(trials[:60])]
+    curve = prior_before.curve(OWN_JOB)
+    slow = [
+        t.model_copy(update={"job_hash": OWN_JOB.hash, "series": f"own-{i % 5}"}) for i, t in enumerate(trials[:60])
+    ]
     slow = [
         t.model_copy(update={"batch_size": 1024, "table_scale": 1.0, "worker_cpu_used": None, "ps_cpu_used": None})
         for t in slow
@@ -293,21 +297,21 @@ def test_slow_own_job_gets_a_champion_that_predicts_it(
     for trial in trials:
         store.add(trial)
 
-    # The registry vanishes before the promotion: what was learned is promoted the next time.
-    def gone(*_: object) -> None:
+    # The registry vanishes before the promotion: the next run promotes the learned prior.
+    def fail(*_: object) -> None:
         raise RegistryError("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(registry, "promote", gone)
+        patched.setattr(registry, "promote", fail)
         with pytest.raises(RegistryError, match="gone"):
             retrain(store, registry, None)
     assert registry.version("champion").number == 1
     result = retrain(store, registry, None)
     assert result.promoted, result.reason
     assert [version.number for version in registry.versions()] == [2, 1]
-    after = registry.load(registry.version("champion")).curve(OWN)
+    curve_after = registry.load(registry.version("champion")).curve(OWN_JOB)
     right = 0.4 * np.exp(curve.log_rates(slow))
-    assert np.median(np.abs(np.exp(after.log_rates(slow)) / right - 1)) < 0.1
+    assert np.median(np.abs(np.exp(curve_after.log_rates(slow)) / right - 1)) < 0.1
 
 
 def test_unknown_versions_are_refused(first: Retraining, registry: Registry, tmp_path: Path) -> None:
