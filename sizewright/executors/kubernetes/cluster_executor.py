@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.difference import difference
 from sizewright.executors.kubernetes.api import KubeApi
-from sizewright.executors.kubernetes.live_object import LiveObject, seconds_of
+from sizewright.executors.kubernetes.container_spec import YamlMap
+from sizewright.executors.kubernetes.live_object import LiveObject, PlannedObject, seconds_of
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.pods import PodLabels, Pods
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
 from sizewright.executors.plan_checks import check_adjusts, check_capable, check_launches
 from sizewright.executors.time_to_first_step import TimeToFirstStep
-from sizewright.executors.yaml_documents import from_yaml, to_yaml
+from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -70,20 +71,21 @@ class ClusterExecutor(ManifestExecutor):
         Raises InputError if another job has its name, and the API server's errors.
         """
         check_launches(plan)
-        document = self._document(plan)
+        planned = PlannedObject(plan, self)
+        document = self._to_apply(planned.document, plan)
         since_s = self._clock()
         handle = self._handle(document, plan)
         existing = self._get(handle)
         if existing and _is_being_deleted(existing):
             self._delete(handle)
             existing = None
-        if existing and not LiveObject(existing, self).was_applied_by(plan):
+        if existing and not LiveObject(existing, self).was_applied_by(planned):
             raise InputError(
                 f"There is a {self.kind} {handle.id} already.", "Make a plan that adjusts it, or rename the job."
             )
         if not existing:
             self.api.apply(document)
-            self._time_first_step(handle, plan, since_s, 0)
+            self._time_first_step(handle, planned, since_s, 0)
         self._outcomes.pop(handle.id, None)
         return handle
 
@@ -95,27 +97,28 @@ class ClusterExecutor(ManifestExecutor):
         check_capable(self, plan)
         job_object = self._known(handle)
         live = LiveObject(self.sized_object(job_object), self, job_object)
+        planned = PlannedObject(plan, self)
         check_adjusts(plan, handle)
         if _is_being_deleted(job_object):
             raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
-        if plan.kind == "keep" or live.was_applied_by(plan):
+        if plan.kind == "keep" or live.was_applied_by(planned):
             return
         if self.end_status(job_object):
             raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it again.")
         live.check_current(plan)
-        if live.has(plan, plan.target):
+        if live.has(planned):
             return
         live.check_cool_down(plan, self._clock())
         self._check_base(job_object)
-        in_place = live.changes_in_place(plan, self.scales, self.resizes)
-        document = self._document(plan, complete=not in_place)
+        in_place = live.changes_in_place(planned, self.scales, self.resizes)
+        document = self._to_apply(self.change_object(plan, planned.document) if in_place else planned.document, plan)
         since_s = self._clock()
         samples = self._samples_trained(handle)
         if in_place:
             self.api.apply(document)
         else:
             self._restart(handle, job_object, document)
-        self._time_first_step(handle, plan, since_s, samples)
+        self._time_first_step(handle, planned, since_s, samples)
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
@@ -171,7 +174,7 @@ class ClusterExecutor(ManifestExecutor):
 
     def find(self, plan: Plan) -> Handle | None:
         """Return the handle of the plan's job, or None if the cluster does not have it."""
-        handle = self._handle(self._document(plan, complete=True), plan)
+        handle = self._handle(self._to_apply(self.document(plan), plan), plan)
         return handle if self._get(handle) else None
 
     def difference(self, plan: Plan) -> str:
@@ -179,22 +182,28 @@ class ClusterExecutor(ManifestExecutor):
 
         Nothing is changed. Raises the errors that applying the plan would raise.
         """
-        complete = self._document(plan, complete=True)
+        planned = PlannedObject(plan, self)
+        complete = self._to_apply(planned.document, plan)
         job_object = self._get(self._handle(complete, plan))
         in_place = True
         if job_object:
             self._check_base(job_object)
             live = LiveObject(self.sized_object(job_object), self, job_object)
-            in_place = live.changes_in_place(plan, self.scales, self.resizes)
+            in_place = live.changes_in_place(planned, self.scales, self.resizes)
         if not in_place:
             return difference(job_object, self._dry_run(complete)) + "The job is deleted and restarted.\n"
-        document = self._document(plan)
+        self.groups(plan)  # raises for a plan that keeps the job
+        document = self._to_apply(self.change_object(plan, planned.document), plan)
         before = job_object if document["kind"] == self.kind else None
         return difference(before, self.api.apply(document, dry_run=True))
 
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the object that has the sizes of a job."""
         return job_object
+
+    def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:
+        """Return the object that changes a running job: its own, unless the platform has another kind for changes."""
+        return planned_job
 
     def job_label(self, document: Mapping[str, Any]) -> str:
         """Return the value of the label by which the job's pods are selected."""
@@ -212,14 +221,9 @@ class ClusterExecutor(ManifestExecutor):
             self._api = self._connect()
         return self._api
 
-    def _document(self, plan: Plan, *, complete: bool = False) -> dict[str, Any]:
-        """Return the object to apply: the manifest with the annotations of its plan.
-
-        With `complete` it is always that of the job, even where the platform makes a change by another object.
-        """
-        documents = from_yaml(self.render(plan.model_copy(update={"kind": "launch"}) if complete else plan))
-        document = self.select_document(documents, "The manifest", plan.job.name)
-        meta = document.setdefault("metadata", {})
+    def _to_apply(self, document: YamlMap, plan: Plan) -> dict[str, Any]:
+        """Return the object to apply: that of the manifest, with the annotations of its plan."""
+        meta = {**document["metadata"]}
         meta.pop("generateName", None)  # server-side apply needs the name
         meta.setdefault("name", plan.job.name)
         meta.setdefault("namespace", plan.job.deploy.namespace)
@@ -228,7 +232,7 @@ class ClusterExecutor(ManifestExecutor):
         if self._base:
             annotations[BASE_MARK] = "yes"
         meta["annotations"] = annotations
-        return dict(document)
+        return {**document, "metadata": meta}
 
     def _check_base(self, job_object: Mapping[str, Any]) -> None:
         """Raise InputError if the job was made from a base manifest and this executor has none."""
@@ -324,12 +328,12 @@ class ClusterExecutor(ManifestExecutor):
                 )
             time.sleep(0.1)
 
-    def _time_first_step(self, handle: Handle, plan: Plan, since_s: float, samples: int | None) -> None:
+    def _time_first_step(self, handle: Handle, planned: PlannedObject, since_s: float, samples: int | None) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
-        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
-        self._steps.await_step(handle.id, plan, target, since_s, samples)
+        target = Allocation(**planned.sizes, batch_size=planned.plan.target.batch_size)
+        self._steps.await_step(handle.id, planned.plan, target, since_s, samples)
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:

@@ -12,13 +12,13 @@ from sizewright.executors.kubernetes import scale_plan
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import ContainerSpec, YamlMap
+from sizewright.executors.kubernetes.manifest import Manifest
 from sizewright.executors.kubernetes.manifest_executor import find_document
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.pods import PodLabels
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange
 from sizewright.executors.kubernetes.totals import beyond_total
-from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -70,12 +70,19 @@ class DlroverExecutor(ClusterExecutor):
         super().__init__(base=base, roles=roles, kubeconfig=kubeconfig, context=context, api=api, clock=clock)
         self._scale_plans = version is not None and _release(version) <= _LAST_WITH_SCALE_PLANS
 
-    def _rendered(self, plan: Plan) -> tuple[str, list[str]]:
-        if self._scale_plans and plan.kind == "adjust":
+    def build(self, plan: Plan) -> Manifest:
+        """Build the ElasticJob of a plan, or the ScalePlan of a change. Raises InputError as `render` does."""
+        if self._changes_by_scale_plan(plan):
             groups = self.groups(plan)
-            document = scale_plan.build_scale_plan(plan, groups, self.cpu_step_m)
-            return to_yaml(self.header(plan, groups), document), []
-        return super()._rendered(plan)
+            return Manifest(scale_plan.build_scale_plan(plan, groups, self.cpu_step_m), self.header(plan, groups))
+        return super().build(plan)
+
+    def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:
+        """Return the ScalePlan of a change for releases that need one, else the ElasticJob."""
+        return self._select(self.build(plan), plan) if self._changes_by_scale_plan(plan) else planned_job
+
+    def _changes_by_scale_plan(self, plan: Plan) -> bool:
+        return self._scale_plans and plan.kind == "adjust"
 
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the last ScalePlan of the job, if it has been changed by one, else the ElasticJob itself."""

@@ -1,22 +1,41 @@
-"""The sizes that a cluster's object asks for, and the plan by which it was applied."""
+"""Compare what an object on the cluster asks for with what the object of a plan would."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sizewright.errors import InputError
-from sizewright.executors.kubernetes.container_spec import rounded
+from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_same_sizes
-from sizewright.spec import ROLES, Allocation, Group, Plan, Role
+from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 
 Sizes = dict[Role, tuple[Group, ...]]
+
+
+class PlannedObject:
+    """The object of the job that a plan asks for. It is built once, when it is first needed."""
+
+    def __init__(self, plan: Plan, executor: ManifestExecutor) -> None:
+        self.plan = plan
+        self._executor = executor
+
+    @cached_property
+    def document(self) -> YamlMap:
+        """The object. Raises InputError as `render` does."""
+        return self._executor.document(self.plan)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The sizes that the object asks for."""
+        return self._executor.sizes_of(self.document)
 
 
 class LiveObject:
@@ -43,18 +62,19 @@ class LiveObject:
         workers = self._executor.container_specs(self._job, "worker")
         return workers[0].read_batch_size(default) if workers else default
 
-    def was_applied_by(self, plan: Plan) -> bool:
+    def was_applied_by(self, planned: PlannedObject) -> bool:
         """Return whether this very plan was applied last.
 
         Raises InputError if a plan with the same id was applied with other sizes.
         """
-        if self._annotations.get(PLAN_ID) != plan.id:
+        if self._annotations.get(PLAN_ID) != planned.plan.id:
             return False
-        check_same_sizes(plan, self.sizes == self._executor.asks_for(plan))
+        check_same_sizes(planned.plan, self.sizes == planned.sizes)
         return True
 
-    def has(self, plan: Plan, target: Allocation) -> bool:
-        """Return whether the object asks already for the sizes that the plan would with this target."""
+    def has(self, planned: PlannedObject) -> bool:
+        """Return whether the object asks already for the sizes of the plan's target."""
+        target = planned.plan.target
         if self.batch_size(target.batch_size) != target.batch_size:
             return False
         sizes: dict[Role, list[Group]] = {}
@@ -63,11 +83,13 @@ class LiveObject:
                 sizes.setdefault(role, []).append(rounded(group, self._executor.cpu_step_m))
         if self.sizes == {role: tuple(groups) for role, groups in sizes.items()}:
             return True
-        return self.sizes == self._executor.asks_for(plan.model_copy(update={"target": target}))
+        return self.sizes == planned.sizes
 
     def check_current(self, plan: Plan) -> None:
         """Raise InputError if the plan was made for other sizes than the object has."""
-        if plan.current is None or self.has(plan, plan.current):
+        if plan.current is None:
+            return
+        if self.has(PlannedObject(plan.model_copy(update={"target": plan.current}), self._executor)):
             return
         sizes = [
             f"{group.replicas} × {role} of {format_count(group.cpu, 'core')}"
@@ -88,21 +110,22 @@ class LiveObject:
             return
         check_cool_down(plan, (seconds_of(self._annotations.get(APPLIED_AT)) or 0.0) + cooldown_s, now_s)
 
-    def changes_in_place(self, plan: Plan, scales: frozenset[Role], resizes: bool) -> bool:
+    def changes_in_place(self, planned: PlannedObject, scales: frozenset[Role], resizes: bool) -> bool:
         """Return whether the job can run on while it changes to the plan's target.
 
         It can if only the numbers of the roles in `scales` change, and sizes only where the platform `resizes` pods.
         """
-        sizes, target_sizes = self.sizes, self._executor.asks_for(plan)
+        sizes, target_sizes = self.sizes, planned.sizes
         for role in ROLES:
             before, after = sizes.get(role, ()), target_sizes.get(role, ())
             if role not in scales and [group.replicas for group in before] != [group.replicas for group in after]:
                 return False
             if not resizes and [_of_one_replica(each) for each in before] != [_of_one_replica(each) for each in after]:
                 return False
-        if self.batch_size(plan.target.batch_size) != plan.target.batch_size:
+        batch_size = planned.plan.target.batch_size
+        if self.batch_size(batch_size) != batch_size:
             return False
-        return _commands(self._job, self._executor) == _commands(self._executor.document(plan), self._executor)
+        return _commands(self._job, self._executor) == _commands(planned.document, self._executor)
 
 
 def _commands(document: Mapping[str, Any], executor: ManifestExecutor) -> list[Any]:

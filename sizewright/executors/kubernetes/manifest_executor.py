@@ -24,6 +24,7 @@ from sizewright.executors.kubernetes.container_spec import (
     rounded,
     training_container,
 )
+from sizewright.executors.kubernetes.manifest import Manifest
 from sizewright.executors.kubernetes.manifest_check import check_manifest
 from sizewright.executors.kubernetes.pod_command import (
     ContainerCommand,
@@ -39,7 +40,7 @@ from sizewright.executors.kubernetes.repeated_sizes import SizeChange, repeated
 from sizewright.executors.kubernetes.totals import beyond_container
 from sizewright.executors.kubernetes.yaml_text import YamlText
 from sizewright.executors.plan_annotations import PLAN_ID, check_no_secrets, has_plan, plan_annotations, read_plan
-from sizewright.executors.yaml_documents import from_yaml, to_yaml
+from sizewright.executors.yaml_documents import from_yaml
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
 from sizewright.spec._base import parse, validate
 from sizewright.spec._faults import explain_first
@@ -91,7 +92,7 @@ class ManifestExecutor(RenderOnlyExecutor):
 
     def render(self, plan: Plan) -> str:
         """Return the manifest. Raises InputError if it cannot express the plan, or the base is not of its kind."""
-        return self._rendered(plan)[0]
+        return self.build(plan).text
 
     def remarks(self, plan: Plan) -> list[str]:
         """Return sentences on what a person has to check in the manifest of a plan.
@@ -99,10 +100,10 @@ class ManifestExecutor(RenderOnlyExecutor):
         These are settings that repeat a size and stay unchanged, entries that the plan does not know, and settings that
         are still missing.
         """
-        return list(dict.fromkeys(self._rendered(plan)[1]))
+        return list(dict.fromkeys(self.build(plan).remarks))
 
-    def _rendered(self, plan: Plan) -> tuple[str, list[str]]:
-        """Return the manifest and the remarks on it."""
+    def build(self, plan: Plan) -> Manifest:
+        """Build the manifest of a plan. Raises InputError as `render` does."""
         check_no_secrets(plan)
         if not self._base:
             check_rendezvous(plan, self.discovery)
@@ -114,10 +115,10 @@ class ManifestExecutor(RenderOnlyExecutor):
             annotations = document["metadata"].get("annotations")
             if isinstance(annotations, MutableMapping) and PLAN_ID in annotations:
                 annotations.update(plan_annotations(plan))  # the base was rendered from an earlier plan
-            return base.text, remarks
+            return Manifest(base, remarks=remarks)
         document = self.minimal_manifest(plan, groups)
         self._write_sizes(document, plan, groups, "The manifest")
-        return to_yaml(self.header(plan, groups), document), list(self.open_points(plan))
+        return Manifest(document, self.header(plan, groups), list(self.open_points(plan)))
 
     def parse(self, text: str) -> Plan:
         """Return the plan from which a manifest was rendered, with the sizes that the manifest has now.
@@ -125,22 +126,27 @@ class ManifestExecutor(RenderOnlyExecutor):
         For any other manifest, return the plan that launches it at its sizes. Raises InputError if the text is not a
         manifest of this kind.
         """
-        document = self.select_document(from_yaml(text), "The manifest")
-        plan = read_plan(document) if has_plan(document) else self._plan_of(document, text)
+        return self._plan_in(from_yaml(text), text)
+
+    def read(self, document: YamlMap, planned: Allocation) -> Allocation:
+        """Return the allocation that an object asks for.
+
+        Sizes that differ from those of `planned` only by rounding, and a batch size that the object does not state, are
+        taken from there. Raises InputError if the sizes are invalid.
+        """
         changed: dict[str, Any] = {}
         for role in ROLES:
-            planned = tuple(group for group in getattr(plan.target, role) if group.replicas)
-            specs = [spec for spec in self.container_specs(document, role) if planned or spec.asks_for_cores]
+            planned_groups = tuple(group for group in getattr(planned, role) if group.replicas)
+            specs = [spec for spec in self.container_specs(document, role) if planned_groups or spec.asks_for_cores]
             groups = tuple(spec.read() for spec in specs)
             if role == "worker" and specs:
-                changed["batch_size"] = specs[0].read_batch_size(plan.target.batch_size)
-            if groups != tuple(rounded(group, self.cpu_step_m) for group in planned):
+                changed["batch_size"] = specs[0].read_batch_size(planned.batch_size)
+            if groups != tuple(rounded(group, self.cpu_step_m) for group in planned_groups):
                 changed[role] = groups
         try:
-            target = validate(Allocation, {name: getattr(plan.target, name) for name in _TARGET_FIELDS} | changed)
+            return validate(Allocation, {name: getattr(planned, name) for name in _TARGET_FIELDS} | changed)
         except ValidationError as error:
             raise InputError(f"The manifest's {explain_first(error)}.", "Correct the manifest.") from None
-        return plan.model_copy(update={"target": target})
 
     def adopt(self, path: str | Path) -> Plan:
         """Return the plan of a manifest file. The file becomes the base if it has more than that plan.
@@ -148,10 +154,16 @@ class ManifestExecutor(RenderOnlyExecutor):
         Raises InputError if the file is not a manifest of this kind.
         """
         text = YamlText.load(path).text
-        plan = self.parse(text)
-        if not self._base and from_yaml(self.render(plan)) != from_yaml(text):
+        documents = from_yaml(text)
+        plan = self._plan_in(documents, text)
+        if not self._base and self.build(plan).documents != documents:
             self._base = path
         return plan
+
+    def _plan_in(self, documents: list[Any], text: str) -> Plan:
+        document = self.select_document(documents, "The manifest")
+        plan = read_plan(document) if has_plan(document) else self._plan_of(document, text)
+        return plan.model_copy(update={"target": self.read(document, plan.target)})
 
     def _plan_of(self, document: YamlMap, text: str) -> Plan:
         """Return a plan that launches a manifest which carries no plan."""
@@ -177,9 +189,14 @@ class ManifestExecutor(RenderOnlyExecutor):
         return self.sizes_of(self.document(plan))
 
     def document(self, plan: Plan) -> YamlMap:
-        """Return the manifest of the plan's job, whatever kind of plan it is."""
-        text = self.render(plan.model_copy(update={"kind": "launch"}))
-        return self.select_document(from_yaml(text), "The manifest", plan.job.name)
+        """Return the object of the plan's job, whatever kind of plan it is."""
+        return self._select(self._build_complete(plan), plan)
+
+    def _build_complete(self, plan: Plan) -> Manifest:
+        return self.build(plan.model_copy(update={"kind": "launch"}))
+
+    def _select(self, manifest: Manifest, plan: Plan) -> YamlMap:
+        return self.select_document(manifest.documents, "The manifest", plan.job.name)
 
     def sizes_of(self, document: YamlMap) -> dict[Role, tuple[Group, ...]]:
         """Return the sizes that an object asks for, without roles that do not state their cores."""
@@ -200,9 +217,9 @@ class ManifestExecutor(RenderOnlyExecutor):
 
     def as_rendered(self, plan: Plan) -> Plan:
         """Return the plan as its manifest asks for it: rounded, with the additions and the priority of a base."""
-        document = from_yaml(self.render(plan.model_copy(update={"kind": "launch"})))
-        priority = next(_priorities(document), None)
-        target = Allocation(**self.asks_for(plan), batch_size=plan.target.batch_size)
+        manifest = self._build_complete(plan)
+        priority = next(_priorities(manifest.documents), None)
+        target = Allocation(**self.sizes_of(self._select(manifest, plan)), batch_size=plan.target.batch_size)
         deploy = plan.job.deploy.model_copy(update={"priority_class": priority} if priority is not None else {})
         return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
 

@@ -15,6 +15,7 @@ from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
 from sizewright.executors.kubernetes.kuberay import KuberayExecutor
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.volcano import VolcanoExecutor
+from sizewright.executors.yaml_documents import from_yaml
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec.units import GIB, MIB
 from tests.helpers.crds import validator
@@ -30,9 +31,7 @@ def plan(workers: int = 4, ps: int = 2, cpu: float = 0.5, memory: int = GIB, **m
 
 
 def fits(executor: ManifestExecutor) -> st.SearchStrategy[Plan]:
-    return plans(max_groups=3 if executor.named_by else 1).filter(
-        lambda p: len(p.job.name) <= executor.max_name_length
-    )
+    return plans(max_groups=3 if executor.named_by else 1).filter(lambda p: len(p.job.name) <= executor.max_name_length)
 
 
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
@@ -52,6 +51,7 @@ def _hold(executor: ManifestExecutor, cases: int) -> None:
     def same(plan: Plan) -> None:
         text = executor.render(plan)
         assert executor.parse(text) == plan
+        assert executor.build(plan).documents == from_yaml(text)
         validator(executor.kind).validate(yaml.safe_load(text))
 
     same()
