@@ -39,7 +39,7 @@ def flops_and_bytes(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Pre
     def predict(job: BankJob, at: Sequence[Trial]) -> Floats:
         target = _rows(at, {job.job.hash: job})
         step = np.maximum(_formula(target) @ coefficients, 1e-9)
-        return np.asarray(np.log(target.at.workers * target.at.work.samples / step))
+        return np.asarray(np.log(target.configs.workers * target.configs.work.samples / step))
 
     return predict
 
@@ -111,7 +111,7 @@ def physics_and_lightgbm(trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -
     def predict(job: BankJob, at: Sequence[Trial]) -> Floats:
         target = _rows(at, {job.job.hash: job})
         correction: Any = booster.predict(_features(target, [job])[0])
-        return np.asarray(mechanistic.log_rates(parameters, target.at) + correction)
+        return np.asarray(mechanistic.log_rates(parameters, target.configs) + correction)
 
     return predict
 

@@ -106,8 +106,8 @@ def main() -> None:
         }
         for load in (*LOADS, *BEYOND)
     }
-    for load, intervals in by_load.items():
-        for name, (mean, lower, upper) in intervals.items():
+    for load, comparisons in by_load.items():
+        for name, (mean, lower, upper) in comparisons.items():
             print(f"load {load:g}  {name:<36}{mean:8.3f}  ({lower:.3f} to {upper:.3f})")
     figures = {name: interval[0] for name, interval in by_load[0.9].items()} | _default(rows)
     intervals = {name: interval[1:] for name, interval in by_load[0.9].items()}

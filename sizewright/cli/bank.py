@@ -108,7 +108,7 @@ def learn(
     prior.save(file)
     for reason in prior.flagged:
         stderr().print(f"left out: {reason}", style="yellow")
-    jobs, bases = len(prior.experience.names), len(set(prior.experience.bases))
+    jobs, bases = len(prior.job_effects.names), len(set(prior.job_effects.bases))
     data = {"file": file, "trials": prior.trials, "jobs": jobs, "base_shapes": bases, "left_out": [*prior.flagged]}
     text = f"Learned {file} from {format_count(prior.trials, 'trial')} of "
     text += f"{format_count(jobs, 'job')} ({format_count(bases, 'base shape')})."

@@ -11,6 +11,7 @@ class TestMine(ModelContract):
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,12 +85,11 @@ class ModelContract:
         planner = TrialPlanner(table.index.to_frame(index=False), "time", max_trials=8, predictor=validated(model))
         asked = []
         while (allocation := planner.ask()) is not None:
-            asked.append(tuple(allocation[axis] for axis in PLANNED))
+            asked.append(_place(allocation))
             planner.tell(allocation, float(table[asked[-1]]))
         assert model.min_trials < len(asked) <= 8
         assert len(set(asked)) == len(asked)
-        best = planner.best()
-        assert tuple(best[axis] for axis in PLANNED) in table.index
+        assert _place(planner.best()) in table.index
 
     def test_it_learns_and_its_intervals_hold_its_predictions(
         self, model: BaseThroughputModel, trials: pd.DataFrame
@@ -223,3 +223,7 @@ class ModelContract:
         ones: list[Any] = [trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]]
         for one in ones:
             assert model.predict(one) == pytest.approx([expected])
+
+
+def _place(allocation: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(allocation[axis] for axis in PLANNED)

@@ -58,7 +58,9 @@ class PriorModel(BaseThroughputModel):
 
     def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:
         """Return predicted, lower and upper samples/s (n,)."""
-        return (self.fitted_ or super()).predict_with_interval(X, coverage)
+        if self.fitted_:
+            return self.fitted_.predict_with_interval(X, coverage)
+        return super().predict_with_interval(X, coverage)
 
     def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:
         """Return samples/s (d, n) of at most `count` possible curves; nearby allocations deviate alike."""
