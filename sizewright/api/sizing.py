@@ -154,7 +154,7 @@ def _profile_command(
     address: str | None,
     progress: Callable[[SeriesStep, int], None] | None,
 ) -> Trials:
-    """Profile a job that runs a command, which is started anew for each trial."""
+    """Profile a job that runs a command, which is started again for each trial."""
     from sizewright.profiler.measure.measure_command import measure_command
     from sizewright.profiler.series.command_planner import CommandPlanner
     from sizewright.profiler.series.one_series import alone_on_host

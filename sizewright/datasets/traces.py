@@ -212,7 +212,7 @@ def _seconds(column: pd.Series) -> tuple[pd.Series, list[str]]:
     finite = numbers[np.isfinite(numbers)]
     if finite.empty or finite.min() < _MILLISECONDS_FROM:
         return numbers, []
-    unit, per_second = next((unit, per_second) for least, unit, per_second in _UNITS if finite.min() >= least)
+    unit, per_second = next((unit, per_second) for minimum, unit, per_second in _UNITS if finite.min() >= minimum)
     return numbers / per_second, [f"times are taken as {unit} since 1970"]
 
 
