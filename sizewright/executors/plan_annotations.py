@@ -15,7 +15,9 @@ from sizewright.spec._base import validate_json
 from sizewright.spec._faults import explain_first
 from sizewright.spec.withheld import is_withheld, split, written_words
 
-PLAN_ID, APPLIED_AT, _PLAN = "sizewright/plan", "sizewright/applied-at", "sizewright/plan-record"
+PLAN_ID = "sizewright/plan"
+APPLIED_AT = "sizewright/applied-at"
+_PLAN = "sizewright/plan-record"
 _SETTINGS = "sizewright/settings"
 """Plain settings as in the job file; the containers have them with their placeholders filled."""
 BASE_MARK = "sizewright/base"

@@ -40,9 +40,10 @@ FOLDER = "prior"
 REPLACED = "replaced_by"
 # With MLflow's own defaults it takes minutes until a server that does not answer is an error.
 _MLFLOW_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-}  # fmt: skip
+}
 _DATABASES, _CONNECT_S = ("postgresql", "mysql"), 10
 _REVISION = "alembic_version"
 _MAX_BYTES = 64 << 20
@@ -330,22 +331,34 @@ _REASONS = (
     ("not a database", "it is not a database at all", "Name another with --tracking-uri."),
     ("read-?only", "it is read-only", "Make it and its folder writable, or name another with --tracking-uri."),
     ("is locked", "another process has locked it", "Wait until that process ends, then try again."),
-    (r"\b401\b|unauthori[sz]ed|\b403\b|forbidden", "it requires a login, or refuses the given one",
-     "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."),
+    (
+        r"\b401\b|unauthori[sz]ed|\b403\b|forbidden",
+        "it requires a login, or refuses the given one",
+        "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN.",
+    ),
     ("<!doctype|<html|not in a valid JSON", "a web page or another service answers, not an MLflow server", _CHECK),
     (r"error code 404|\b404\b", "the server that answers is not an MLflow server (404, not found)", _CHECK),
-    ("certificate verify failed", "its certificate is not trusted",
-     "Name the certificate of its issuer: export REQUESTS_CA_BUNDLE=ca.pem."),
+    (
+        "certificate verify failed",
+        "its certificate is not trusted",
+        "Name the certificate of its issuer: export REQUESTS_CA_BUNDLE=ca.pem.",
+    ),
     ("wrong version number|SSLError", "it does not speak TLS", "Write http:// instead of https://."),
     ("password authentication failed|access denied", "the database refuses this user or password", _CHECK),
-    ("filesystem tracking backend", "MLflow no longer supports registries in folders of files",
-     "Name a database: --tracking-uri sqlite:///mlflow.db"),
-    ("unsupported URI|can't load plugin|could not parse|invalid.*url|no registry", "its URI is of an unknown kind",
-     "Give a URI such as sqlite:///models.db or http://mlflow:5000."),
+    (
+        "filesystem tracking backend",
+        "MLflow no longer supports registries in folders of files",
+        "Name a database: --tracking-uri sqlite:///mlflow.db",
+    ),
+    (
+        "unsupported URI|can't load plugin|could not parse|invalid.*url|no registry",
+        "its URI is of an unknown kind",
+        "Give a URI such as sqlite:///models.db or http://mlflow:5000.",
+    ),
     ("name or service|name resolution|could not translate", "its host is unknown", _CHECK),
     ("connection refused", "it does not answer: connection refused", _START),
     ("could not connect|failed to establish|timed out|timeout|max retries", "it does not answer", _START),
-)  # fmt: skip
+)
 
 
 def _short(text: str) -> str:

@@ -17,21 +17,38 @@ from sizewright.spec._faults import explain_first
 
 PREFIX = "sizewright_"
 REPLICA = {
-    "at_s": "clock_seconds", "last_step_at_s": "last_step_clock_seconds", "cpu_s": "cpu_seconds_total",
-    "throttled_s": "throttled_seconds_total", "runqueue_s": "runqueue_seconds_total",
+    "at_s": "clock_seconds",
+    "last_step_at_s": "last_step_clock_seconds",
+    "cpu_s": "cpu_seconds_total",
+    "throttled_s": "throttled_seconds_total",
+    "runqueue_s": "runqueue_seconds_total",
     "memory_peak_bytes": "memory_peak_bytes",
-    "cfs_period_ms": "cfs_period_milliseconds", "steps": "steps_total", "samples": "samples_total",
-    "data_s": "data_seconds_total", "pull_s": "pull_seconds_total", "compute_s": "compute_seconds_total",
-    "push_s": "push_seconds_total", "wait_s": "wait_seconds_total", "unique_rows": "unique_rows_total",
-    "bytes_sent": "sent_bytes_total", "bytes_received": "received_bytes_total",
-    "device_memory_bytes": "device_memory_bytes", "loss": "loss", "exchanges": "exchanges_total",
-    "pushes": "pushes_total", "busy_s": "busy_seconds_total", "lookups": "lookups_total", "rows": "rows",
-    "embedding_bytes": "embedding_bytes", "index_bytes": "index_bytes",
-}  # fmt: skip
+    "cfs_period_ms": "cfs_period_milliseconds",
+    "steps": "steps_total",
+    "samples": "samples_total",
+    "data_s": "data_seconds_total",
+    "pull_s": "pull_seconds_total",
+    "compute_s": "compute_seconds_total",
+    "push_s": "push_seconds_total",
+    "wait_s": "wait_seconds_total",
+    "unique_rows": "unique_rows_total",
+    "bytes_sent": "sent_bytes_total",
+    "bytes_received": "received_bytes_total",
+    "device_memory_bytes": "device_memory_bytes",
+    "loss": "loss",
+    "exchanges": "exchanges_total",
+    "pushes": "pushes_total",
+    "busy_s": "busy_seconds_total",
+    "lookups": "lookups_total",
+    "rows": "rows",
+    "embedding_bytes": "embedding_bytes",
+    "index_bytes": "index_bytes",
+}
 JOB = {
-    "samples_trained": "samples_trained_total", "samples_left": "samples_left",
+    "samples_trained": "samples_trained_total",
+    "samples_left": "samples_left",
     "engine_cpu_s": "engine_cpu_seconds_total",
-}  # fmt: skip
+}
 GROUP = {"replicas": "replicas", "cpu": "cpu_cores", "memory_bytes": "memory_bytes"}
 _OBSERVED_AT = f"{PREFIX}looked_at_seconds"
 _BATCH_SIZE = f"{PREFIX}allocation_batch_size"

@@ -33,8 +33,12 @@ class GuardrailExecutor:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = now,
     ) -> None:
-        self._executor, self._rails, self._ledger = executor, rails, ledger
-        self._asked_by, self._clock, self._now = asked_by, clock, now
+        self._executor = executor
+        self._rails = rails
+        self._ledger = ledger
+        self._asked_by = asked_by
+        self._clock = clock
+        self._now = now
         self._once = once
         self._share_costs(getattr(executor, "change_costs", None))
 

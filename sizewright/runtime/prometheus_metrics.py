@@ -22,7 +22,9 @@ class PrometheusObserver(ReadOnlyExecutor):
     name = "prometheus"
 
     def __init__(self, url: str, job: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._prometheus, self._job, self._sleep = Prometheus(url), job, sleep
+        self._prometheus = Prometheus(url)
+        self._job = job
+        self._sleep = sleep
         self._at_s, self._ended = 0.0, False
 
     def clock(self) -> float:

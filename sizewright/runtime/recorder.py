@@ -14,7 +14,10 @@ class Recorder:
     """The record of one run; `clock` counts seconds, `look` is called with each observation."""
 
     def __init__(self, plan: Plan, handle: Handle, clock: Callable[[], float], started_at: datetime) -> None:
-        self._plan, self._handle, self._clock, self._started_at = plan, handle, clock, started_at
+        self._plan = plan
+        self._handle = handle
+        self._clock = clock
+        self._started_at = started_at
         self._began = clock()
         self._segments: list[Segment] = []
         self._allocation = plan.target
@@ -46,7 +49,9 @@ class Recorder:
         """Begin a new segment where the allocation is another."""
         if allocation != self._allocation:
             self._close()
-            self._allocation, self._since, self._latest = allocation, None, None
+            self._allocation = allocation
+            self._since = None
+            self._latest = None
 
     def finished(self, outcome: Outcome) -> FinishedJob:
         """Return the record of the run, once it has ended."""

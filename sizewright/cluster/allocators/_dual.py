@@ -48,7 +48,9 @@ def open_candidates(problem: Problem, prices: Floats, bound: float, value: float
 
 def solve_dual(problem: Problem, until: float, seed: int = 0) -> DualPrices:
     """Return the prices of the lowest bound, or the best that are found by `until` (`time.perf_counter`)."""
-    needs, utilities, capacity = problem.needs, problem.utilities, problem.capacity
+    needs = problem.needs
+    utilities = problem.utilities
+    capacity = problem.capacity
     if len(capacity) == 1:
         return _solve_one_resource(problem)
     J = len(utilities)

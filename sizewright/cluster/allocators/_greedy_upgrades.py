@@ -90,11 +90,15 @@ def apply_steps(problem: Problem, upgrades: GreedyUpgrades, jobs: Ints, levels: 
         count = int(exceeds.argmax()) if exceeds.any() else len(jobs)
         choice[jobs[:count]] = after[:count]  # of several steps of a job numpy keeps the last
         slack = slack - more[:count].sum(axis=0)
-        jobs, after, more = jobs[count:], after[count:], more[count:]
+        jobs = jobs[count:]
+        after = after[count:]
+        more = more[count:]
         # a job continues up to its first step that is too large for the remaining capacity
         too_large = (more > slack).any(axis=1)
         first_too_large = np.full(len(choice), len(jobs))
         np.minimum.at(first_too_large, jobs[too_large], np.flatnonzero(too_large))
         continues = np.arange(len(jobs)) < first_too_large[jobs]
-        jobs, after, more = jobs[continues], after[continues], more[continues]
+        jobs = jobs[continues]
+        after = after[continues]
+        more = more[continues]
     return choice

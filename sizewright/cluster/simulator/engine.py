@@ -143,7 +143,9 @@ class Simulation:
 
     def _problem(self) -> Problem:
         """Return the allocation problem of the live jobs."""
-        state, workload, live = self.state, self.workload, self.state.live
+        state = self.state
+        workload = self.workload
+        live = self.state.live
         current = state.column[live]
         offered = workload.offered[live]
         if not self.settings.preempts:

@@ -30,10 +30,15 @@ from sizewright.training.command.rendezvous import ReplicaSlot, make_start
 PLAN, FOLDER = "SIZEWRIGHT_PLAN", "SIZEWRIGHT_RUN"
 ENV = "SIZEWRIGHT_ENV"
 """The values of plain settings as JSON, which no plan has. Possible secrets are in the submitter's environment only."""
-PLAN_FILE, REPLICA_FILE, EXIT_FILE, OUTPUT_FILE = "plan.json", "replica.json", "exit", "output"
+PLAN_FILE = "plan.json"
+REPLICA_FILE = "replica.json"
+EXIT_FILE = "exit"
+OUTPUT_FILE = "output"
 _SLOTS, _TERMINATED_FILE = "SIZEWRIGHT_SEATS", "asked-to-end"
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
-_FIRST_PORT, _PORTS, _PORTS_PER_JOB = 20_000, 12_000, 1_000
+_FIRST_PORT = 20_000
+_PORTS = 12_000
+_PORTS_PER_JOB = 1_000
 _POLL_S = 0.25
 # Keeps the output and the exit code of a replica's command. A replica that gets SIGTERM exits with 0, however it ends:
 # otherwise srun or the script would take it for failed and end the others before their grace period is over.

@@ -54,7 +54,9 @@ class Log:
     def _run(self) -> None:
         """Read the output; a line has the time of its last letters, since its end may come with the next line."""
         with self._output, self._file:
-            is_bar, rest_at_s, more = False, 0.0, select.poll()
+            is_bar = False
+            rest_at_s = 0.0
+            more = select.poll()
             more.register(self._output, select.POLLIN)
             while True:
                 if is_bar and self._rest and not more.poll(1000 * _PAUSE_S):

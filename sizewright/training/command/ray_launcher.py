@@ -90,7 +90,9 @@ class RayReplica:
 
     def __init__(self, slot: ReplicaSlot, actor: Any, ask: Any, give_back: Any) -> None:
         self.slot = slot
-        self._actor, self._ask, self._give_back = actor, ask, give_back
+        self._actor = actor
+        self._ask = ask
+        self._give_back = give_back
 
     def start(self, start: ReplicaCommand) -> None:  # noqa: D102
         self._ask(self._actor.call.remote("start", start))

@@ -57,7 +57,9 @@ class Reports:
         self.counts_from_zero = False
         """Whether it reports the samples since its last line, so that its count restarts at 0 with each start."""
         self._earlier_epochs = 0  # samples of earlier epochs, if the count restarts with each epoch
-        self._progress, self._batch_size, self._folder = progress, batch_size, folder
+        self._progress = progress
+        self._batch_size = batch_size
+        self._folder = folder
         self._pattern = re.compile(progress.pattern) if progress.pattern else None
 
     def line(self, text: str, at_s: float) -> None:

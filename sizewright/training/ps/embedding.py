@@ -17,7 +17,9 @@ TABLE_SHIFT = 40  # ids stay below 2**40, tables below 2**22
 _SLACK = 1.02
 # Readers of the rows, each with one mark per row. Of the two marks for snapshots, one is for rows that have changed
 # since the last snapshot, the other for rows that the current snapshot still has to copy.
-MOVE, _FIRST, _SECOND = 1, 0, 2
+MOVE = 1
+_FIRST = 0
+_SECOND = 2
 Mask = NDArray[np.bool_]
 
 

@@ -20,7 +20,9 @@ class RowArrays(ABC):
     device_bytes = 0
 
     def __init__(self, width: int, rule: UpdateRule, capacity: int) -> None:
-        self.width, self.state_width, self.rule = width, rule.state_width(width), rule
+        self.width = width
+        self.state_width = rule.state_width(width)
+        self.rule = rule
         self.capacity = capacity
 
     @abstractmethod

@@ -32,7 +32,9 @@ ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
 _VERSION = 3
 _SECOND_VERSION = 2
 _FIRST_VERSION_FIELDS = {"job_hash", "samples", "trained", "rows"}
-_META, _LOCK, _PREFIX = "snapshot.json", ".lock", "snapshot-"
+_META = "snapshot.json"
+_LOCK = ".lock"
+_PREFIX = "snapshot-"
 _MAX_KEPT = 2
 """If the latest snapshot is damaged, the one before it can be resumed."""
 _CHUNK_BYTES = 1 << 20

@@ -182,7 +182,9 @@ class Engine:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _take_over(self, other: Engine) -> None:
-        self._strangers, self._folder, self._quiet = other._strangers, other._folder, other._quiet
+        self._strangers = other._strangers
+        self._folder = other._folder
+        self._quiet = other._quiet
         self._core = other._core
         self._owned, other._owned = True, False
         other._folder, other._quiet = None, contextlib.ExitStack()
@@ -288,8 +290,12 @@ def _no_signals(ray: ModuleType) -> Iterator[None]:
     An interrupted start may crash this process, also by a signal to all processes of a terminal. Ray would also take
     over SIGTERM, and end without cleaning up.
     """
-    utils, services, inner = ray._private.utils, ray._private.services, ray._raylet
-    takes, starts, joins = utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker
+    utils = ray._private.utils
+    services = ray._private.services
+    inner = ray._raylet
+    takes = utils.set_sigterm_handler
+    starts = services.ConsolePopen
+    joins = inner.CoreWorker
 
     def join(*args: Any, **more: Any) -> Any:
         try:
@@ -306,7 +312,9 @@ def _no_signals(ray: ModuleType) -> Iterator[None]:
         with uninterrupted():
             yield
     finally:
-        utils.set_sigterm_handler, services.ConsolePopen, inner.CoreWorker = takes, starts, joins
+        utils.set_sigterm_handler = takes
+        services.ConsolePopen = starts
+        inner.CoreWorker = joins
 
 
 @contextlib.contextmanager

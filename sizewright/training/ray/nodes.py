@@ -23,7 +23,10 @@ class Nodes:
     def __init__(self, engine: Engine, name: str, here: NodeAgent) -> None:
         self.node_resources: dict[str, NodeResources] = {}
         """The resources of each machine by node id."""
-        self._engine, self._ray, self._name, self._here = engine, engine.ray, name, here
+        self._engine = engine
+        self._ray = engine.ray
+        self._name = name
+        self._here = here
         self._actors: dict[str, Any] = {}
 
     def find(self) -> set[str]:

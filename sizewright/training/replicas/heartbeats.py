@@ -38,8 +38,13 @@ class Heartbeats:
         limit_s: float,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._watched, self._beat, self._answered, self._end = watched, beat, answered, end
-        self._engine_alive, self._lost, self._limit_s = engine_alive, lost, limit_s
+        self._watched = watched
+        self._beat = beat
+        self._answered = answered
+        self._end = end
+        self._engine_alive = engine_alive
+        self._lost = lost
+        self._limit_s = limit_s
         self._clock = clock or time.monotonic
         self._pending: dict[Any, _PendingCall] = {}
         self._last_check_s = self._clock()

@@ -32,7 +32,10 @@ class ReplicaGroup:
     def __init__(
         self, job: Job, program: Program, pool: ActorPool, leases: LeaseServer, token: bytes, transport: Transport
     ) -> None:
-        self.job, self.program, self.pool, self.leases = job, program, pool, leases
+        self.job = job
+        self.program = program
+        self.pool = pool
+        self.leases = leases
         self.membership = Membership()
         self.servers = ServerGroup(job, program, pool, self.membership, token)
         self.workers = WorkerGroup(program, pool, self.membership, leases, token, transport)
@@ -196,7 +199,9 @@ class ReplicaGroup:
         self.pool.kill(self.membership.members)
         for worker in self.membership.workers:
             self.leases.release(worker.joined, [])
-        self.membership.servers, self.membership.workers, self.servers.routing = [], [], None
+        self.membership.servers = []
+        self.membership.workers = []
+        self.servers.routing = None
 
     def retire(self, members: Iterable[ReplicaHandle]) -> None:
         """Put replicas that no longer train into the reserve if it has room, otherwise end them."""

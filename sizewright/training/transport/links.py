@@ -103,7 +103,9 @@ class RayLink:
 
     def __init__(self, ray: Any, actor: Any, worker: int) -> None:
         self.sent_bytes = self.received_bytes = 0
-        self._ray, self._actor, self._worker = ray, actor, worker
+        self._ray = ray
+        self._actor = actor
+        self._worker = worker
         self._calls: list[Any] = []
         self._reply: Reply | None = None
         self._closed = False

@@ -23,7 +23,9 @@ _SWITCH_INTERVAL_S = 0.0005
 _THREADS = ThreadCache()
 _CLOSE_TIMEOUT_S = 5.0
 MOST_STRANGERS, HANDSHAKE_S = 64, 10.0
-_BACKLOG, _AT_ONCE, _FULL_S = 128, 16, 0.05
+_BACKLOG = 128
+_AT_ONCE = 16
+_FULL_S = 0.05
 
 Serve = Callable[[socket.socket, Hello], None]
 

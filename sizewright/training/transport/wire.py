@@ -24,7 +24,9 @@ from sizewright.training.ps.routing import Address
 TOKEN_BYTES = 32
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HELLO = struct.Struct("<BI")
-_ATTEMPTS, _AGAIN_S, _LONGEST_WAIT_S = 3, 0.05, 1.0
+_ATTEMPTS = 3
+_AGAIN_S = 0.05
+_LONGEST_WAIT_S = 1.0
 """Under a flood of strangers, a listener may drop a legitimate connection."""
 
 

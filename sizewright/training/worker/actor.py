@@ -97,7 +97,9 @@ class WorkerActor(Replica):
             sync=job.training.sync == "sync",
             dense_sync_steps=job.training.dense_sync_steps,
         )
-        self._stop, self._fault, self._halted = threading.Event(), None, False
+        self._stop = threading.Event()
+        self._fault = None
+        self._halted = False
         self.limits.set_cpu(setup.cpu, setup.first_core)
         self._training = self._pool.submit(self._train, self._worker, self._source, self._stop)
 
