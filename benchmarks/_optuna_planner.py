@@ -28,7 +28,7 @@ class OptunaPlanner:
         self.candidates, self.trials = CandidateSet(candidates), trials
         self.goal = Goal(check_objective(objective), self.candidates.hourly_price)
         self.sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=4)
-        self.unit_axes = self.candidates.spread()
+        self.unit_axes = self.candidates.scaled_coordinates()
         self.axes = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(self.unit_axes.shape[1])}
         self.rates: dict[int, float] = {}
 
@@ -43,7 +43,7 @@ class OptunaPlanner:
         return self.candidates.allocation(int(np.argmin(distances)))
 
     def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
-        place = self.candidates.place(allocation)
+        place = self.candidates.index_of(allocation)
         assert place is not None
         self.rates[place] = float(throughput or 0.0)
 

@@ -30,6 +30,7 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.control.controller import Controller
 from sizewright.recommender.control.scaler import AutoScaler
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, ChangeCost, Cluster, Job, Objective, Plan
 from sizewright.testing import FakeExecutor
@@ -137,7 +138,7 @@ def auto_trace(submitted: SubmittedJob, history: list[FinishedJob]) -> Trace:
     """Return the run that is sized from prior and history and then tuned."""
     truth, job = submitted.truth, submitted.job
     others = [run for run in history if run.key != truth.job.hash]
-    answer = recommend(job, [], prior=truth.prior, history=others, now=NOW)
+    answer = recommend(SizingRequest(job, prior=truth.prior, history=others, now=NOW))
     if answer.target is None:  # the prior does not support the job, so the user's size stays
         return static_trace(submitted)
     run = simulated(truth, job, answer.target, truth.prior.curve(job), noise=submitted.noise, cost=LIVE_COST)

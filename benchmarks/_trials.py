@@ -11,7 +11,7 @@ from sizewright.profiler.series._base import TrialPoint
 from sizewright.training.session import Session
 
 _ATTEMPTS = 5
-BRIEF = Timing(warm_up_s=0.1, first_warm_up_s=0.2, least_s=0.3, greatest_s=0.6, block_s=0.1)
+BRIEF = Timing(warm_up_s=0.1, first_warm_up_s=0.2, min_s=0.3, max_s=0.6, block_s=0.1)
 """Timing for trials that only check that the benchmark runs."""
 
 

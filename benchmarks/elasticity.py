@@ -50,7 +50,7 @@ OVERHEAD_PAIRS = choose(8, 3, 1)
 CHANGES = choose(10, 4, 1)
 AROUND_S = choose(30.0, 10.0, 1.0)
 SEEDS = choose(5, 2, 1)
-LONG = choose(Timing(least_s=5, greatest_s=6), Timing(least_s=5, greatest_s=6), BRIEF)
+LONG = choose(Timing(min_s=5, max_s=6), Timing(min_s=5, max_s=6), BRIEF)
 SETTLED_S, STEADY_S = choose((13.0, 10.0), (13.0, 10.0), (2.0, 1.0))
 SINGLE_S = choose("5", "5", "0.5")
 

@@ -37,7 +37,7 @@ MAX_CORES = 1.6
 PS_MEMORY_BYTES = 3 << 29
 REPEATED = 8
 NODES, DELAY = 3, "1ms"
-_FULL = Timing(least_s=2.5, greatest_s=5.0, target_se=0.015)
+_FULL = Timing(min_s=2.5, max_s=5.0, target_se=0.015)
 TIMING = choose(_FULL, _FULL, BRIEF)
 
 

@@ -37,7 +37,7 @@ WINDOWS, WINDOW_S, LOOK_S = choose(30, 5, 2), choose(2.0, 2.0, 0.5), 0.2
 RUNS, SAMPLES = choose(6, 2, 1), choose(600_000, 600_000, 30_000)
 TRIALS, CHECKED = choose(6, 6, 1), choose(12, 4, 0)
 FINAL = re.compile(r"trained (\d+) samples in ([\d.]+) s")
-_FULL = Timing(least_s=4, greatest_s=8, target_se=0.01)
+_FULL = Timing(min_s=4, max_s=8, target_se=0.01)
 TIMING = choose(_FULL, _FULL, BRIEF)
 
 Figures = dict[str, float]

@@ -50,7 +50,7 @@ ALLOCATIONS = tuple(
     for workers, worker_cpu, ps_cpu in ((choose(2, 2, 1), 0.5, 0.4), (choose(3, 3, 1), 0.4, 0.1), (1, 0.8, 0.2))
 )  # fmt: skip
 """A model needs at least three allocations."""
-_TIMING = Timing(least_s=5, greatest_s=6)
+_TIMING = Timing(min_s=5, max_s=6)
 TRAINED, SCALED = choose((_TIMING, Timing()), (_TIMING, Timing()), (BRIEF,) * 2)
 
 
@@ -143,7 +143,7 @@ def train_efficiency(session: Session, shape: Path) -> tuple[float, list[tuple[f
     for _ in range(PAIRS):
         trial = measure_valid(session, TrialPoint(allocation), TRAINED)
         session.discard()
-        command = [sys.executable, "-m", "benchmarks._single_process", str(shape), f"{TRAINED.least_s:g}"]
+        command = [sys.executable, "-m", "benchmarks._single_process", str(shape), f"{TRAINED.min_s:g}"]
         single = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         pairs.append((trial.throughput or 0.0, single))
         print(f"trained at {pairs[-1][0]:,.0f} samples/s, single process {single:,.0f}: {pairs[-1][0] / single:.3f}")

@@ -39,6 +39,7 @@ from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.similarity import similar_jobs
 from sizewright.recommender.sizing.grid import Grid, finer, make_grid
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.scoring import grid_price
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, Failure, Job, Outcome, Recommendation, RoleBounds
@@ -241,7 +242,7 @@ def rows_of(truths: list[Truth]) -> list[dict[str, Any]]:
             others = [run for run in history if run.key != truth.job.hash]
             about = {"seed": seed, "job": truth.job.name, "base": truth.base}
             for way, runs in (("prior", []), ("warm", others)):
-                answer = recommend(truth.job, [], prior=truth.prior, history=runs, now=NOW)
+                answer = recommend(SizingRequest(truth.job, prior=truth.prior, history=runs, now=NOW))
                 rows.append(about | {"way": way, "used": len(answer.evidence.similar)} | judge(truth, answer))
             rows.append(about | {"way": "smoothed"} | smoothed(truth, others, by_hash))
     return rows

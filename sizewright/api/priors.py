@@ -158,7 +158,7 @@ def measure_bank(
     from sizewright.profiler.series.bank_series import measure_bank as measure_all
     from sizewright.profiler.series.bank_series import open_session
 
-    return measure_all(folder, open_session, resume=resume, most_series=sessions, progress=progress)
+    return measure_all(folder, open_session, resume=resume, max_series=sessions, progress=progress)
 
 
 def select_prior(

@@ -78,19 +78,9 @@ def report(
         place = result_folder(name or "report", "There is a picture for each figure")
     if job is None and trials is not None:
         raise InputError("Trials alone do not describe their job.", "Name it: sizewright report JOB.")
-    loaded_job = load_job(
-        only_job_in(store) if job is None else job, data, samples=samples, objective=objective, deadline=deadline
-    )
-    sized = size(
-        loaded_job,
-        trials=trials,
-        store=store,
-        cluster=cluster,
-        extrapolate=extrapolate,
-        model=model,
-        prior=prior,
-        tracking_uri=tracking_uri,
-    )
+    described = only_job_in(store) if job is None else job
+    loaded_job = load_job(described, data, samples=samples, objective=objective, deadline=deadline)
+    sized = size(loaded_job, trials, store, cluster, extrapolate, model, prior, tracking_uri)
     contents = ReportData(
         sized,
         windows=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),

@@ -236,14 +236,13 @@ def tune(
 
 
 def _size(
-    job: JobLike,
+    job: Job,
     store: StoreLike | None,
     prior: LearnedPrior | None,
     capacity: Cluster | None,
     sized: Callable[[Recommendation], None],
 ) -> Plan:
     """Return the plan that launches the recommended target. Raises InputError when there is no target."""
-    job = load_job(job)
     recommendation = recommend(job, store=store, prior=prior, cluster=capacity)
     reasons, remedies = recommendation.reasons, recommendation.remedies
     if recommendation.target is None:

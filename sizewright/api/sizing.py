@@ -33,6 +33,7 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
 from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.select import select
@@ -141,7 +142,7 @@ def profile(
                 "are spread over the bounds. `recommend --prior` uses the prior and the trials."
             )
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
-        session.load_ahead(workers=first.most("worker"), ps=first.most("ps"))
+        session.load_ahead(workers=first.max_replicas("worker"), ps=first.max_replicas("ps"))
         return Trials(profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress))
 
 
@@ -223,44 +224,24 @@ def recommend(
     without a prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow when a
     registry is used, InputError for a model that cannot take the trials or that is passed together with a `prior`.
     """
-    return size(
-        job,
-        trials=trials,
-        store=store,
-        cluster=cluster,
-        extrapolate=extrapolate,
-        model=model,
-        prior=prior,
-        tracking_uri=tracking_uri,
-        data=data,
-        samples=samples,
-        objective=objective,
-        deadline=deadline,
-    ).answer
+    job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
+    return size(job, trials, store, cluster, extrapolate, model, prior, tracking_uri).answer
 
 
 def size(
-    job: JobLike,
-    *,
-    trials: TrialsLike | None = None,
-    store: StoreLike | None = None,
-    cluster: ClusterLike | None = None,
-    extrapolate: bool = False,
-    model: str | BaseThroughputModel | None = None,
-    prior: PriorLike = None,
-    tracking_uri: str | None = None,
-    data: str | Path | None = None,
-    samples: float | str | None = None,
-    objective: str | None = None,
-    deadline: str | float | None = None,
+    job: Job,
+    trials: TrialsLike | None,
+    store: StoreLike | None,
+    cluster: ClusterLike | None,
+    extrapolate: bool,
+    model: str | BaseThroughputModel | None,
+    prior: PriorLike,
+    tracking_uri: str | None,
 ) -> SizingResult:
     """Return the recommendation together with the job, trials, runs and model that it was made from."""
-    job = counted_job(load_job(job, data, samples=samples, objective=objective, deadline=deadline))
+    job = counted_job(job)
     custom_model = custom_predictor(model, prior)
-    if custom_model is None:
-        loaded_prior, note = select_prior(prior, tracking_uri)
-    else:
-        loaded_prior, note = None, ""
+    loaded_prior, note = (None, "") if custom_model else select_prior(prior, tracking_uri)
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
@@ -269,16 +250,9 @@ def size(
     else:
         evidence = as_trials(trials, has_ps=job.has_ps)
         note = " ".join(filter(None, (note, _note_on_other_jobs(job, evidence))))
-    selection = select(
-        job,
-        evidence,
-        cluster=load_cluster(cluster),
-        model=custom_model,
-        extrapolate=extrapolate,
-        prior=loaded_prior,
-        runs=runs,
-        history=history,
-    )
+    loaded_cluster = load_cluster(cluster)
+    request = SizingRequest(job, evidence, loaded_cluster, custom_model, extrapolate, loaded_prior, runs, history)
+    selection = select(request)
     if isinstance(selection, Recommendation):  # not enough data, or infeasible
         answer, fitted = selection, None
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from sizewright.cli.options import (
@@ -27,6 +29,10 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+
+if TYPE_CHECKING:
+    from sizewright.datasets.trials.trial import Trial
+    from sizewright.spec import Job
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 
@@ -74,17 +80,10 @@ def recommend(
             "--base and --role need the executor of the manifest.", "Name it, such as --executor kubeflow."
         )
     renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
-    described = api.load_job(job, data, samples=samples)
-    if objective or deadline:
-        described = described.with_objective(objective and objective.value, deadline)
-    trial_rows = None
-    if trials:
-        from sizewright.cli.trials import read_trial_file
-
-        table = read_trial_file(trials, map_ or [], described)
-        trial_rows = table.trials
-        if notes := table.describe():
-            stderr().print(f"{trials}: {notes}", soft_wrap=True)
+    described = api.load_job(
+        job, data, samples=samples, objective=objective and objective.value, deadline=deadline or None
+    )
+    trial_rows = read_rows(trials, map_, described)
     with Bar("sizing"):
         answer = api.recommend(
             described,
@@ -114,3 +113,16 @@ def recommend(
         text = f"The {executor or 'local'} plan is in {path}" if manifest else f"Nothing was written to {path}."
         stderr().print(text, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])
+
+
+def read_rows(file: str | None, mapping: list[str] | None, job: Job | None) -> list[Trial] | None:
+    """Return the trials of a file and print notes on its columns; None without a file."""
+    if not file:
+        return None
+    from sizewright.cli.output import stderr
+    from sizewright.cli.trials import read_trial_file
+
+    table = read_trial_file(file, mapping or [], job)
+    if notes := table.describe():
+        stderr().print(f"{file}: {notes}", soft_wrap=True)
+    return table.trials

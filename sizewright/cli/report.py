@@ -26,6 +26,7 @@ from sizewright.cli.options import (
     TrialsFile,
 )
 from sizewright.cli.output import Format
+from sizewright.cli.recommend import read_rows
 from sizewright.cli.verbs import examples
 
 
@@ -83,14 +84,7 @@ def report(
     from sizewright.cli.progress import Bar
 
     described = api.load_job(job, data) if job else None
-    trial_rows = None
-    if trials:
-        from sizewright.cli.trials import read_trial_file
-
-        table = read_trial_file(trials, map_ or [], described)
-        trial_rows = table.trials
-        if notes := table.describe():
-            stderr().print(f"{trials}: {notes}", soft_wrap=True)
+    trial_rows = read_rows(trials, map_, described)
     with Bar("sizing"):
         files, missing = api.report(
             described,

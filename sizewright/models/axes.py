@@ -162,11 +162,13 @@ class TrainingData(NamedTuple):
     """The rows of the table (n,) that these trials are."""
 
 
-def prepare_training_data(table: Table, throughput: object = None, *, least: int = MIN_ALLOCATIONS) -> TrainingData:
+def prepare_training_data(
+    table: Table, throughput: object = None, *, min_allocations: int = MIN_ALLOCATIONS
+) -> TrainingData:
     """Return the successful trials with a throughput above 0.
 
-    Raises NotEnoughDataError where they have fewer than `least` distinct allocations, and InputError for an infinite
-    or negative throughput.
+    Raises NotEnoughDataError where they have fewer than `min_allocations` distinct allocations, and InputError for an
+    infinite or negative throughput.
     """
     columns = as_columns(table, ("throughput", "throughput_se", "host_speed"))
     rates = _checked_rates(columns["throughput"], throughput)
@@ -174,15 +176,15 @@ def prepare_training_data(table: Table, throughput: object = None, *, least: int
     usable = np.flatnonzero(successful(table) & np.isfinite(rates) & (rates > 0)) if len(rates) else np.empty(0, int)
     if not len(usable):
         raise NotEnoughDataError(
-            f"None of {format_count(len(rates), 'trial')} succeeded with a throughput above 0.", least
+            f"None of {format_count(len(rates), 'trial')} succeeded with a throughput above 0.", min_allocations
         )
     axes = imputer.axes(table, trials=True).pick(usable)
     distinct = count_distinct(axes)
-    if distinct < least:
+    if distinct < min_allocations:
         raise NotEnoughDataError(
             f"{format_count(len(usable), 'trial')} at {format_count(distinct, 'distinct allocation')} "
             f"{'is' if len(usable) == 1 else 'are'} too few for a curve.",
-            least - distinct,
+            min_allocations - distinct,
         )
     relative_se = columns["throughput_se"][usable] / rates[usable]
     relative_se = relative_se[np.isfinite(relative_se) & (relative_se >= 0)]

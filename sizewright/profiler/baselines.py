@@ -58,7 +58,7 @@ class _Baseline:
         raise NotImplementedError
 
     def tell(self, allocation: Mapping[str, object], throughput: float | None, **more: object) -> None:
-        candidate = self.candidates.place(allocation)
+        candidate = self.candidates.index_of(allocation)
         assert candidate is not None
         self.measured.append(candidate)
         self.rates.append(float(throughput or 0.0))
@@ -105,7 +105,7 @@ class Designed(_Baseline):
         self.model = model
         count = min(trials, len(self.candidates))
         self.queue = (
-            latin_hypercube(self.candidates.spread(), count, seed)
+            latin_hypercube(self.candidates.scaled_coordinates(), count, seed)
             if design == "lhs"
             else self.rng.permutation(len(self.candidates))[:count].tolist()
         )

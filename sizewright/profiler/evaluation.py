@@ -66,13 +66,13 @@ def replay_planner(
         slowest_s = max(slowest_s, time.perf_counter() - began)
         if allocation is None:
             break
-        candidate = candidates.place(allocation)
+        candidate = candidates.index_of(allocation)
         assert candidate is not None
         trial = draw(table, candidate, rng)
         trials.append(trial)
         columns = {name: cell for name, cell in trial.items() if name in _TOLD_COLUMNS and cell == cell}  # without NaN
         planner.tell(allocation, trial["throughput"], **columns)
-    return PlannerReplay(pd.DataFrame(trials), candidates.place(planner.best()) or 0, slowest_s)
+    return PlannerReplay(pd.DataFrame(trials), candidates.index_of(planner.best()) or 0, slowest_s)
 
 
 def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def score_model(
     except InputError:  # too few trials of the kind that the model describes
         return dict.fromkeys(("near", "anywhere", "coverage", "interval_score"), float("nan"))
     unseen = np.isfinite(others)
-    unseen[[candidates.place({str(k): v for k, v in row.items()}) for _, row in trials.iterrows()]] = False
+    unseen[[candidates.index_of({str(k): v for k, v in row.items()}) for _, row in trials.iterrows()]] = False
     low, high, other = (np.log(np.maximum(v[unseen], 1e-12)) for v in (lower, upper, others))
     error = np.abs(predicted[unseen] / truth[unseen] - 1)
     close = truth[unseen] >= NEAR * truth.max()
@@ -139,7 +139,7 @@ def score_model(
 def space_filling(table: MeasuredTable, trials: int, seed: int) -> pd.DataFrame:
     """Return trials at the allocations of a Latin hypercube sample."""
     rng = np.random.default_rng(seed)
-    rows = latin_hypercube(CandidateSet(table.allocations).spread(), min(trials, len(table)), seed)
+    rows = latin_hypercube(CandidateSet(table.allocations).scaled_coordinates(), min(trials, len(table)), seed)
     return pd.DataFrame([draw(table, row, rng) for row in rows])
 
 

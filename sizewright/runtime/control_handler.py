@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,22 +45,32 @@ class ControlHandler:
             )
 
     def _do(self, request: ControlRequest, client: object) -> Any:
-        actions: dict[str, Callable[[], Any]] = {
-            "status": self._status,
-            "observe": lambda: self._running.executor.observe(self._running.handle).model_dump(mode="json"),
-            "expect_memory": lambda: self._expect_memory(request.ps_bytes, client),
-            "attach": lambda: self._attach(client),
-            "pause": lambda: self._pause(True),
-            "resume": lambda: self._pause(False),
-        }
-        if request.do in actions:
-            return actions[request.do]()
+        """Carry out a request, and return the value of its answer."""
+        executor = self._running.executor
+        handle = self._running.handle
+        if request.do == "status":
+            return self._status()
+        if request.do == "observe":
+            return executor.observe(handle).model_dump(mode="json")
+        if request.do == "pause":
+            return self._pause(True)
+        if request.do == "resume":
+            return self._pause(False)
+        if request.do == "attach":
+            self._check_may_change(client)
+            self._attached = client
+            return None
+        if request.do == "expect_memory":
+            self._check_may_change(client)
+            if isinstance(executor, RestoresReplicas):
+                executor.expect_memory(handle, request.ps_bytes)
+            return None
         if request.plan is None:
             raise InputError(f"The request {request.do} needs a plan.")
         if request.do == "change_cost":
-            return self._running.executor.change_cost(request.plan).model_dump(mode="json")
+            return executor.change_cost(request.plan).model_dump(mode="json")
         self._check_may_change(client)
-        self._running.executor.adjust(self._running.handle, request.plan)
+        executor.adjust(handle, request.plan)
         return None
 
     def _status(self) -> Any:
@@ -88,15 +97,6 @@ class ControlHandler:
             )
         if self._attached not in (None, client):
             raise InputError(f"{name} is tuned by another loop.", "End that one first, or use a dry run.")
-
-    def _attach(self, client: object) -> None:
-        self._check_may_change(client)
-        self._attached = client
-
-    def _expect_memory(self, ps_bytes: int, client: object) -> None:
-        self._check_may_change(client)
-        if isinstance(self._running.executor, RestoresReplicas):
-            self._running.executor.expect_memory(self._running.handle, ps_bytes)
 
     def _pause(self, paused: bool) -> None:
         name, tuner = self._running.handle.id, self._running.tuner

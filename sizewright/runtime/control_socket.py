@@ -78,25 +78,24 @@ class ControlSocket:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def _serve(self, handler: ControlHandler) -> None:
-        end_s, linger_s = time.monotonic() + _MAX_SERVE_S, 0.0
+        end_s = time.monotonic() + _MAX_SERVE_S
+        linger_s = 0.0
         while time.monotonic() < end_s and (ready := self._selector.select(linger_s)):
             # Clients that have disconnected come first: one of them may be attached, and another may wait to attach.
             for key, _ in sorted(ready, key=lambda each: not _has_disconnected(each[0].fileobj)):
                 assert isinstance(key.fileobj, socket.socket)
                 if key.fileobj in self._partial:
                     self._read(key.fileobj, handler)
-                else:
-                    self._accept(key.fileobj)
+                    continue
+                with suppress(OSError):
+                    connection, _ = key.fileobj.accept()
+                    connection.settimeout(_SEND_S)
+                    self._partial[connection] = b""
+                    self._selector.register(connection, selectors.EVENT_READ)
             linger_s = _LINGER_S
 
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            connection, _ = listener.accept()
-            connection.settimeout(_SEND_S)
-            self._partial[connection] = b""
-            self._selector.register(connection, selectors.EVENT_READ)
-
     def _read(self, connection: socket.socket, handler: ControlHandler) -> None:
+        """Answer the complete lines of a connection, and close it if its client has disconnected."""
         try:
             received = connection.recv(1 << 16)
             *lines, rest = (self._partial[connection] + received).split(b"\n")
@@ -106,13 +105,10 @@ class ControlSocket:
         except OSError:  # disconnected, or the client does not read the answers
             received = b""
         if not received or len(rest) > MAX_LINE_BYTES:
-            self._drop(connection, handler)
-
-    def _drop(self, connection: socket.socket, handler: ControlHandler) -> None:
-        self._selector.unregister(connection)
-        del self._partial[connection]
-        connection.close()
-        handler.disconnected(connection)
+            self._selector.unregister(connection)
+            del self._partial[connection]
+            connection.close()
+            handler.disconnected(connection)
 
 
 def _has_disconnected(connection: object) -> bool:

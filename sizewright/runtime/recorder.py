@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from sizewright.datasets.runs.finished_job import FinishedJob, JobUsage, Segment
-from sizewright.spec import Allocation, Handle, LimitedBy, Metrics, Outcome, Plan, ReplicaMetrics
+from sizewright.spec import Handle, LimitedBy, Metrics, Outcome, Plan, ReplicaMetrics
 from sizewright.spec.allocation import Role
 
 
@@ -33,8 +33,11 @@ class Recorder:
             return
         if metrics.trains_s is not None:  # the outcome counts the times of changes and failures from there
             self._began = self._clock() - metrics.trains_s
-        if metrics.allocation:
-            self._changed(metrics.allocation)
+        if metrics.allocation and metrics.allocation != self._allocation:
+            self._close()
+            self._allocation = metrics.allocation
+            self._since = None
+            self._latest = None
         for replica in metrics.replicas:
             last = self._last.get(replica.name)
             if last is None or replica.cpu_s < last.cpu_s:  # another process with the same name
@@ -44,14 +47,6 @@ class Recorder:
         if metrics.samples_trained:
             self._latest = self._clock(), metrics.samples_trained
             self._since = self._since or self._latest
-
-    def _changed(self, allocation: Allocation) -> None:
-        """Begin a new segment where the allocation is another."""
-        if allocation != self._allocation:
-            self._close()
-            self._allocation = allocation
-            self._since = None
-            self._latest = None
 
     def finished(self, outcome: Outcome) -> FinishedJob:
         """Return the record of the run, once it has ended."""

@@ -129,7 +129,8 @@ def _observe_until_ended(
         while not executor.wait(handle, every_s):
             metrics = None
             try:
-                metrics, last_error = executor.observe(handle), ""
+                metrics = executor.observe(handle)
+                last_error = ""
             except SizewrightError as error:  # `wait` says whether the job has ended
                 if error.message != last_error:  # warn once, not twice a second
                     _LOG.warning("The job cannot be observed; it trains on: %s", error)
@@ -152,12 +153,9 @@ def _limits_warning(running: Running) -> MetricsCallback:
 
     def look(metrics: Metrics | None) -> None:
         nonlocal warned
-        if (
-            warned
-            or not metrics
-            or not metrics.samples_trained
-            or is_cpu_limited(running.allocation, metrics.limited_by)
-        ):
+        if warned or not metrics or not metrics.samples_trained:
+            return
+        if is_cpu_limited(running.allocation, metrics.limited_by):
             return
         warned = True
         _LOG.warning(

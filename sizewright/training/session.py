@@ -184,19 +184,23 @@ class Session:
         check_allocation(allocation, self._live.pool.node_resources)
         with self._change("scale", allocation.describe()):
             replica_group = self._live
-            same_servers = replica_group.routing is not None and _same_servers(replica_group.allocation, allocation)
-            anew = table_scale != replica_group.servers.scale or (replica_group.paused and not same_servers)
-            if replica_group.routing is None or (anew and replica_group.servers.fill):
+            same_servers = replica_group.routing is not None and (
+                list(replica_group.allocation.each("ps")) == list(allocation.each("ps"))
+            )
+            same_scale = table_scale == replica_group.servers.scale
+            can_continue = same_scale and (same_servers or not replica_group.paused)
+            if replica_group.routing is None or (replica_group.servers.fill and not can_continue):
                 self._launch(allocation, table_scale)
             else:
-                if table_scale != replica_group.servers.scale:
+                if not same_scale:
                     raise EngineError("The table scale cannot change while a job trains.", "Leave table_scale out.")
                 if replica_group.paused:
                     replica_group.regather(allocation if same_servers else replica_group.allocation)
                     replica_group.await_steps(_FIRST_STEPS)
                 if replica_group.allocation != allocation:
                     replica_group.change(allocation)
-        self._fill_reserve()
+        with self._lock:
+            self._live.fill_reserve()
 
     def load_ahead(self, *, workers: int, ps: int) -> None:
         """Load replicas before they are needed, so that allocations up to this many start none."""
@@ -386,10 +390,6 @@ class Session:
     def _open_store(self) -> None:
         self._snapshots.open(self._live.first_dense)
 
-    def _fill_reserve(self) -> None:
-        with self._lock:
-            self._live.fill_reserve()
-
     @contextlib.contextmanager
     def _change(self, kind: str, description: str) -> Iterator[None]:
         if not self._changing.acquire(blocking=False):
@@ -434,7 +434,3 @@ class Session:
     def _check_trains(self) -> None:
         if self.allocation is None:
             raise EngineError("The session is not training.", "Start training first: scale(allocation).")
-
-
-def _same_servers(a: Allocation, b: Allocation) -> bool:
-    return list(a.each("ps")) == list(b.each("ps"))

@@ -15,6 +15,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.models import ThroughputModel
 from sizewright.plots import Picture
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Evidence, Job, Recommendation
 from tests.helpers.finished_runs import decisions_of, observations_of, run_of
@@ -37,8 +38,8 @@ Draw = Callable[[Job, list[Trial]], Picture]
 ALL: dict[str, Draw] = {
     "decided": lambda job, trials: plots.decisions(decisions_of(job)),
     "throughput": plots.throughput,
-    "pareto": lambda job, trials: plots.pareto(recommend(job, trials)),
-    "memory": lambda job, trials: plots.memory(recommend(job, trials), trials, [run_of(job)]),
+    "pareto": lambda job, trials: plots.pareto(recommend(SizingRequest(job, trials))),
+    "memory": lambda job, trials: plots.memory(recommend(SizingRequest(job, trials)), trials, [run_of(job)]),
     "phases": lambda job, trials: plots.phases(trials),
     "predicted": lambda job, trials: plots.predicted(job, trials, [run_of(job)]),
     "observed": lambda job, trials: plots.observed(observations_of(job)),
@@ -88,7 +89,7 @@ def of_label(picture: Picture, label: str) -> list[Any]:
 
 
 def test_predictions_are_not_drawn_as_measured(job: Job, trials: list[Trial]) -> None:
-    answer = recommend(job, trials)
+    answer = recommend(SizingRequest(job, trials))
     allocation = answer.target
     assert allocation is not None
     assert all(
@@ -134,7 +135,7 @@ def test_predicted_picture_states_the_error(job: Job, trials: list[Trial]) -> No
 
 
 def test_chosen_alternative_is_marked_once(job: Job, trials: list[Trial]) -> None:
-    answer = recommend(job, trials)
+    answer = recommend(SizingRequest(job, trials))
     picture = plots.pareto(answer)
     marked = [row for row in picture.numbers[1] if row[-1] == "chosen"]
     assert [row[0] for row in marked] == [answer.target.describe()]  # type: ignore[union-attr]

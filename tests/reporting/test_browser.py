@@ -10,6 +10,7 @@ import pytest
 
 from sizewright.datasets.trials.files import import_trials
 from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Selection, SizingResult
 from sizewright.recommender.sizing.select import select
 from sizewright.reporting.contents import ReportData
@@ -30,7 +31,7 @@ def browser_report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
     job = Job.load(EXAMPLES / "criteo.yaml")
     trials = import_trials(EXAMPLES / "criteo-trials.csv")
-    decision = select(job, trials)
+    decision = select(SizingRequest(job, trials))
     assert isinstance(decision, Selection)
     failed_trial = trials[0].model_copy(update={"status": "oom", "throughput": None, "message": "memory ended ps-0"})
     sized = SizingResult(job, build_recommendation(decision), [*trials, failed_trial], [run_of(job)], decision.model)

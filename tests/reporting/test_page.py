@@ -12,6 +12,7 @@ import pytest
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Selection, SizingResult
 from sizewright.recommender.sizing.select import recommend, select
 from sizewright.reporting.contents import ReportData
@@ -56,7 +57,7 @@ class ParsedPage(HTMLParser):
 def sizing(example: Path) -> SizingResult:
     job = Job.load(example)
     trials = formula_trials(job)
-    decision = select(job, trials)
+    decision = select(SizingRequest(job, trials))
     assert isinstance(decision, Selection)
     return SizingResult(job, build_recommendation(decision), trials, [run_of(job)], decision.model)
 
@@ -117,7 +118,7 @@ def test_text_is_escaped(sizing: SizingResult) -> None:
 
 def test_page_without_enough_data_lists_remedies(example: Path) -> None:
     job = Job.load(example)
-    answer = recommend(job, [])
+    answer = recommend(SizingRequest(job))
     parsed = ParsedPage(page(ReportData(SizingResult(job, answer))))
     assert "Not enough data yet." in parsed.text
     assert all(remedy.text in parsed.text for remedy in answer.remedies)

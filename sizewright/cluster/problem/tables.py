@@ -115,7 +115,6 @@ def _problem(
     remaining = np.array([job.samples_left for job in jobs])
     work = np.maximum(np.array([job.samples for job in jobs]), remaining)
     arrived_s = np.array([job.arrived_s for job in jobs])
-    change_price = np.array([job.change_price for job in jobs])
     restart_s = np.array([job.restart_s for job in jobs]) * (current > 0)
     now_s = float(arrived_s.max(initial=0.0))
     ran_s = _running_time_s(jobs, work - remaining, speed[rows, current])
@@ -131,8 +130,17 @@ def _problem(
         restart_s=restart_s,
         requested=requested,
     )
-    names = [job.name for job in jobs]
-    problem = Problem(names, resources, capacity, needs, own_values, offered, current, change_price, scheduler_state)
+    problem = Problem(
+        jobs=[job.name for job in jobs],
+        resources=resources,
+        capacity=capacity,
+        needs=needs,
+        values=own_values,
+        offered=offered,
+        current=current,
+        change_price=np.array([job.change_price for job in jobs]),
+        scheduler_state=scheduler_state,
+    )
     if values == "own":
         return problem
     if values == "progress":

@@ -111,7 +111,7 @@ class ThroughputModel(BaseThroughputModel):
         Raises NotEnoughDataError with fewer than three distinct allocations (one, with a learned prior), InputError for
         a table that cannot be used.
         """
-        trials = prepare_training_data(X, y, least=self.min_trials)
+        trials = prepare_training_data(X, y, min_allocations=self.min_trials)
         self.imputer_ = trials.imputer
         self.distinct_ = count_distinct(trials.axes)
         self.claimed_se_ = trials.relative_se

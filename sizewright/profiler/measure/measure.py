@@ -43,15 +43,15 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a trial: from `least_s` to `greatest_s`, until its standard error is below `target_se`."""
+    """The duration of a trial: from `min_s` to `max_s`, until its standard error is below `target_se`."""
 
     warm_up_s: float = 0.5
     first_warm_up_s: float = 2.0  # measured: the first trial of a session is 9 % slower for its first seconds
-    least_s: float = 2.5
-    greatest_s: float = 5.0
+    min_s: float = 2.5
+    max_s: float = 5.0
     target_se: float = 0.015
     block_s: float = 0.5
-    least_steps: int = 8
+    min_steps: int = 8
 
 
 class _Window(NamedTuple):
@@ -96,9 +96,9 @@ def _observe_window(trainer: Trainer, timing: Timing, sleep: Callable[[float], N
             latest = observed
         elapsed = observed.replicas[0].at_s - first.replicas[0].at_s
         steps = min(_steps_between(first, latest), default=0)
-        if elapsed >= timing.least_s and steps >= timing.least_steps and _relative_se(rates) <= timing.target_se:
+        if elapsed >= timing.min_s and steps >= timing.min_steps and _relative_se(rates) <= timing.target_se:
             break
-        if elapsed >= timing.greatest_s and (steps >= timing.least_steps or elapsed >= 4 * timing.greatest_s):
+        if elapsed >= timing.max_s and (steps >= timing.min_steps or elapsed >= 4 * timing.max_s):
             break
     if not rates:
         raise TrialVoidError(

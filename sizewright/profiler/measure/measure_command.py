@@ -43,12 +43,12 @@ def measure_command(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    longest_s: float = _MAX_TRIAL_S,
+    max_trial_s: float = _MAX_TRIAL_S,
 ) -> Trial:
     """Start the command at the point, wait until its reports are steady, and measure.
 
     Raises TrialError (or a subclass) if the command ends without a measurement, and TrialVoidError if it does not get
-    steady within `longest_s`.
+    steady within `max_trial_s`.
     """
     started_at, began = now(), clock()
     trainer.scale(point.allocation)
@@ -62,7 +62,7 @@ def measure_command(
         steady = find_steady(series, start)
         if steady and _is_long_enough(steady, timing):
             break
-        if trainer.finished or clock() - start > longest_s:
+        if trainer.finished or clock() - start > max_trial_s:
             if steady is None or len(observations) < 2:
                 raise _not_steady_error(series, start, clock() - start, trainer.finished)
             break
@@ -79,7 +79,7 @@ def measure_command(
 def _is_long_enough(steady: SteadyState, timing: Timing) -> bool:
     duration_s = steady.until_s - steady.since_s
     precise = steady.rate_se <= timing.target_se * steady.rate
-    return duration_s >= timing.least_s and (precise or duration_s >= timing.greatest_s)
+    return duration_s >= timing.min_s and (precise or duration_s >= timing.max_s)
 
 
 def _not_steady_error(series: Sequence[Series], start_s: float, lasted_s: float, finished: bool) -> TrialVoidError:

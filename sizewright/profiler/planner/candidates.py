@@ -87,7 +87,7 @@ class CandidateSet:
         row = {name: [cell] for name, cell in self.complete(allocation).items()}
         check_columns(as_columns(row, self.columns))
 
-    def place(self, allocation: Mapping[str, object]) -> int | None:
+    def index_of(self, allocation: Mapping[str, object]) -> int | None:
         """Return the index of an allocation among the candidates, or None if it is not one of them."""
         return self._index.get(self.key(allocation))
 
@@ -111,7 +111,7 @@ class CandidateSet:
         numbers = as_columns({name: [cells[name]] for name in axes}, axes)
         return cells | {name: _native(name, number[0]) for name, number in numbers.items()}
 
-    def spread(self) -> Floats:
+    def scaled_coordinates(self) -> Floats:
         """Return coordinates (n, a) of the candidates: logarithms of the axes that vary, scaled to 0 to 1."""
         points = log_coordinates(as_columns(self.frame, self.columns))
         width = np.ptp(points, axis=0)

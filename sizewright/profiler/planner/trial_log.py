@@ -42,7 +42,7 @@ class TrialLog:
         row: dict[str, Any] = {name: cell for name, cell in more.items() if name != "status" or isinstance(status, str)}
         row |= self.candidates.complete(allocation) | {"throughput": rate}
         succeeded = rate > 0 and row.get("status", "ok") == "ok"
-        candidate = self.candidates.place(allocation)
+        candidate = self.candidates.index_of(allocation)
         self._trials.append(_Trial(row, self.candidates.key(allocation), candidate, succeeded))
 
     @property

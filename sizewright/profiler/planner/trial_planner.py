@@ -186,7 +186,7 @@ class TrialPlanner:
 
     def _farthest(self, tried: set[int]) -> int | None:
         """Return the candidate farthest from the tried ones; the first is the nearest to the centre."""
-        points = self.candidates.spread()
+        points = self.candidates.scaled_coordinates()
         jitter = 0.02 * self._rng.random(len(points))
         if not tried:
             return int(np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1) + jitter))
@@ -252,7 +252,7 @@ class TrialPlanner:
             succeeded = self._log.measured(succeeded=True)
             failed = self._log.measured(succeeded=False)
             rng = np.random.default_rng(self.seed)
-            self._probabilities = success_probability(self.candidates.spread(), succeeded, failed, rng)
+            self._probabilities = success_probability(self.candidates.scaled_coordinates(), succeeded, failed, rng)
         return self._probabilities
 
     def _fitted_curves(self) -> Floats | None:

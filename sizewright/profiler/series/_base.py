@@ -33,7 +33,7 @@ class SeriesPlanner(ABC):
         """Return whether the series is complete."""
 
     @abstractmethod
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return the maximum number of remaining trials."""
 
     @abstractmethod

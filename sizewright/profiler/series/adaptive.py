@@ -59,7 +59,7 @@ class AdaptivePlanner(SeriesPlanner):
         self._smaller: list[TrialPoint] = []
         self._planner_done = False
 
-    def most(self, role: Role) -> int:
+    def max_replicas(self, role: Role) -> int:
         """Return the maximum number of replicas of a role over the allocations."""
         return max(a.replicas(role) for a in self._allocations)
 
@@ -91,7 +91,7 @@ class AdaptivePlanner(SeriesPlanner):
         """Return whether the planner is done and the first allocation was measured again after it."""
         return self._planner_done and self._trials[-1][0] == self._trials[0][0]
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return the maximum number of remaining trials; the planner may stop sooner."""
         total = min(self._count, len(self._allocations)) + len(SMALLER_SCALES) + 1
         return 0 if self.done() else max(1, total - len(self._trials))

@@ -29,7 +29,7 @@ from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 
 STORE, HOST = "trials.db", "host.json"
-TIMING = Timing(least_s=2.0, greatest_s=3.0, least_steps=4)
+TIMING = Timing(min_s=2.0, max_s=3.0, min_steps=4)
 MAX_ATTEMPTS = 3
 _REPEATED_JOBS = 6  # every sixth job is measured again
 _PACKAGES = ("numpy", "torch", "ray")
@@ -86,11 +86,11 @@ def measure_bank(
     *,
     series: Sequence[BankSeries] | None = None,
     resume: bool = False,
-    most_series: int | None = None,
+    max_series: int | None = None,
     measure: Measure | None = None,
     progress: Callable[[BankStep], None] | None = None,
 ) -> Card:
-    """Measure the missing trials, in at most `most_series` sessions, write the bank, and return its card.
+    """Measure the missing trials, in at most `max_series` sessions, write the bank, and return its card.
 
     Every trial is saved to the folder at once. Raises StoreError if the folder contains trials and `resume` is false,
     or if they are from another host.
@@ -104,7 +104,7 @@ def measure_bank(
         for each in planned:
             missing = _missing(each, store.trials(series=each.name))
             done += len(each.points) - len(missing)
-            if not missing or measured == most_series:
+            if not missing or measured == max_series:
                 continue
             measured += 1
             with open_session(each.bank_job, missing) as session:
@@ -126,7 +126,7 @@ def open_session(bank_job: BankJob, points: Sequence[TrialPoint]) -> AbstractCon
     session = Session(bank_job.job)
     try:
         queue = QueuePlanner(points)
-        session.load_ahead(workers=queue.most("worker"), ps=queue.most("ps"))
+        session.load_ahead(workers=queue.max_replicas("worker"), ps=queue.max_replicas("ps"))
     except BaseException:
         session.stop()
         raise
@@ -150,8 +150,8 @@ def _save(folder: Path, store: TrialStore, planned: Sequence[BankSeries], host: 
         "how": {
             "cores": "CFS quota of a control group for each replica, period 20 ms",
             "memory": "control groups; twice what is predicted, and at least 1 GiB for a PS",
-            "timing": f"{TIMING.warm_up_s} s to warm up, then {TIMING.least_s} to {TIMING.greatest_s} s, until the "
-            f"standard error is below {TIMING.target_se:.1%}; at least {TIMING.least_steps} steps of each worker",
+            "timing": f"{TIMING.warm_up_s} s to warm up, then {TIMING.min_s} to {TIMING.max_s} s, until the "
+            f"standard error is below {TIMING.target_se:.1%}; at least {TIMING.min_steps} steps of each worker",
             "order": "random over jobs and within each; a session of its own for each job and pass",
             "passes": "`first`: all allocations; `again`: some of every sixth job once more, after all others",
             "void": f"trials during which other work used more than {MAX_OTHER_CORES} cores",

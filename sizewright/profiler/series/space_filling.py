@@ -38,11 +38,11 @@ class QueuePlanner(SeriesPlanner):
         """The remaining points, in order."""
         return list(self._queue)
 
-    def most(self, role: Role) -> int:
+    def max_replicas(self, role: Role) -> int:
         """Return the maximum number of replicas of a role over the remaining points."""
         return max((point.allocation.replicas(role) for point in self._queue), default=0)
 
-    def left(self) -> int:  # noqa: D102
+    def remaining(self) -> int:  # noqa: D102
         return len(self._queue)
 
     def ask(self) -> TrialPoint:  # noqa: D102

@@ -44,7 +44,7 @@ def profile_job(
     for _ in range(_ATTEMPTS):
         series = series or f"{trainer.job.hash}-{now():%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
         plan = planner()
-        total, trials = before + plan.left(), []
+        total, trials = before + plan.remaining(), []
         for step in run_series(trainer, plan, store, series, finished=finished, measure=measured):
             trials.append(step.trial)
             if progress:

@@ -9,7 +9,7 @@ paid for, and a price a an hour before and b after the change:
 Staying has d = 0 and the observed rate. A change may prove wrong: the job is then moved back after a trial of t
 seconds, which costs two changes and the samples that the trial trained too few. The value of an allocation is therefore
 the mean, over the curves, of the better of staying there and coming back. The job moves only where that saves more than
-`least_gain` of the objective of the remaining work; otherwise the choice is `keep`, with the reason.
+`min_gain` of the objective of the remaining work; otherwise the choice is `keep`, with the reason.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _MAX_FRONT_POINTS = 6
 class Scaling(Record):
     """Settings for how readily a running job is changed."""
 
-    least_gain: float = 0.05
+    min_gain: float = 0.05
     """Share of the objective of the remaining work that the first change must save."""
-    more_each_time: float = 0.5
-    """Each further change must save this share of `least_gain` more, so that a loop does not explore for ever."""
+    gain_growth: float = 0.5
+    """Each further change must save this share of `min_gain` more, so that a loop does not explore for ever."""
     warm_up_s: float = 5.0
     """Seconds during which the loop only observes, before its first change."""
     cooldown_s: float = 10.0
     cooldown_of_change: float = 2.0
     """After a change the job is left alone for `cooldown_s`, or this multiple of the change's seconds, if longer."""
-    most_risked: float = 0.02
+    max_risk: float = 0.02
     """An allocation whose objective is likely to be worse by more than this share is not tried to learn about it."""
     trial_s: float = 15.0
     """Seconds until the loop can see whether a change was right."""
-    most_workers_more: int = 8
+    max_added_workers: int = 8
     """Largest number of workers that one change may add or remove."""
 
 
@@ -149,7 +149,7 @@ def choose_change(
     move_and_return = work.after_return(rates, price, rate_now, state.price_per_hour, change_s, scaling.trial_s)
     value = np.minimum(move, move_and_return).mean(axis=0)
     typical_ratio = np.exp(np.log(move).mean(axis=0) - np.log(stay).mean())
-    risky = typical_ratio > 1 + scaling.most_risked
+    risky = typical_ratio > 1 + scaling.max_risk
     value[risky] = np.maximum(value, stay.mean())[risky]
 
     best = int(np.argmin(value))
@@ -159,7 +159,7 @@ def choose_change(
     price_times = price / state.price_per_hour if state.price_per_hour else np.ones(len(rows))
     front = _front(rows, throughput_times, price_times)
     effect = {"throughput_times": float(throughput_times[best]), "price_times": float(price_times[best])}
-    min_gain = scaling.least_gain * (1 + scaling.more_each_time * state.changes)
+    min_gain = scaling.min_gain * (1 + scaling.gain_growth * state.changes)
     if gain < min_gain:
         reason = Reason.of("gain_too_small", gain=max(gain, 0.0), min_gain=min_gain, **effect)
         return ScalingChoice(state.row, "keep", gain, chance, reason, front)
@@ -173,7 +173,7 @@ def _candidate_rows(scored: Scored, allowed: NDArray[np.bool_], state: CurrentSt
     Whole curves are sampled for these rows only.
     """
     workers = state.axes.get("workers", scored.grid.workers[state.row])
-    rows = np.flatnonzero(allowed & (np.abs(scored.grid.workers - workers) <= scaling.most_workers_more))
+    rows = np.flatnonzero(allowed & (np.abs(scored.grid.workers - workers) <= scaling.max_added_workers))
     if not state.axes:
         rows = rows[rows != state.row]
     if len(rows) <= _MAX_CANDIDATES:

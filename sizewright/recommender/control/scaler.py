@@ -66,7 +66,7 @@ class AutoScaler:
         except NotEnoughDataError as error:
             self._fitted = None
             return error.message
-        job = self.job if workers is None else _within_step(self.job, workers, self.scaling.most_workers_more)
+        job = self.job if workers is None else _within_step(self.job, workers, self.scaling.max_added_workers)
         grid = evaluate_grid(job, model, trials, cluster=self._cluster)
         self._fitted = _Fitted(model, grid)
         return ""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from itertools import compress
 
 import numpy as np
 
-from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
-from sizewright.models._base import BaseThroughputModel
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
@@ -21,61 +18,27 @@ from sizewright.recommender.sizing.caps import CapInput, beyond_measured
 from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior, contradictions
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
-from sizewright.spec import Cluster, Job, Recommendation
+from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
 
 MAX_INTERVAL_RATIO = 10.0
 """Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
 
 
-def recommend(
-    job: Job,
-    trials: Sequence[Trial],
-    *,
-    cluster: Cluster | None = None,
-    model: BaseThroughputModel | None = None,
-    extrapolate: bool = False,
-    prior: LearnedPrior | None = None,
-    runs: Sequence[FinishedJob] = (),
-    history: Sequence[FinishedJob] = (),
-    now: datetime | None = None,
-) -> Recommendation:
-    """Return what the job should ask for, given its trials, a learned prior, and the memory peaks of its own runs.
-
-    With a prior, runs of similar jobs in `history` count too; the more recent before `now`, the more. The answer may
-    be "not enough data" or "infeasible"; both carry numbered remedies.
-    """
-    selection = select(
-        job,
-        trials,
-        cluster=cluster,
-        model=model,
-        extrapolate=extrapolate,
-        prior=prior,
-        runs=runs,
-        history=history,
-        now=now,
-    )
+def recommend(request: SizingRequest) -> Recommendation:
+    """Return what the job should ask for; this may be "not enough data" or "infeasible", with numbered remedies."""
+    selection = select(request)
     return selection if isinstance(selection, Recommendation) else build_recommendation(selection)
 
 
-def select(
-    job: Job,
-    trials: Sequence[Trial],
-    *,
-    cluster: Cluster | None = None,
-    model: BaseThroughputModel | None = None,
-    extrapolate: bool = False,
-    prior: LearnedPrior | None = None,
-    runs: Sequence[FinishedJob] = (),
-    history: Sequence[FinishedJob] = (),
-    now: datetime | None = None,
-) -> Selection | Recommendation:
+def select(request: SizingRequest) -> Selection | Recommendation:
     """Choose the target as `recommend` does, and return it with the fitted model and the evaluated grid.
 
     Returns a Recommendation instead if there is no target.
     """
+    job, trials, prior = request.job, request.trials, request.prior
     usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     curve, refusal = _prior_curve(prior, job)
     if not usable and curve is None:
@@ -91,11 +54,11 @@ def select(
         if check.against_prior:
             evidence = PriorEvidence(None, check.against_prior, check.doubts)
         else:
-            warm = warm_start(job, history, prior, curve, complete, now)
+            warm = warm_start(job, request.history, prior, curve, complete, request.now)
             evidence = PriorEvidence(warm.curve or curve, None, check.doubts, warm)
         curve = evidence.curve
 
-    model = model or make_predictor(curve, input_bound=bool(job.command))
+    model = request.model or make_predictor(curve, input_bound=bool(job.command))
     try:
         model.fit(complete)
     except NotEnoughDataError as error:
@@ -111,9 +74,9 @@ def select(
         job,
         model,
         complete,
-        cluster=cluster,
-        extrapolate=extrapolate,
-        runs=runs,
+        cluster=request.cluster,
+        extrapolate=request.extrapolate,
+        runs=request.runs,
         counts_only=bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable),
     )
     evaluation = evaluate(bases=evidence.warm_start.memory.bases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -41,6 +42,25 @@ class LeaseState(IntEnum):
     nothing = 2
     finished = 3
     leased_partly_applied = 4
+
+
+class LeaseMessage(NamedTuple):
+    """A message of a worker, as `ASK` packs it: its kind and number, a lease and the samples [start, end)."""
+
+    op: int
+    number: int
+    lease: int = 0
+    start: int = 0
+    end: int = 0
+
+
+class LeaseAnswer(NamedTuple):
+    """An answer of the session, as `ANSWER` packs it: a `LeaseState`, and the lease of the samples [start, end)."""
+
+    state: int
+    lease: int = 0
+    start: int = 0
+    end: int = 0
 
 
 class LeasedBatch(NamedTuple):
@@ -160,38 +180,40 @@ class LeasedBatches:
 
     def _start_lease(self) -> bool:
         self._request_lease()
-        state, lease, start, end = self._await_answer()
-        self.finished = state == LeaseState.finished
-        if state not in (LeaseState.leased, LeaseState.leased_partly_applied):
+        answer = self._await_answer()
+        self.finished = answer.state == LeaseState.finished
+        if answer.state not in (LeaseState.leased, LeaseState.leased_partly_applied):
             return False
-        self._lease = lease
-        self._next_sample = start
-        self._end = end
-        self._partly_applied = state == LeaseState.leased_partly_applied
+        self._lease = answer.lease
+        self._next_sample = answer.start
+        self._end = answer.end
+        self._partly_applied = answer.state == LeaseState.leased_partly_applied
         return True
 
     def _send(self, op: Op, lease: int = 0, start: int = 0, end: int = 0) -> None:
         self._messages += 1
         if op in QUESTIONS:
             self._last_question = self._messages
-        message = ASK.pack(op, self._messages, lease, start, end)
+        message = ASK.pack(*LeaseMessage(op, self._messages, lease, start, end))
         self._unconfirmed.append((self._messages, message))
         try:
             self._link.sendall(message)
         except OSError:
             self._reopen()
 
-    def _await_answer(self) -> tuple[int, int, int, int]:
+    def _await_answer(self) -> LeaseAnswer:
+        answer = None
         for _ in Backoff(self._patience_s):
-            if (answer := _receive(self._link)) is not None:
+            with contextlib.suppress(OSError):
+                answer = receive_bytes(self._link, ANSWER.size)
+            if answer is not None:
                 break
             self._reopen()
         else:
             raise ConnectionError("the session no longer answers this worker")
         self._requested = False
         self._unconfirmed = [each for each in self._unconfirmed if each[0] > self._last_question]
-        state, lease, start, end = ANSWER.unpack(answer)
-        return state, lease, start, end
+        return LeaseAnswer(*ANSWER.unpack(answer))
 
     def _reopen(self) -> None:
         drop(self._link)
@@ -208,10 +230,3 @@ class LeasedBatches:
             self.cut_s += time.monotonic() - since_s
             return
         raise ConnectionError("the session closed the connection")
-
-
-def _receive(link: socket.socket) -> bytes | None:
-    try:
-        return receive_bytes(link, ANSWER.size)
-    except OSError:
-        return None

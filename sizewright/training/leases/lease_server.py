@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sizewright.training.leases.batch_source import ANSWER, ASK, QUESTIONS, LeaseState, Op
+from sizewright.training.leases.batch_source import ANSWER, ASK, QUESTIONS, LeaseAnswer, LeaseMessage, LeaseState, Op
 from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.routing import Address
@@ -61,11 +61,10 @@ class LeaseServer:
 
     def _serve(self, link: socket.socket, hello: Hello) -> None:
         while (message := receive_bytes(link, ASK.size)) is not None:
-            op, number, lease, start, end = ASK.unpack(message)
-            if answer := self._answer(hello.id, Op(op), number, lease, start, end):
+            if answer := self._answer(hello.id, LeaseMessage(*ASK.unpack(message))):
                 link.sendall(answer)
 
-    def _answer(self, worker: int, op: Op, number: int, lease: int, start: int, end: int) -> bytes:
+    def _answer(self, worker: int, message: LeaseMessage) -> bytes:
         """Return the answer to a message, empty if there is none.
 
         A repeated message gets the same answer again, since the first one was lost.
@@ -74,26 +73,31 @@ class LeaseServer:
             if worker in self._removed_workers:
                 raise ConnectionError("this worker was removed from the session")
             last = self._last_messages.setdefault(worker, _LastMessage())
-            is_question = op in QUESTIONS
-            if number > last.number:
-                last.number = number
-                answer = self._process(worker, op, lease, start, end)
+            is_question = message.op in QUESTIONS
+            if message.number > last.number:
+                last.number = message.number
+                answer = self._process(worker, message)
                 self._finish()
                 if is_question:
                     last.answer = answer
             return last.answer if is_question else b""
 
-    def _process(self, worker: int, op: Op, lease: int, start: int, end: int) -> bytes:
+    def _process(self, worker: int, message: LeaseMessage) -> bytes:
+        """Apply a message to the book, and return the answer."""
+        op = Op(message.op)
+        answer = None
         if op == Op.trained:
-            self.book.report(worker, lease, end, self._clock())
+            self.book.report(worker, message.lease, message.end, self._clock())
         elif op == Op.skip:
-            self.book.skip(start, end)
+            self.book.skip(message.start, message.end)
         elif op == Op.hand_back:
             self.book.hand_back(worker)
         elif op == Op.want and (granted := self.book.lease(worker, self._clock())) is not None:
             state = LeaseState.leased_partly_applied if granted.partly_applied else LeaseState.leased
-            return ANSWER.pack(state, granted.id, granted.start, granted.end)
-        return ANSWER.pack(LeaseState.finished if self.book.finished else LeaseState.nothing, 0, 0, 0)
+            answer = LeaseAnswer(state, granted.id, granted.start, granted.end)
+        if answer is None:
+            answer = LeaseAnswer(LeaseState.finished if self.book.finished else LeaseState.nothing)
+        return ANSWER.pack(*answer)
 
     def _finish(self) -> None:
         if self.book.finished:

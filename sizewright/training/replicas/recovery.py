@@ -71,17 +71,15 @@ class Recovery:
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S) and self.gave_up is None:
             with self._lock:
-                if not self._stop.is_set():
-                    self._watch()
-
-    def _watch(self) -> None:
-        try:
-            self.look()
-        except Exception as error:  # without this, recovery would stop and nobody would know
-            self.gave_up = EngineError(
-                f"The recovery of replicas failed: {type(error).__name__}: {error}.",
-                "Resume the last snapshot, and report this as a bug.",
-            )
+                if self._stop.is_set():
+                    return
+                try:
+                    self.look()
+                except Exception as error:  # without this, recovery would stop and nobody would know
+                    self.gave_up = EngineError(
+                        f"The recovery of replicas failed: {type(error).__name__}: {error}.",
+                        "Resume the last snapshot, and report this as a bug.",
+                    )
 
     def look(self) -> None:
         """Replace dead replicas; the caller must hold the lock."""

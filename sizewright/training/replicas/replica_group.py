@@ -75,7 +75,8 @@ class ReplicaGroup:
         with self._ended_unless_done(newcomers):
             _give(newcomers, [*ps.new, *workers.new])
             self._load(newcomers)
-            self._set_memory([(m, size) for m, size in ps.stay if _more(size.memory_bytes, m.resources.memory_bytes)])
+            growing = [(m, size) for m, size in ps.stay if _more(size.memory_bytes, m.resources.memory_bytes)]
+            self._set_memory(growing)
             if ps.gone or new_servers:
                 self.servers.move(in_place(self.membership.servers, ps.gone, new_servers), new_servers)
         with self._ended_unless_done(new_workers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,22 @@ class Reply(NamedTuple):
     dense: Floats
 
 
+class _RequestHead(NamedTuple):
+    """The numbers of a request, and the lengths of the arrays that follow."""
+
+    version: int
+    flags: int
+    push_tag: int
+    rows: int
+    start: int
+    end: int
+    dense_samples: int
+    push_keys: int
+    dense_grads: int
+    pull_tag: int
+    keys: int
+
+
 class ReplyHead(NamedTuple):
     """The state of a reply, and the numbers of rows and of dense weights that follow."""
 
@@ -76,21 +92,20 @@ STALE_REPLY = Reply(STALE, NO_FLOATS, NO_FLOATS)
 
 def send_request(sock: socket.socket, request: ExchangeRequest) -> int:
     """Send a request, and return the number of bytes sent."""
-    head = _REQUEST.pack(
-        request.version,
-        request.flags,
-        request.push_tag,
-        len(request.row_grads),
-        request.start,
-        request.end,
-        len(request.dense_samples),
-        len(request.push_keys),
-        request.dense_grads.size,
-        request.pull_tag,
-        len(request.keys),
+    head = _RequestHead(
+        version=request.version,
+        flags=request.flags,
+        push_tag=request.push_tag,
+        rows=len(request.row_grads),
+        start=request.start,
+        end=request.end,
+        dense_samples=len(request.dense_samples),
+        push_keys=len(request.push_keys),
+        dense_grads=request.dense_grads.size,
+        pull_tag=request.pull_tag,
+        keys=len(request.keys),
     )
-    arrays = (request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys)
-    return send_arrays(sock, head, *arrays)
+    return send_arrays(sock, _REQUEST.pack(*head), *_arrays_of(request))
 
 
 def receive_request(sock: socket.socket, width: int) -> ExchangeRequest | None:
@@ -98,20 +113,34 @@ def receive_request(sock: socket.socket, width: int) -> ExchangeRequest | None:
     head = receive_bytes(sock, _REQUEST.size)
     if head is None:
         return None
-    version, flags, push_tag, rows, start, end, ranges, push_size, dense_size, pull_tag, size = _REQUEST.unpack(head)
-    push_keys, keys = np.empty(push_size, np.int64), np.empty(size, np.int64)
-    grads, dense = np.empty((rows, width), np.float32), np.empty(dense_size, np.float32)
-    samples = np.empty((ranges, 2), np.int64)
-    for array in (push_keys, grads, samples, dense, keys):
+    fields = _RequestHead(*_REQUEST.unpack(head))
+    request = ExchangeRequest(
+        version=fields.version,
+        flags=fields.flags,
+        push_tag=fields.push_tag,
+        start=fields.start,
+        end=fields.end,
+        push_keys=np.empty(fields.push_keys, np.int64),
+        row_grads=np.empty((fields.rows, width), np.float32),
+        dense_samples=np.empty((fields.dense_samples, 2), np.int64),
+        dense_grads=np.empty(fields.dense_grads, np.float32),
+        pull_tag=fields.pull_tag,
+        keys=np.empty(fields.keys, np.int64),
+    )
+    for array in _arrays_of(request):
         if not receive_into(sock, array):
             return None
-    return ExchangeRequest(version, flags, push_tag, start, end, push_keys, grads, samples, dense, pull_tag, keys)
+    return request
 
 
 def request_bytes(request: ExchangeRequest) -> int:
     """Return the size of a request on the wire in bytes."""
-    arrays = (request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys)
-    return _REQUEST.size + sum(array.nbytes for array in arrays)
+    return _REQUEST.size + sum(array.nbytes for array in _arrays_of(request))
+
+
+def _arrays_of(request: ExchangeRequest) -> tuple[NDArray[Any], ...]:
+    """Return the arrays of a request in the order of the wire."""
+    return request.push_keys, request.row_grads, request.dense_samples, request.dense_grads, request.keys
 
 
 def reply_bytes(rows: int, dense: int, width: int) -> int:

@@ -164,14 +164,12 @@ class PsServer(Listener):
         super().close()
 
     def _serve_caller(self, link: socket.socket, hello: Hello) -> None:
-        if hello.caller == Caller.worker:
-            self._serve_worker(link, hello.id)
-        else:
+        """Serve a peer or a worker. The end of a link does not remove its worker, which may open another link."""
+        if hello.caller != Caller.worker:
             self.count(0, serve_peer(link, hello.id, self._ps.incoming))
-
-    def _serve_worker(self, link: socket.socket, worker: int) -> None:
-        """Serve a worker's link. Its end does not remove the worker, which may open another link."""
-        client, width = self._ps.client(worker), self._ps.store.width
+            return
+        client = self._ps.client(hello.id)
+        width = self._ps.store.width
         while (request := receive_request(link, width)) is not None:
             self.count(0, request_bytes(request))
             with self.answering():

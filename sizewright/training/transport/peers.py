@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,6 +27,20 @@ class _Kind(IntEnum):
     dense = 2
     done = 3
     applied = 4
+
+
+class _FrameHead(NamedTuple):
+    """The kind of a frame, and the shapes of the arrays that follow."""
+
+    kind: int
+    version: int
+    start: int = 0
+    """The first dense weight."""
+    count: int = 0
+    """Rows, dense weights, or parts with applied samples."""
+    width: int = 0
+    """Weights of a row, or the number of ranges of applied samples."""
+    state_width: int = 0
 
 
 class WeightsReceiver(Protocol):
@@ -64,31 +78,42 @@ class Peer:
 
     def insert(self, rows: EmbeddingRows) -> None:
         """Send rows, and return once they are written."""
-        shape = (rows.weights.shape[1], rows.state.shape[1])
-        self._send(
-            _FRAME.pack(_Kind.rows, self.version, 0, len(rows.keys), *shape), rows.keys, rows.weights, rows.state
+        head = _FrameHead(
+            _Kind.rows,
+            self.version,
+            count=len(rows.keys),
+            width=rows.weights.shape[1],
+            state_width=rows.state.shape[1],
         )
+        self._send(head, rows.keys, rows.weights, rows.state)
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
         """Send a part of the dense weights."""
-        shape = (weights.size // max(1, len(weights)), state.shape[1])
-        self._send(_FRAME.pack(_Kind.dense, self.version, start, len(weights), *shape), weights, state)
+        head = _FrameHead(
+            _Kind.dense,
+            self.version,
+            start=start,
+            count=len(weights),
+            width=weights.size // max(1, len(weights)),
+            state_width=state.shape[1],
+        )
+        self._send(head, weights, state)
 
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
         """Send the applied samples of parts of the weights."""
         ranges = samples.to_array()
-        self._send(_FRAME.pack(_Kind.applied, self.version, 0, len(parts), len(ranges), 0), parts, ranges)
+        self._send(_FrameHead(_Kind.applied, self.version, count=len(parts), width=len(ranges)), parts, ranges)
 
     def done(self, version: int) -> None:
         """Report that everything of a version has been sent."""
-        self._send(_FRAME.pack(_Kind.done, version, 0, 0, 0, 0))
+        self._send(_FrameHead(_Kind.done, version))
 
     def close(self) -> None:
         """Close the connection."""
         drop(self._socket)
 
-    def _send(self, head: bytes, *arrays: np.ndarray) -> None:
-        self.sent_bytes += send_arrays(self._socket, head, *arrays)
+    def _send(self, head: _FrameHead, *arrays: np.ndarray) -> None:
+        self.sent_bytes += send_arrays(self._socket, _FRAME.pack(*head), *arrays)
         if receive_bytes(self._socket, 1) != _ACK:
             raise ConnectionError("the other side closed the connection")
 
@@ -97,27 +122,29 @@ def serve_peer(sock: socket.socket, source: int, sink_of: Callable[[int], Sink])
     """Pass everything that a connection receives to the sink of its version; return the bytes received."""
     received = 0
     while (head := receive_bytes(sock, _FRAME.size)) is not None:
-        kind, version, start, count, width, state_width = _FRAME.unpack(head)
-        sink = sink_of(version)
-        if kind == _Kind.done:
-            sink.arrived(version, source)
+        frame = _FrameHead(*_FRAME.unpack(head))
+        sink = sink_of(frame.version)
+        if frame.kind == _Kind.done:
+            sink.arrived(frame.version, source)
             sock.sendall(_ACK)
             continue
-        if kind == _Kind.applied:
-            parts, ranges = np.empty(count, np.int64), np.empty((width, 2), np.int64)
+        if frame.kind == _Kind.applied:
+            parts = np.empty(frame.count, np.int64)
+            ranges = np.empty((frame.width, 2), np.int64)
             if not (receive_into(sock, parts) and receive_into(sock, ranges)):
                 break
             sink.put_applied(parts, SampleRanges(ranges.tolist()))
             sock.sendall(_ACK)
             continue
-        keys = np.empty(count if kind == _Kind.rows else 0, np.int64)
-        weights, state = np.empty((count, width), np.float32), np.empty((count, state_width), np.float32)
+        keys = np.empty(frame.count if frame.kind == _Kind.rows else 0, np.int64)
+        weights = np.empty((frame.count, frame.width), np.float32)
+        state = np.empty((frame.count, frame.state_width), np.float32)
         if not all(receive_into(sock, array) for array in (keys, weights, state)):
             break
-        if kind == _Kind.rows:
+        if frame.kind == _Kind.rows:
             sink.insert(EmbeddingRows(keys, weights, state))
         else:
-            sink.put_dense(start, weights, state)
+            sink.put_dense(frame.start, weights, state)
         received += _FRAME.size + keys.nbytes + weights.nbytes + state.nbytes
         sock.sendall(_ACK)
     return received

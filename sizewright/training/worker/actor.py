@@ -193,11 +193,14 @@ def _warm_up(job: Job, program: Program) -> Floats:
     torch.set_num_threads(1)
     network = program.network(job).to(job.training.device)
     first = FlatWeights(network).weights.copy()
-    batch, tables = job.training.batch_size, job.model.tables.count
+    batch = job.training.batch_size
+    tables = job.model.tables.count
     for _ in range(_WARM_UP_STEPS):
         ids = torch.zeros((batch, tables, job.model.row_width), device=job.training.device, requires_grad=True)
         dense = torch.zeros((batch, job.model.dense_features), device=job.training.device)
-        program.loss(network(dense, ids), torch.zeros(batch, device=job.training.device)).backward()  # type: ignore[no-untyped-call]
+        labels = torch.zeros(batch, device=job.training.device)
+        loss = program.loss(network(dense, ids), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
     return first
 
 

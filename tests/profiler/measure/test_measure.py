@@ -49,7 +49,7 @@ def test_a_steady_trainer_is_measured_as_it_is() -> None:
 
 def test_the_standard_error_is_that_of_the_block_rates() -> None:
     rates = [100.0, 120.0, 90.0, 110.0, 80.0]
-    trial = measure(ScriptedTrainer(JOB, rates), ALONE, Timing(greatest_s=2.5, least_steps=1), sleep=still)
+    trial = measure(ScriptedTrainer(JOB, rates), ALONE, Timing(max_s=2.5, min_steps=1), sleep=still)
     assert trial.throughput == pytest.approx(np.mean(rates))
     assert trial.throughput_se == pytest.approx(np.std(rates, ddof=1) / np.sqrt(5))
 
@@ -57,7 +57,7 @@ def test_the_standard_error_is_that_of_the_block_rates() -> None:
 def test_it_runs_on_until_the_error_is_small_but_not_beyond_the_greatest_time() -> None:
     noisy = [100.0, 140.0] * 20
     calm = [100.0, 140.0, *[120.0] * 40]
-    timing = Timing(least_s=1.0, greatest_s=15.0, target_se=0.02, least_steps=1)
+    timing = Timing(min_s=1.0, max_s=15.0, target_se=0.02, min_steps=1)
     assert measure(ScriptedTrainer(JOB, [120.0] * 40), ALONE, timing, sleep=still).duration_s == 3 * BLOCK_S
     assert measure(ScriptedTrainer(JOB, noisy), ALONE, timing, sleep=still).duration_s == 15.0
     settled = measure(ScriptedTrainer(JOB, calm), ALONE, timing, sleep=still)

@@ -15,7 +15,7 @@ from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 JOB = Job.model_validate({"name": "own", "command": {"run": "x"}, "training": {"batch_size": 64}})
 POINT = TrialPoint(JOB.with_sides(Allocation.of(2, 0, 0.5, 1.0, 64)))
-TIMING = Timing(least_s=3, greatest_s=10, target_se=0.02, block_s=0.5)
+TIMING = Timing(min_s=3, max_s=10, target_se=0.02, block_s=0.5)
 
 
 class ReportingTrainer:
@@ -103,7 +103,7 @@ def test_it_takes_longer_where_the_rate_is_less_sure() -> None:
 def test_what_never_gets_steady_says_so_with_its_rates() -> None:
     trainer = ReportingTrainer(lambda at_s: 100 + 200 * at_s)
     with pytest.raises(TrialVoidError, match=r"not steady within 20 s: it changed from [\d,]+ to [\d,]+ samples/s"):
-        measured(trainer, longest_s=20)
+        measured(trainer, max_trial_s=20)
 
 
 def test_what_ends_before_it_is_known_to_be_steady_is_told() -> None:
@@ -117,4 +117,4 @@ def test_what_ends_once_it_is_steady_is_a_trial() -> None:
 
 def test_too_few_reports_are_told() -> None:
     with pytest.raises(TrialVoidError, match="reported too rarely to measure its throughput within 12 s"):
-        measured(ReportingTrainer(lambda _: 640, every_s=3.0), longest_s=12)
+        measured(ReportingTrainer(lambda _: 640, every_s=3.0), max_trial_s=12)

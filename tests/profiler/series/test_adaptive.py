@@ -38,7 +38,7 @@ def run(planner: AdaptivePlanner, **options: Any) -> list[SeriesStep]:
 
 def test_the_first_is_measured_at_three_scales_and_again_at_the_end() -> None:
     planner = AdaptivePlanner(job(), 4.0, count=7)
-    assert planner.left() == 7 + len(SMALLER_SCALES) + 1
+    assert planner.remaining() == 7 + len(SMALLER_SCALES) + 1
     steps = run(planner)
     points = [step.point for step in steps]
     first = points[0].allocation
@@ -49,7 +49,7 @@ def test_the_first_is_measured_at_three_scales_and_again_at_the_end() -> None:
     assert len(set(between)) == len(between) <= 6
     assert first not in between
     assert planner.done()
-    assert planner.left() == 0
+    assert planner.remaining() == 0
     with pytest.raises(StopIteration):
         planner.ask()
     best = planner.best()

@@ -63,7 +63,7 @@ def test_a_bank_is_measured_in_pieces_and_gone_on_with(tmp_path: Path) -> None:
     host, steps = Host(), list[BankStep]()
     planned = some(3)
     options: dict[str, Any] = {"series": planned, "measure": at_once}
-    card = measure_bank(tmp_path, host.session, most_series=1, progress=steps.append, **options)
+    card = measure_bank(tmp_path, host.session, max_series=1, progress=steps.append, **options)
     assert card["trials"] == len(load_bank(tmp_path).trials) == 3
     assert [(s.done, s.total) for s in steps] == [(1, 9), (2, 9), (3, 9)]
     with pytest.raises(StoreError, match="--resume"):

@@ -113,7 +113,7 @@ def test_trials_shrink_and_ps_change_seldom(count: int) -> None:
 def test_the_planner_tells_the_most_replicas_to_come() -> None:
     planner = SpaceFillingPlanner(STARTER, 3.2, count=8)
     for role in ("worker", "ps"):
-        assert planner.most(role) == max(point.allocation.replicas(role) for point in planner.points)
+        assert planner.max_replicas(role) == max(point.allocation.replicas(role) for point in planner.points)
 
 
 def test_the_same_plan_every_time() -> None:

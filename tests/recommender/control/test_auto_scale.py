@@ -83,7 +83,7 @@ def test_best_allocation_is_kept() -> None:
 
 
 def test_cost_objective_releases_surplus_workers() -> None:
-    kind, target, _ = decide(16, 1, objective="cost", most_workers_more=16)
+    kind, target, _ = decide(16, 1, objective="cost", max_added_workers=16)
     assert kind == "adjust"
     assert target[0] < 16
 
@@ -98,7 +98,7 @@ def test_change_that_costs_more_than_it_saves_is_not_made() -> None:
 
 def test_gain_includes_the_time_of_the_change() -> None:
     """80 s at 10 times the rate after 90 s, against 800 s."""
-    _, _, choice = decide(2, 1, left=200 * 800, change_s=90.0, most_workers_more=30)
+    _, _, choice = decide(2, 1, left=200 * 800, change_s=90.0, max_added_workers=30)
     rate = float(FourWorkersPerPs().predict({"workers": [16.0], "ps": [4.0]})[0])
     assert choice.gain == pytest.approx(1 - (90 + 200 * 800 / rate) / 800, abs=0.01)
 
@@ -110,8 +110,8 @@ def test_uncertain_allocation_is_tried_only_where_that_pays() -> None:
 
 
 def test_allocation_likely_to_be_worse_is_not_tried() -> None:
-    assert decide(15, 4, sd=0.3, change_s=0.1, most_workers_more=1)[0] == "adjust"
-    choice = decide(16, 4, sd=0.3, change_s=0.1, most_risked=-0.5)[2]
+    assert decide(15, 4, sd=0.3, change_s=0.1, max_added_workers=1)[0] == "adjust"
+    choice = decide(16, 4, sd=0.3, change_s=0.1, max_risk=-0.5)[2]
     assert (choice.kind, choice.gain) == ("keep", pytest.approx(0.0))
 
 

@@ -68,7 +68,7 @@ def test_refit_learns_from_the_run() -> None:
 
 
 def test_steps_are_legal() -> None:
-    scaler = AutoScaler(JOB, TRIALS, scaling=Scaling(most_workers_more=2))
+    scaler = AutoScaler(JOB, TRIALS, scaling=Scaling(max_added_workers=2))
     scaler.refit([])
     action = scaler.act(at(2, 1), rate(2, 1), 0.02, 10**7, 1.0)
     assert action.target is not None

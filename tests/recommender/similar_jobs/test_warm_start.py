@@ -7,6 +7,7 @@ from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import LearnedPrior
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Job, Recommendation, RoleBounds
 from sizewright.spec.units import GIB, MIB
@@ -30,7 +31,7 @@ def job(made_bank: Bank) -> Job:
 @pytest.fixture(scope="module")
 def ask(job: Job, prior: LearnedPrior):
     def asked(*history: FinishedJob, trials: list[Trial] | None = None, of: Job | None = None) -> Recommendation:
-        answer = recommend(of or job, trials or [], prior=prior, history=history, now=NOW)
+        answer = recommend(SizingRequest(of or job, trials or (), prior=prior, history=history, now=NOW))
         assert answer.status == "ok"
         return answer
 

@@ -10,6 +10,7 @@ import sizewright as sw
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import JobError
 from sizewright.models.memory.memory_model import table_bytes
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import (
@@ -54,7 +55,7 @@ def said(answer: Recommendation, part: str) -> str:
 
 
 def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
-    answer = recommend(own_code(), rows())
+    answer = recommend(SizingRequest(own_code(), rows()))
     assert answer.predicted is not None
     assert answer.target is not None
     assert answer.predicted.worker_memory_bytes is answer.predicted.ps_memory_bytes is None
@@ -66,26 +67,34 @@ def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
 
 def test_memory_that_nothing_tells_takes_what_the_bounds_of_the_job_allow() -> None:
     worker = BOUNDS.worker.model_copy(update={"memory_bytes": (GIB, 4 * GIB)})
-    answer = recommend(own_code().model_copy(update={"bounds": BOUNDS.model_copy(update={"worker": worker})}), rows())
+    answer = recommend(
+        SizingRequest(own_code().model_copy(update={"bounds": BOUNDS.model_copy(update={"worker": worker})}), rows())
+    )
     assert answer.target is not None
     assert [group.memory_bytes for _, group in answer.target.groups] == [4 * GIB, 0]
     assert "4.0 GiB per worker (its need is unknown: the maximum of the bounds)" in said(answer, "Memory requested")
 
 
 def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
-    answer = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, ps_memory_bytes=300 * MIB, duration_s=5.0))
+    answer = recommend(
+        SizingRequest(own_code(), rows(worker_memory_bytes=700 * MIB, ps_memory_bytes=300 * MIB, duration_s=5.0))
+    )
     assert answer.predicted is not None
     assert answer.target is not None
     assert answer.predicted.worker_memory_bytes == pytest.approx(700 * MIB, rel=0.01)
     assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
     assert "832.0 MiB per worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory requested")
     assert "trials of at most 5.0 s" in said(answer, "a longer run may need more")
-    growing = recommend(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    growing = recommend(
+        SizingRequest(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    )
     assert "The memory of a worker still grew by 3.5 GiB per hour when trials ended. This growth is not" in said(
         growing, "still grew"
     )
     known = own_code(training=Training(samples=10**7))
-    told = recommend(known, rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    told = recommend(
+        SizingRequest(known, rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
+    )
     assert told.predicted is not None
     needed = 700 * MIB + MIB * 10**7 / told.predicted.throughput.value
     assert f"it would need {format_bytes(needed)} after the" in said(told, "still grew")
@@ -96,7 +105,7 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_gpus_of_trials_are_in_plan_price_and_answer(count: int) -> None:
     job = own_code(prices=Prices(gpu_hour=7.0))
-    answer = recommend(job, rows(worker_gpu=count))
+    answer = recommend(SizingRequest(job, rows(worker_gpu=count)))
     target, predicted = answer.target, answer.predicted
     assert target is not None
     assert predicted is not None
@@ -109,10 +118,12 @@ def test_gpus_of_trials_are_in_plan_price_and_answer(count: int) -> None:
 
 def test_trials_that_vary_the_gpus_choose_among_what_they_had() -> None:
     with_gpus = [t.model_copy(update={"throughput": (t.throughput or 0) * 4}) for t in rows(worker_gpu=1)]
-    answer = recommend(own_code(prices=Prices(gpu_hour=1.0)), [*rows(worker_gpu=0), *with_gpus])
+    answer = recommend(SizingRequest(own_code(prices=Prices(gpu_hour=1.0)), [*rows(worker_gpu=0), *with_gpus]))
     assert answer.target is not None
     assert answer.target.worker[0].gpu == Gpu(count=1)
-    free = recommend(own_code(prices=Prices(gpu_hour=1e5), objective="cost"), [*rows(worker_gpu=0), *with_gpus])
+    free = recommend(
+        SizingRequest(own_code(prices=Prices(gpu_hour=1e5), objective="cost"), [*rows(worker_gpu=0), *with_gpus])
+    )
     assert free.target is not None
     assert free.target.worker[0].gpu is None
 
@@ -121,7 +132,7 @@ def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
     def limited(gpus: int, quota: int | None = None) -> Recommendation:
         host = HostKind(kind="g", count=2, cpu=64, memory=256 * GIB, gpu=Gpu(kind="a100", count=gpus))
         cluster = Cluster(hosts=(host,), quota=Quota(gpu=quota))
-        return recommend(own_code(objective="time"), rows(worker_gpu=2), cluster=cluster)
+        return recommend(SizingRequest(own_code(objective="time"), rows(worker_gpu=2), cluster=cluster))
 
     most = limited(8).target
     few = limited(8, quota=4).target
@@ -136,14 +147,14 @@ def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
 
 
 def test_gpus_that_no_trial_tells_are_said_to_be_unknown() -> None:
-    answer = recommend(own_code(training={"device": "cuda"}), rows())
+    answer = recommend(SizingRequest(own_code(training={"device": "cuda"}), rows()))
     assert "No trial records the GPUs" in said(answer, "GPU")
 
 
 @pytest.mark.parametrize("objective", ["balanced", "cost", "time"])
 def test_time_and_cost_of_samples_that_nobody_counted_are_unknown(objective: str) -> None:
-    unknown = recommend(own_code(objective=objective), rows())
-    known = recommend(own_code(objective=objective, training={"samples": 10**7}), rows())
+    unknown = recommend(SizingRequest(own_code(objective=objective), rows()))
+    known = recommend(SizingRequest(own_code(objective=objective, training={"samples": 10**7}), rows()))
     for answer, there in ((unknown, False), (known, True)):
         assert answer.predicted is not None
         values = [answer.predicted.completion_time_s, answer.predicted.cost]
@@ -165,7 +176,11 @@ def test_samples_that_a_built_in_model_does_not_give_are_said_to_be_assumed() ->
     described = small_job()
     silent = described.model_copy(update={"training": described.training.model_copy(update={"samples": None})})
     for job, there in ((described, False), (silent, True)):
-        assumed = [text for text in recommend(job, trials()).evidence.assumptions if "45,840,617, are assumed" in text]
+        assumed = [
+            text
+            for text in recommend(SizingRequest(job, trials())).evidence.assumptions
+            if "45,840,617, are assumed" in text
+        ]
         assert bool(assumed) is there
 
 
@@ -176,10 +191,10 @@ def test_a_deadline_needs_the_samples_of_a_command() -> None:
 
 def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:
     far = Bounds(worker=RoleBounds(replicas=(12, 16), cpu=(0.5, 1)), ps=RoleBounds(replicas=(1, 3), cpu=(0.25, 0.5)))
-    answer = recommend(small_job(bounds=far), trials(), extrapolate=True)
+    answer = recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True))
     assert answer.evidence.extrapolated
     assert "workers: 12 (measured: 1 to 4)" in said(answer, "The target is extrapolated")
-    near = recommend(small_job(), trials())
+    near = recommend(SizingRequest(small_job(), trials()))
     assert not near.evidence.extrapolated
     assert not any("extrapolated" in reason for reason in near.reasons)
 
@@ -188,7 +203,7 @@ def test_trials_that_contradict_each_other_are_named() -> None:
     first, second, *others = rows()
     clash = [first, first.model_copy(update={"throughput": 10 * (first.throughput or 0)})]
     clash += [second, second.model_copy(update={"throughput": 100 * (second.throughput or 0)})]
-    answer = recommend(own_code(), [*clash, others[0]])
+    answer = recommend(SizingRequest(own_code(), [*clash, others[0]]))
     assert answer.status == "not_enough_data"
     assert "contradict each other" in answer.reasons[0]
     assert "workers 2" in answer.reasons[0]
@@ -196,11 +211,11 @@ def test_trials_that_contradict_each_other_are_named() -> None:
 
 
 def test_the_number_of_allocations_that_will_do_is_said_once_and_keeps_what_was_measured() -> None:
-    few = recommend(own_code(), rows()[:2])
+    few = recommend(SizingRequest(own_code(), rows()[:2]))
     assert few.status == "not_enough_data"
     assert any("1 more distinct allocation; existing trials are kept" in r.text for r in few.remedies)
     assert not any("--fresh" in remedy.text for remedy in few.remedies)
-    assert recommend(own_code(), rows()[:3]).status == "ok"
+    assert recommend(SizingRequest(own_code(), rows()[:3])).status == "ok"
 
 
 def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() -> None:
@@ -208,19 +223,19 @@ def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() 
     bounds = Bounds(worker=BOUNDS.worker, ps=RoleBounds(replicas=(1, 2), cpu=(2, 2), memory=(0, "4Ti")))
     job = Job(model=large, bounds=bounds)
     scales = [t.model_copy(update={"table_scale": 1 / (64 * 4 ** (i % 3))}) for i, t in enumerate(rows())]
-    answer = recommend(job, scales)
+    answer = recommend(SizingRequest(job, scales))
     assert answer.target is not None, answer.reasons
     assert answer.target.memory_bytes("ps") > table_bytes(job)
     assert "size of the tables: 238.4 GiB (measured: 238.4 MiB to 3.7 GiB)" in said(answer, "is extrapolated")
     one_scale = [t.model_copy(update={"table_scale": 1 / 64}) for t in rows()]
-    assert recommend(job, one_scale).status == "not_enough_data"
+    assert recommend(SizingRequest(job, one_scale)).status == "not_enough_data"
 
 
 def test_a_deadline_that_the_objective_does_not_use_is_said() -> None:
-    answer = recommend(small_job(objective="cost", deadline=60), trials())
+    answer = recommend(SizingRequest(small_job(objective="cost", deadline=60), trials()))
     assert "The deadline of 1.0 min is not used" in said(answer, "deadline")
 
 
 def test_lower_and_upper_are_the_target_where_nothing_costs_anything() -> None:
-    answer = recommend(small_job(prices={"core_hour": 0, "gib_hour": 0, "gpu_hour": 0}), trials())
+    answer = recommend(SizingRequest(small_job(prices={"core_hour": 0, "gib_hour": 0, "gpu_hour": 0}), trials()))
     assert answer.lower == answer.target == answer.upper

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Command, Job, RoleBounds, Training
 from sizewright.spec.units import MIB
@@ -35,7 +36,7 @@ def trials(ceiling: float, **change: Any) -> list[Trial]:
 
 
 def test_a_reader_that_is_the_bottleneck_is_named_and_gets_no_more_workers() -> None:
-    answer = recommend(job(), trials(4000.0))
+    answer = recommend(SizingRequest(job(), trials(4000.0)))
     assert answer.status == "ok", answer.reasons
     assert answer.target is not None
     assert answer.predicted is not None
@@ -48,12 +49,12 @@ def test_a_reader_that_is_the_bottleneck_is_named_and_gets_no_more_workers() -> 
 
 def test_phases_say_whether_reading_was_seen() -> None:
     reading = trials(4000.0, phase_data_s=0.3, phase_compute_s=0.1)
-    (told,) = [reason for reason in recommend(job(), reading).reasons if "input pipeline" in reason]
+    (told,) = [reason for reason in recommend(SizingRequest(job(), reading)).reasons if "input pipeline" in reason]
     assert "8 of 8 trials spent more time on data than on computing" in told
 
 
 def test_without_a_bottleneck_nobody_is_suspected() -> None:
-    answer = recommend(job(), trials(float("inf")))
+    answer = recommend(SizingRequest(job(), trials(float("inf"))))
     assert answer.status == "ok", answer.reasons
     assert not any("input pipeline" in reason for reason in answer.reasons)
     assert answer.target is not None
@@ -63,8 +64,10 @@ def test_without_a_bottleneck_nobody_is_suspected() -> None:
 def test_chief_and_evaluator_are_in_the_plan_and_in_its_price() -> None:
     servers = [{"ps": 1 + i % 3, "ps_cpu": 0.3 + 0.1 * (i % 2)} for i in range(len(PLACES))]
     rows = [t.model_copy(update=server) for t, server in zip(trials(4000.0), servers, strict=True)]
-    plain = recommend(job(rendezvous="hosts"), rows)
-    sided = recommend(job(rendezvous="hosts", chief={"cpu": 2, "memory": "8Gi"}, evaluator={"cpu": 1}), rows)
+    plain = recommend(SizingRequest(job(rendezvous="hosts"), rows))
+    sided = recommend(
+        SizingRequest(job(rendezvous="hosts", chief={"cpu": 2, "memory": "8Gi"}, evaluator={"cpu": 1}), rows)
+    )
     assert plain.target is not None
     assert sided.target is not None
     assert (sided.target.replicas("chief"), sided.target.replicas("evaluator")) == (1, 1)
@@ -88,7 +91,7 @@ def test_a_plateau_that_was_measured_is_not_predicted_away() -> None:
         for w, rate in rates.items()
         for repeat in (0.995, 1.0, 1.006)
     ]
-    answer = recommend(job, rows)
+    answer = recommend(SizingRequest(job, rows))
     assert answer.target is not None
     assert answer.predicted is not None
     assert 8 <= answer.target.replicas("worker") <= 10

@@ -9,6 +9,7 @@ from sizewright.datasets.runs.finished_job import FinishedJob, JobUsage, Segment
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import LearnedPrior
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, Failure, Job, Model, Outcome, RoleBounds, Tables
 from tests.helpers import synthetic_trials
@@ -28,7 +29,7 @@ def job(made_bank: Bank) -> Job:
 
 
 def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> None:
-    answer = recommend(job, [], prior=prior)
+    answer = recommend(SizingRequest(job, prior=prior))
     assert answer.status == "ok"
     assert answer.target is not None
     assert answer.predicted is not None
@@ -43,7 +44,7 @@ def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> No
 
 def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job: Job, prior: LearnedPrior) -> None:
     def asks(*runs: FinishedJob) -> tuple[int, int]:
-        target = recommend(job, [], prior=prior, runs=runs).target
+        target = recommend(SizingRequest(job, prior=prior, runs=runs)).target
         assert target is not None
         return target.worker[0].memory_bytes, target.ps[0].memory_bytes
 
@@ -59,20 +60,20 @@ def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job
     plain, told, killed = asks(), asks(run), asks(run.model_copy(update={"outcome": ended}))
     assert plain[0] < 2 * gib <= told[0] < 1.2 * 2 * gib <= killed[0]
     assert plain[1] < gib <= told[1] == killed[1]
-    assumed = recommend(job, [], prior=prior, runs=[run]).evidence.assumptions
+    assumed = recommend(SizingRequest(job, prior=prior, runs=[run])).evidence.assumptions
     assert any("peaks of 1 run of this job" in text for text in assumed)
 
 
 def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
-    answer = recommend(job, [])
+    answer = recommend(SizingRequest(job))
     assert answer.status == "not_enough_data"
     assert any("--prior" in remedy.text for remedy in answer.remedies)
 
 
 def test_a_trial_narrows_what_was_foretold(job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
-    before = recommend(job, [], prior=prior)
+    before = recommend(SizingRequest(job, prior=prior))
     mine = [t.model_copy(update={"table_scale": 1.0}) for t in made_bank.trials if t.job_hash == job.hash]
-    after = recommend(job, mine, prior=prior)
+    after = recommend(SizingRequest(job, mine, prior=prior))
     assert after.status == "ok"
     assert after.evidence.model == "default"
     assert "and 12 trials given for this job" in after.reasons[0]
@@ -84,7 +85,7 @@ def test_a_trial_narrows_what_was_foretold(job: Job, prior: LearnedPrior, made_b
 
 def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
-    answer = recommend(strange, [], prior=prior)
+    answer = recommend(SizingRequest(strange, prior=prior))
     assert answer.status == "not_enough_data"
     assert "unlike" in answer.reasons[0]
     assert answer.target is None
@@ -92,14 +93,14 @@ def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
 
 def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None:
     narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
-    answer = recommend(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow)
+    answer = recommend(SizingRequest(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow))
     assert answer.status == "ok"
     assert any("unlike" in text for text in answer.evidence.assumptions)
 
 
 def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:
     large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
-    answer = recommend(job.model_copy(update={"bounds": large}), [], prior=prior)
+    answer = recommend(SizingRequest(job.model_copy(update={"bounds": large}), prior=prior))
     assert answer.status == "not_enough_data"
 
 
@@ -116,7 +117,9 @@ def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
     job: Job, prior: LearnedPrior, factors: list[float]
 ) -> None:
     sound = [factor for factor in factors if 0.1 < factor < 10]
-    answer, clean = (recommend(job, measured(prior, job, told), prior=prior) for told in (factors, sound))
+    answer, clean = (
+        recommend(SizingRequest(job, measured(prior, job, told), prior=prior)) for told in (factors, sound)
+    )
     assert answer.target == clean.target
     rate, without = answer.predicted.throughput.model_dump(), clean.predicted.throughput.model_dump()
     assert rate == pytest.approx(without, rel=1e-9)  # of more rows at once the last digit may differ
@@ -126,19 +129,19 @@ def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
 
 def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior: LearnedPrior) -> None:
     trials = measured(prior, job, [50.0] * 8)
-    answer = recommend(job, trials, prior=prior)
+    answer = recommend(SizingRequest(job, trials, prior=prior))
     assert answer.evidence.trials == 8
     assert any("50 times the prediction" in text for text in answer.evidence.assumptions)
-    assert answer.predicted == recommend(job, trials).predicted
+    assert answer.predicted == recommend(SizingRequest(job, trials)).predicted
 
 
 def test_a_host_twice_as_fast_contradicts_nothing(job: Job, prior: LearnedPrior) -> None:
     for count in (1, 2, 8):
-        answer = recommend(job, measured(prior, job, [2.0] * count), prior=prior)
+        answer = recommend(SizingRequest(job, measured(prior, job, [2.0] * count), prior=prior))
         assert answer.evidence.trials == count
         assert not any("ignored" in reason for reason in answer.reasons)
 
 
 def test_a_job_that_was_refused_is_not_sent_back_to_the_prior(prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
-    assert not any("--prior" in remedy.text for remedy in recommend(strange, [], prior=prior).remedies)
+    assert not any("--prior" in remedy.text for remedy in recommend(SizingRequest(strange, prior=prior)).remedies)

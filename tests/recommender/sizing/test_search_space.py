@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Quota, Recommendation, RoleBounds
 from sizewright.spec.units import GIB
@@ -61,7 +62,11 @@ def test_wider_bounds_never_give_a_worse_answer(
     deadline = {"objective": objective} | ({"deadline": 3600} if objective == "deadline" else {})
     narrow, wide = (
         recommend(
-            Job.model_validate(JOB.model_dump() | {"bounds": b, "prices": prices} | deadline), TRIALS, cluster=cluster
+            SizingRequest(
+                Job.model_validate(JOB.model_dump() | {"bounds": b, "prices": prices} | deadline),
+                TRIALS,
+                cluster=cluster,
+            )
         )
         for b in bounds
     )
@@ -79,7 +84,7 @@ def test_the_answer_stays_as_the_bound_of_the_cores_grows(role: str) -> None:
         bounds: dict[str, Any] = JOB.bounds.model_dump()
         bounds[role]["cpu"] = (bounds[role]["cpu"][0], most)
         job = Job.model_validate(JOB.model_dump() | {"bounds": bounds, "objective": "time"})
-        answer = recommend(job, TRIALS)
+        answer = recommend(SizingRequest(job, TRIALS))
         assert answer.predicted is not None
         found.append(answer.predicted.throughput.value)
     assert all(wider >= 0.999 * narrower for narrower, wider in itertools.pairwise(found))
@@ -88,6 +93,6 @@ def test_the_answer_stays_as_the_bound_of_the_cores_grows(role: str) -> None:
 def test_a_measured_allocation_is_weighed_however_odd_its_sizes() -> None:
     odd = [t.model_copy(update={"worker_cpu": 0.731 if t.worker_cpu == 0.5 else t.worker_cpu}) for t in TRIALS]
     best = [t.model_copy(update={"throughput": (t.throughput or 0) * 6}) if t.worker_cpu == 0.731 else t for t in odd]
-    answer = recommend(Job.model_validate(JOB.model_dump() | {"objective": "balanced"}), best)
+    answer = recommend(SizingRequest(Job.model_validate(JOB.model_dump() | {"objective": "balanced"}), best))
     assert answer.target is not None
     assert answer.target.worker[0].cpu == pytest.approx(0.731, abs=0.08)

@@ -13,6 +13,7 @@ from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.recommender.sizing.build import build_recommendation
 from sizewright.recommender.sizing.evaluate_grid import measured_ranges
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.select import recommend, select
 from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
@@ -78,7 +79,7 @@ def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tupl
     every = brute_force(job, prices)
     by_place = {place[:4]: place[4:] for place, _ in every}
     _, values = min(every, key=lambda found: found[1][objective])
-    answer = recommend(job, trials(), model=DlroverModel())
+    answer = recommend(SizingRequest(job, trials(), model=DlroverModel()))
     target = axes(target_of(answer))[:6]
     assert objectives(*target, prices)[objective] <= values[objective] * (
         1 + 1e-9
@@ -99,7 +100,7 @@ def test_with_a_deadline_it_is_the_cheapest_that_keeps_it(hours: float) -> None:
     # A hair of room: the fit recovers the form to within rounding.
     kept = [found for found in brute_force(job) if found[1]["time"] <= hours * (1 - 1e-7)]
     _, values = min(kept, key=lambda found: found[1]["cost"])
-    target = target_of(recommend(job, trials(), model=DlroverModel()))
+    target = target_of(recommend(SizingRequest(job, trials(), model=DlroverModel())))
     mine = objectives(*axes(target)[:6], (1.0, 0.13))
     assert mine["cost"] <= values["cost"] * (1 + 1e-9)
     assert mine["time"] <= hours
@@ -110,7 +111,7 @@ def test_a_deadline_is_met_nine_times_of_ten() -> None:
     job = small_job(objective="deadline", deadline=deadline)
     met = []
     for seed in range(60):
-        target = target_of(recommend(job, trials(noise=0.03, seed=seed)))
+        target = target_of(recommend(SizingRequest(job, trials(noise=0.03, seed=seed))))
         noise = np.random.default_rng(seed).lognormal(0, 0.03, 50)
         met.append(float(np.mean(rate(*axes(target)[:4]) * noise * deadline >= SAMPLES)))
     assert np.mean(met) >= 0.8
@@ -119,7 +120,7 @@ def test_a_deadline_is_met_nine_times_of_ten() -> None:
 def test_the_one_sided_bound_of_the_deadline_is_kept_by_the_target_and_its_like() -> None:
     given_trials = trials(noise=0.05, seed=3)
     deadline = 0.35 * 3600
-    answer = recommend(small_job(objective="deadline", deadline=deadline), given_trials)
+    answer = recommend(SizingRequest(small_job(objective="deadline", deadline=deadline), given_trials))
     model = DlroverModel().fit(given_trials)
 
     def surely(allocation: Allocation) -> float:
@@ -142,7 +143,7 @@ def test_the_one_sided_bound_of_the_deadline_is_kept_by_the_target_and_its_like(
 def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
     coefficients: tuple[float, ...], noise: float, seed: int, objective: str, count: int
 ) -> None:
-    answer = recommend(small_job(objective=objective), trials(noise, seed, coefficients, count))
+    answer = recommend(SizingRequest(small_job(objective=objective), trials(noise, seed, coefficients, count)))
     target = target_of(answer)
     assert answer.lower is not None
     assert answer.upper is not None
@@ -163,7 +164,7 @@ def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
 
 @pytest.mark.parametrize("objective", ["balanced", "time", "cost"])
 def test_lower_and_upper_are_scored_and_cannot_be_told_from_the_target(objective: str) -> None:
-    decision = select(small_job(objective=objective), trials(0.1, seed=4))
+    decision = select(SizingRequest(small_job(objective=objective), trials(0.1, seed=4)))
     assert isinstance(decision, Selection)
     answer, scored, chosen = build_recommendation(decision), decision.scored, decision.chosen
     overlap = decision.allowed & (scored.objective_lower <= scored.objective_upper[chosen])
@@ -179,7 +180,7 @@ def test_lower_and_upper_are_scored_and_cannot_be_told_from_the_target(objective
 
 def test_bounds_narrow_as_evidence_grows() -> None:
     def breadth(noise: float) -> float:
-        answer = recommend(small_job(), trials(noise, seed=1))
+        answer = recommend(SizingRequest(small_job(), trials(noise, seed=1)))
         assert answer.lower is not None
         assert answer.upper is not None
         return allocation_price(answer.upper, Prices()) / allocation_price(answer.lower, Prices())
@@ -188,7 +189,7 @@ def test_bounds_narrow_as_evidence_grows() -> None:
 
 
 def test_alternatives_are_a_thinned_pareto_front_with_the_choice() -> None:
-    answer = recommend(small_job(), trials())
+    answer = recommend(SizingRequest(small_job(), trials()))
     rates = [a.throughput.value for a in answer.alternatives]
     prices = [a.cost / a.completion_time_s for a in answer.alternatives]
     assert 3 <= len(rates) <= 13
@@ -200,7 +201,7 @@ def test_prices_move_the_choice_away_from_what_became_dear() -> None:
     def used(core_hour: float, gib_hour: float) -> tuple[float, float]:
         """Core-hours and GiB-hours of the whole run."""
         job = small_job(objective="cost", prices={"core_hour": core_hour, "gib_hour": gib_hour})
-        target = target_of(recommend(job, trials()))
+        target = target_of(recommend(SizingRequest(job, trials())))
         hours = SAMPLES / rate(*axes(target)[:4]) / 3600
         return target.cores() * hours, target.memory_bytes() / GIB * hours
 
@@ -210,12 +211,14 @@ def test_prices_move_the_choice_away_from_what_became_dear() -> None:
 
 
 def test_the_evidence_says_what_the_answer_rests_on() -> None:
-    evidence = recommend(small_job(), trials(count=20)).evidence
+    evidence = recommend(SizingRequest(small_job(), trials(count=20))).evidence
     assert (evidence.trials, evidence.distinct_allocations, evidence.stage) == (20, 20, "pre_submission")
     assert (evidence.model, evidence.host, evidence.limited_by) == ("default", ("h1",), ("cgroup",))
     assert evidence.extrapolated is False
     one_size = [t for t in trials() if t.worker_cpu == 1.0]
-    known, of_one = (recommend(small_job(), t, model=DlroverModel()).evidence for t in (trials(count=20), one_size))
+    known, of_one = (
+        recommend(SizingRequest(small_job(), t, model=DlroverModel())).evidence for t in (trials(count=20), one_size)
+    )
     assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
     assert any("No two trials differ in cores per worker:" in told for told in of_one.to_be_surer)
     assert not any("No two trials" in told for told in known.to_be_surer)
@@ -226,7 +229,7 @@ def test_the_evidence_says_what_the_answer_rests_on() -> None:
 
 def test_utilization_is_cpu_seconds_per_sample_times_the_predicted_rate() -> None:
     rows = [t.model_copy(update={"worker_cpu_used": t.throughput * 1e-4 / t.workers}) for t in trials() if t.throughput]
-    answer = recommend(small_job(), rows)
+    answer = recommend(SizingRequest(small_job(), rows))
     assert answer.predicted is not None
     cores = target_of(answer).cores("worker")
     assert answer.predicted.worker_utilization == pytest.approx(
@@ -253,7 +256,7 @@ def numbered(answer: Recommendation, status: str) -> list[str]:
     ],
 )
 def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None:
-    answer = recommend(small_job(), rows)
+    answer = recommend(SizingRequest(small_job(), rows))
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
     assert [not_enough_because(answer.reason_details)] == list(answer.reasons)
@@ -263,13 +266,13 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
 def test_with_too_few_allocations_it_says_how_many_more() -> None:
     rows = trials(count=3)
     account = DlroverModel().fit(rows).explain()
-    answer = recommend(small_job(), rows * 4, model=DlroverModel())
+    answer = recommend(SizingRequest(small_job(), rows * 4, model=DlroverModel()))
     remedies = numbered(answer, "not_enough_data")
     assert f"({account.needed - 3} more distinct allocations; existing trials are kept)" in remedies[0]
     assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
     assert answer.evidence.trials == 12
     assert answer.evidence.distinct_allocations == 3
-    two = recommend(small_job(), rows[:2] * 4)
+    two = recommend(SizingRequest(small_job(), rows[:2] * 4))
     assert numbered(two, "not_enough_data")
     assert "8 trials at 2 distinct allocations are too few for a curve" in two.reasons[0]
 
@@ -295,7 +298,7 @@ def test_infeasible_has_numbered_remedies_with_quantities(change: dict[str, Any]
         ((role, limits),) = change["bounds"].items()
         own = getattr(BOUNDS, role).model_dump()
         change = {"bounds": BOUNDS.model_dump() | {role: {"replicas": own["replicas"], "cpu": own["cpu"]} | limits}}
-    answer = recommend(small_job(**change), trials(), cluster=cluster)
+    answer = recommend(SizingRequest(small_job(**change), trials(), cluster=cluster))
     remedies = numbered(answer, "infeasible")
     assert quantity in remedies[0]
     assert answer.reasons[0].startswith("Infeasible: ")
@@ -307,10 +310,10 @@ def test_keeping_the_deadline_that_the_remedy_names_makes_it_feasible() -> None:
     rows += [t.model_copy(update={"workers": 2, "throughput": (t.throughput or 0) * 1.9}) for t in rows]
     wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 400], "cpu": [0.5, 1.0], "memory": [0, "4Gi"]}}
     job = small_job(objective="deadline", deadline=60, bounds=wide)
-    remedy = numbered(recommend(job, rows), "infeasible")[0]
+    remedy = numbered(recommend(SizingRequest(job, rows)), "infeasible")[0]
     named = remedy.split("deadline to ")[1].split()[0]
     again = small_job(objective="deadline", deadline=named, bounds=wide)
-    assert target_of(recommend(again, rows)).replicas("worker") <= 4
+    assert target_of(recommend(SizingRequest(again, rows))).replicas("worker") <= 4
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -318,14 +321,14 @@ def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(object
     rows = [t for t in trials() if t.workers <= 2]
     wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 40], "cpu": [0.1, 3.0], "memory": [0, "4Gi"]}}
     job = small_job(objective=objective, bounds=wide)
-    answer = recommend(job, rows)
+    answer = recommend(SizingRequest(job, rows))
     target = target_of(answer)
     for allocation in (target, *(a.allocation for a in answer.alternatives)):
         assert allocation.replicas("worker") <= 4
         assert 0.25 <= allocation.worker[0].cpu <= 2
     assert answer.evidence.extrapolated is False
     if objective == "time":
-        covered = recommend(job, rows, extrapolate=True)
+        covered = recommend(SizingRequest(job, rows, extrapolate=True))
         assert target_of(covered).replicas("worker") > 4
         assert covered.evidence.extrapolated is True
         assert covered.target == answer.uncapped
@@ -337,17 +340,17 @@ def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(object
 
 def test_where_all_is_beyond_the_measured_range_it_names_the_trial_to_run() -> None:
     far = BOUNDS.model_dump() | {"worker": {"replicas": [20, 30], "cpu": [0.5, 1.0], "memory": [0, "4Gi"]}}
-    answer = recommend(small_job(bounds=far), trials())
+    answer = recommend(SizingRequest(small_job(bounds=far), trials()))
     remedies = numbered(answer, "not_enough_data")
     assert "Measure 20 workers" in remedies[0]
     assert "workers 1 to 4" in answer.reasons[0]
-    assert recommend(small_job(bounds=far), trials(), extrapolate=True).status == "ok"
+    assert recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True)).status == "ok"
 
 
 def test_cores_that_were_never_varied_are_not_taken_away() -> None:
     rows = [t for t in trials() if t.worker_cpu == 1.0]
     wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 4], "cpu": [0.5, 1.5], "memory": [0, "4Gi"]}}
-    answer = recommend(small_job(bounds=wide, objective="cost"), rows)
+    answer = recommend(SizingRequest(small_job(bounds=wide, objective="cost"), rows))
     assert target_of(answer).worker[0].cpu == 1.0
 
 
@@ -358,7 +361,7 @@ def test_three_known_columns_size_the_counts_and_the_rest_is_said_to_be_assumed(
     )  # fmt: skip
     rows = [t.model_copy(update=unknown) for t in trials() if (t.worker_cpu, t.ps_cpu) == (1.0, 0.5)]
     rows += [t.model_copy(update={"workers": 3, "throughput": rate(3, t.ps, 1.0, 0.5)}) for t in rows if t.workers == 2]
-    answer = recommend(small_job(objective="time"), rows)
+    answer = recommend(SizingRequest(small_job(objective="time"), rows))
     target = target_of(answer)
     assert target.batch_size == 256
     assert (target.worker[0].cpu, target.ps[0].cpu) == (1.0, 0.5)
@@ -376,21 +379,24 @@ def test_a_batch_size_within_bounds_may_be_chosen() -> None:
         for m in (128, 512)
     ]
     free = BOUNDS.model_copy(update={"batch_size": (128, 512)})
-    assert target_of(recommend(small_job(objective="time", bounds=free.model_dump()), rows)).batch_size == 512
-    assert target_of(recommend(small_job(objective="time"), rows)).batch_size == 256
+    assert (
+        target_of(recommend(SizingRequest(small_job(objective="time", bounds=free.model_dump()), rows))).batch_size
+        == 512
+    )
+    assert target_of(recommend(SizingRequest(small_job(objective="time"), rows))).batch_size == 256
 
 
 def test_requests_stay_within_bounds_that_hold_what_is_wanted() -> None:
     job = small_job()
     wanted = MemoryModel.fit(job, trials()).worker_request_bytes(np.array([256.0]))[0]
     tight = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(0, math.ceil(wanted) + 5))
-    answer = recommend(small_job(bounds=Bounds(worker=tight, ps=BOUNDS.ps).model_dump()), trials())
+    answer = recommend(SizingRequest(small_job(bounds=Bounds(worker=tight, ps=BOUNDS.ps).model_dump()), trials()))
     assert target_of(answer).worker[0].memory_bytes == math.ceil(wanted) + 5
 
 
 def test_the_least_memory_of_the_bounds_is_asked_for() -> None:
     least = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(3 * GIB, 4 * GIB))
-    answer = recommend(small_job(bounds=Bounds(worker=least, ps=BOUNDS.ps).model_dump()), trials())
+    answer = recommend(SizingRequest(small_job(bounds=Bounds(worker=least, ps=BOUNDS.ps).model_dump()), trials()))
     assert target_of(answer).worker[0].memory_bytes == 3 * GIB
 
 
@@ -405,13 +411,15 @@ def test_a_model_of_the_users_own_is_used() -> None:
     class Mine(DlroverModel):
         name = "mine"
 
-    assert recommend(small_job(), trials(), model=Mine()).evidence.model == "mine"
+    assert recommend(SizingRequest(small_job(), trials(), model=Mine())).evidence.model == "mine"
 
 
 def test_lower_and_upper_stay_within_the_caps() -> None:
     roomy = HostKind(kind="h", count=50, cpu=64, memory=256 * GIB)
     answer = recommend(
-        small_job(objective="time"), trials(noise=0.3), cluster=Cluster(hosts=(roomy,), quota=Quota(cpu=1.2))
+        SizingRequest(
+            small_job(objective="time"), trials(noise=0.3), cluster=Cluster(hosts=(roomy,), quota=Quota(cpu=1.2))
+        )
     )
     assert target_of(answer).cores() <= 1.2
     # Two workers take at least 1 core, and a PS 0.25.
@@ -422,7 +430,7 @@ def test_lower_and_upper_stay_within_the_caps() -> None:
 
 
 def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
-    rows = recommend(small_job(), trials(0.05, 1)).alternatives
+    rows = recommend(SizingRequest(small_job(), trials(0.05, 1))).alternatives
     for a in rows:
         assert a.chosen or not any(b.throughput.value >= a.throughput.value and b.cost < a.cost for b in rows)
 
@@ -430,17 +438,19 @@ def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
 def test_a_cluster_that_declares_slow_links_gets_less() -> None:
     rows = [t.model_copy(update={"network_bytes": 3e6}) for t in trials()]
     kinds = {gbps: HostKind(kind="a", count=9, cpu=16, memory=64 * GIB, network_gbps=gbps) for gbps in (0.05, 100.0)}
-    slow, fast = (recommend(small_job(), rows, cluster=Cluster(hosts=(kind,))) for kind in kinds.values())
+    slow, fast = (
+        recommend(SizingRequest(small_job(), rows, cluster=Cluster(hosts=(kind,)))) for kind in kinds.values()
+    )
     assert slow.predicted is not None
     assert fast.predicted is not None
     assert slow.predicted.throughput.value < 0.7 * fast.predicted.throughput.value
     assert any("share its link" in told for told in slow.evidence.assumptions)
-    silent = recommend(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],)))
+    silent = recommend(SizingRequest(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],))))
     assert any("no trial measured its network traffic" in told for told in silent.evidence.assumptions)
 
 
 def test_memory_asked_for_comes_with_the_chance_that_it_is_not_enough() -> None:
-    predicted = recommend(small_job(), trials()).predicted
+    predicted = recommend(SizingRequest(small_job(), trials())).predicted
     assert predicted is not None
     assert predicted.worker_oom_probability is not None
     assert 0 <= predicted.worker_oom_probability < 0.2
