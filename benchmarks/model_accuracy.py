@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks._baselines import default_planner
 from benchmarks._measured import HELD_OUT, SEEDS, TABLES, all_tables, named_tables, on_all_cores
+from benchmarks._regret import SCORINGS
+from benchmarks._replays import extrapolation, replay_planner
 from benchmarks._report import finish
 from sizewright.models import ThroughputModel, get_model, model_names
-from sizewright.profiler.baselines import default_planner
-from sizewright.profiler.evaluation import extrapolation, replay_planner, score_model, space_filling
+from sizewright.profiler.evaluation import score_model, space_filling
 from sizewright.profiler.planner.measured_table import MeasuredTable, one_table, read_frame
-from sizewright.profiler.regret import SCORINGS
 
 TRIALS = 8
 BAND = (0.70, 1.0)

@@ -25,6 +25,7 @@ import pandas as pd
 
 from benchmarks._measured import TABLES, on_all_cores, own_tables
 from benchmarks._prior_rivals import RIVALS as ALL_RIVALS
+from benchmarks._replays import score_planner
 from benchmarks._report import QUICK, SMOKE, choose, finish
 from sizewright.datasets.trial_bank.files import Bank, load_bank
 from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_noise
@@ -34,7 +35,6 @@ from sizewright.errors import NotEnoughDataError
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler import TrialPlanner
-from sizewright.profiler.evaluation import score_planner
 from sizewright.retraining.evaluation import measured_rates, regret_and_rank
 from sizewright.retraining.lessons import gather
 from sizewright.spec import Job

@@ -15,15 +15,15 @@ import sys
 import numpy as np
 import pandas as pd
 
+from benchmarks._baselines import default_planner
 from benchmarks._measured import TABLES
+from benchmarks._regret import Truth
+from benchmarks._replays import replay_planner
 from benchmarks._report import choose, finish
 from benchmarks._trials import load_ahead
 from benchmarks.grids import DELAY, GRIDS, NODES, TIMING, TrialList
-from sizewright.profiler.baselines import default_planner
-from sizewright.profiler.evaluation import replay_planner
 from sizewright.profiler.planner.candidates import CandidateSet
 from sizewright.profiler.planner.measured_table import MeasuredTable, one_table, read_frame
-from sizewright.profiler.regret import Truth
 from sizewright.profiler.series._base import TrialPoint
 from sizewright.profiler.series.series import run_series
 from sizewright.profiler.series.space_filling import QueuePlanner

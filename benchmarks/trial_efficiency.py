@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks._baselines import Asker, MakePlanner, baseline_planners, default_planner
 from benchmarks._measured import HELD_OUT, SEEDS, all_tables, named_tables, on_all_cores
 from benchmarks._optuna_planner import OptunaPlanner
+from benchmarks._regret import SCORINGS
+from benchmarks._replays import paired, score_planner
 from benchmarks._report import finish
 from sizewright.profiler import TrialPlanner
-from sizewright.profiler.baselines import Asker, MakePlanner, baseline_planners, default_planner
-from sizewright.profiler.evaluation import paired, score_planner
 from sizewright.profiler.planner.measured_table import MeasuredTable, without_noise
-from sizewright.profiler.regret import SCORINGS
 
 TRIALS = 8
 MANY = 16
@@ -52,7 +52,7 @@ def planners() -> dict[str, MakePlanner]:
 
 def replay(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
     rows = score_planner(planners()[name], table, [seed], TRIALS)
-    return [{k: v for k, v in row.items() if k != "told"} | {"planner": name} for row in rows]
+    return [row | {"planner": name} for row in rows]
 
 
 def replay_without_noise(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from scipy.special import erf
 from sizewright.errors import InputError
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, known
+from sizewright.profiler.evaluation import latin_hypercube
 from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
 from sizewright.profiler.planner.objective import Goal, check_objective
 from sizewright.profiler.planner.trial_planner import TrialPlanner
@@ -110,10 +111,10 @@ class Designed(_Baseline):
             else self.rng.permutation(len(self.candidates))[:count].tolist()
         )
 
-    def next(self) -> int:  # noqa: D102
+    def next(self) -> int:
         return int(self.queue[len(self.measured)])
 
-    def predict(self) -> Floats:  # noqa: D102
+    def predict(self) -> Floats:
         model = self.fitted(self.model) if self.model else None
         try:
             return super().predict() if model is None else np.asarray(model.predict(self.candidates.frame))
@@ -133,7 +134,7 @@ class PlainGp(_Baseline):
         super().__init__(candidates, objective, trials, seed)
         self.pick = pick
 
-    def next(self) -> int:  # noqa: D102
+    def next(self) -> int:
         model = self.fitted("gp") if len(self.measured) >= 4 else None
         untried = np.setdiff1d(np.arange(len(self.candidates)), self.measured)
         if model is None:
@@ -147,7 +148,7 @@ class PlainGp(_Baseline):
         expected = improvement * 0.5 * (1 + erf(z / np.sqrt(2))) + weight * deviation * density
         return int(untried[np.argmax(expected[untried])])
 
-    def predict(self) -> Floats:  # noqa: D102
+    def predict(self) -> Floats:
         model = self.fitted("gp") if self.pick == "mean" else None
         return super().predict() if model is None else np.asarray(model.predict(self.candidates.frame))
 
@@ -163,24 +164,12 @@ class Untried(_Baseline):
         super().__init__(candidates, objective, 0, seed)
         self.rule = rule
 
-    def best(self) -> AllocationRow:  # noqa: D102
+    def best(self) -> AllocationRow:
         columns = as_columns(self.candidates.frame)
         cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
         if self.rule == "largest":
             return self.candidates.allocation(int(np.argmax(cores + columns["ps"] * known(columns["ps_cpu"], 1.0))))
         return self.candidates.allocation(self.choice(cores))
-
-
-def latin_hypercube(points: Floats, count: int, seed: int) -> list[int]:
-    """Return distinct rows of `points` (n, a), in the unit cube, that are nearest to a Latin hypercube sample."""
-    from scipy.stats import qmc
-
-    chosen: list[int] = []
-    for sample in qmc.LatinHypercube(max(1, points.shape[1]), rng=seed).random(count):
-        distances = ((points - sample[: points.shape[1]]) ** 2).sum(axis=1)
-        distances[chosen] = np.inf
-        chosen.append(int(np.argmin(distances)))
-    return chosen
 
 
 def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
