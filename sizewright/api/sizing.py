@@ -157,8 +157,8 @@ def _profile_command(
 ) -> Trials:
     """Profile a job that runs a command, which is started again for each trial."""
     from sizewright.profiler.measure.measure_command import measure_command
-    from sizewright.profiler.series.command_planner import CommandPlanner
     from sizewright.profiler.series.one_series import alone_on_host
+    from sizewright.profiler.series.space_filling import CommandPlanner
     from sizewright.profiler.series.workflow import profile_job
     from sizewright.training.command.session import CommandSession
 

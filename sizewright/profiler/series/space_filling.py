@@ -1,4 +1,4 @@
-"""A fixed space-filling plan: allocations far apart, tables at three scales, the first point again at the end."""
+"""Fixed space-filling plans: allocations far apart, and the first point again at the end."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SMALLER_SCALES = (1 / 4, 1 / 16)
 _MIN_CORES = 0.1
 _MEMORY_FACTOR = 2.0  # memory of a trial over the predicted peak
 _MIN_MEMORY_FACTOR = 1.15  # where the host has less
+_SHARE_OF_MEMORY = 0.9  # of the host, for the replicas of a command
 _EPSILON = 1e-9  # instead of 0 PS, which has no logarithm
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
@@ -86,6 +87,38 @@ class SpaceFillingPlanner(QueuePlanner):
         smaller = [TrialPoint(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
         others = [TrialPoint(allocation, full_scale) for allocation in allocations[1:]]
         super().__init__([anchor, *smaller, *others, anchor], full_scale)
+
+
+class CommandPlanner(QueuePlanner):
+    """Measure a user's command at `count` allocations within `host_cores` and `host_memory_bytes`, far apart.
+
+    The command is restarted for each allocation, and the first one is measured again at the end. The memory that the
+    command needs is unknown, so each replica gets an equal share of the host's, or the maximum of its bounds if that is
+    less.
+    """
+
+    def __init__(
+        self, job: Job, host_cores: float, host_memory_bytes: int, *, count: int = 6, whole_cores: bool = False
+    ) -> None:
+        sides = job.with_sides(Allocation.of(1, 0, 1.0, 1.0, 1))
+        cores = host_cores - sides.cores("chief") - sides.cores("evaluator")
+        available_bytes = host_memory_bytes * _SHARE_OF_MEMORY - sides.memory_bytes()
+        points = []
+        for allocation in space_filling_allocations(job, cores, count, whole_cores=whole_cores):
+            replicas = allocation.replicas("worker") + allocation.replicas("ps")
+            limited = allocation.model_copy(
+                update={
+                    role: tuple(
+                        group.model_copy(
+                            update={"memory_bytes": int(min(bounds.memory_bytes[1], available_bytes / replicas))}
+                        )
+                        for group in getattr(allocation, role)
+                    )
+                    for role, bounds in (("worker", job.bounds.worker), ("ps", job.bounds.ps))
+                }
+            )
+            points.append(TrialPoint(job.with_sides(limited)))
+        super().__init__([*points, points[0]])
 
 
 def with_memory(allocation: Allocation, memory: MemoryModel, table_scale: float = 1.0) -> Allocation:
